@@ -1,0 +1,113 @@
+"""The exceptions: what the house failed at. What the guest's code did is a value (see execution.py), never one of these.
+
+AgentToolsError
+├── ToolServiceError        all that a tool's caller sees
+│   └── InvalidParams
+├── EngineError
+│   ├── EngineUnavailable
+│   ├── ImageBuildError
+│   └── SandboxStartError
+├── KernelError
+│   ├── KernelDied
+│   └── ProtocolViolation
+├── SessionClosed
+├── SessionBusy
+└── FileRejected
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AgentToolsError(Exception):
+    """Base of every exception this package raises."""
+
+
+class ToolServiceError(AgentToolsError):
+    """A tool could not do its work.
+
+    Attributes:
+        exception: the failure underneath, if there was one.
+        code: a short stable name of the failure, for programs.
+        message: what happened and what to do next, for people and models; never empty.
+        extra: further facts, or None.
+    """
+
+    def __init__(
+        self,
+        exception: Exception | None = None,
+        code: str | None = None,
+        message: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        if exception is not None:
+            super().__init__(exception)
+        else:
+            super().__init__(f"\nError code: {code}. Error message: {message}")
+        self.exception = exception
+        self.code = code
+        self.message = message if message is not None else str(self).strip()
+        self.extra = extra
+
+
+class InvalidParams(ToolServiceError):
+    """The caller's arguments or configuration cannot be used; nothing was run."""
+
+    def __init__(self, message: str, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(code="InvalidParams", message=message, extra=extra)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class EngineError(AgentToolsError):
+    """The engine, or what we asked of it, failed."""
+
+
+class EngineUnavailable(EngineError):
+    """No engine answers."""
+
+
+class ImageBuildError(EngineError):
+    """The image could not be built or found. `log` holds the end of the build's output."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class SandboxStartError(EngineError):
+    """A sandbox did not come up. `log` holds the end of what it printed."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class KernelError(AgentToolsError):
+    """The kernel failed outside an execution, or broke the protocol."""
+
+
+class KernelDied(KernelError):
+    """The kernel ended, or never became ready. `reason` is a sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ProtocolViolation(KernelError):
+    """The kernel sent something that is not the Jupyter messaging protocol."""
+
+
+class SessionClosed(AgentToolsError):
+    """The session was closed; open a new one."""
+
+
+class SessionBusy(AgentToolsError):
+    """The session is already running code for this very caller."""
+
+
+class FileRejected(AgentToolsError):
+    """A file could not be taken into or out of the work_dir."""

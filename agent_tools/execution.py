@@ -1,0 +1,248 @@
+"""What one run of code produced, as values.
+
+The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
+(https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+MimeBundle = Mapping[str, Any]
+"""MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Text the code printed. May hold carriage returns; `text.fold_lines` gives what a terminal would show."""
+
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The value of the code's last expression."""
+
+    data: MimeBundle
+
+    @property
+    def text(self) -> str:
+        """The value's text/plain form, or ''."""
+        return str(self.data.get("text/plain", ""))
+
+
+@dataclass(frozen=True)
+class Display:
+    """Something the code displayed: a figure, a table, HTML."""
+
+    data: MimeBundle
+    display_id: str | None = None
+    is_update: bool = False
+
+    @property
+    def text(self) -> str:
+        """The display's text/plain form, or ''."""
+        return str(self.data.get("text/plain", ""))
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """The code asked that its outputs so far be cleared; with `wait`, once the next output comes."""
+
+    wait: bool = False
+
+
+@dataclass(frozen=True)
+class Error:
+    """The exception that ended the code."""
+
+    name: str
+    value: str
+    traceback: str
+
+    @property
+    def text(self) -> str:
+        """The traceback, or `name: value` if the kernel sent none."""
+        return self.traceback or f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The code ran longer than it may. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
+
+    timeout: float
+    state_kept: bool
+    where: str = ""
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        kept = (
+            "The code was interrupted; variables are kept."
+            if self.state_kept
+            else "The code did not stop when interrupted, so the kernel was restarted; variables are lost, files are kept."
+        )
+        where = f"\n\n{self.where}" if self.where else ""
+        return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
+
+
+@dataclass(frozen=True)
+class Died:
+    """The kernel ended while the code ran. `reason` is a sentence without its full stop."""
+
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        return f"KernelDied: {self.reason}. Variables are lost, files are kept; the next call gets a fresh kernel."
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The kernel had ended before this code ran, so it ran in a fresh one, without earlier variables."""
+
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """Something was left out to stay within a limit. `what` says what and how much."""
+
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The note as it stands among the outputs."""
+        return f"[... {self.what} left out ...]"
+
+
+Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file in work_dir that is new or changed after a run. `name` is relative to work_dir; `size` is in bytes."""
+
+    name: str
+    size: int
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """What became of one file that was passed in.
+
+    `source` is as the caller gave it; `name` is its name in work_dir, or None when it could not be had, and then
+    `error` says why.
+    """
+
+    source: str
+    name: str | None
+    is_renamed: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One run of code with all its outputs.
+
+    Attributes:
+        outputs: in order of arrival; consecutive stream texts joined, replaced and cleared displays settled.
+        files: staged files, one for each that was passed in.
+        changes: files in work_dir that are new or changed, by name.
+        duration: seconds the code ran, as the host saw it.
+        queued: seconds this call waited for an earlier one on the same session.
+        figures: paths of the pictures saved, in order.
+    """
+
+    outputs: tuple[Output, ...] = ()
+    files: tuple[StagedFile, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    duration: float = 0.0
+    queued: float = 0.0
+    figures: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the code ran to its end without an exception, a time-out or the kernel's death."""
+        return not any(isinstance(output, (Error, TimedOut, Died)) for output in self.outputs)
+
+    @property
+    def stdout(self) -> str:
+        """All text the code printed to stdout."""
+        return self._stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        """All text the code printed to stderr."""
+        return self._stream("stderr")
+
+    @property
+    def result(self) -> Result | None:
+        """The value of the last expression, if there was one."""
+        return next((output for output in self.outputs if isinstance(output, Result)), None)
+
+    @property
+    def error(self) -> Error | TimedOut | Died | None:
+        """What ended the code early, if anything did."""
+        return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
+
+    @property
+    def images(self) -> tuple[bytes, ...]:
+        """The PNG and JPEG pictures, in order, each once."""
+        return tuple(dict.fromkeys(data for output in self.outputs for _, data in pictures_of(output)))
+
+    def _stream(self, name: str) -> str:
+        return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
+
+
+def pictures_of(output: Output) -> list[tuple[str, bytes]]:
+    """The pictures of one output, as (file suffix, bytes); PNG is preferred where one figure comes as both."""
+    if not isinstance(output, (Result, Display)):
+        return []
+    for mime, suffix in (("image/png", ".png"), ("image/jpeg", ".jpg")):
+        if isinstance(output.data.get(mime), bytes):
+            return [(suffix, output.data[mime])]
+    return []
+
+
+def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
+    """Join consecutive stream texts, apply display updates in place, and drop what the code cleared."""
+    settled: list[Output] = []
+    clear_next = False
+    for output in outputs:
+        if isinstance(output, Cleared):
+            clear_next = output.wait
+            if not output.wait:
+                settled = list(_uncleared(settled))
+            continue
+        if clear_next:
+            settled, clear_next = list(_uncleared(settled)), False
+        _settle_one(settled, output)
+    return tuple(settled)
+
+
+def _uncleared(outputs: list[Output]) -> Iterator[Output]:
+    return (output for output in outputs if isinstance(output, (Restarted, Omitted)))
+
+
+def _settle_one(settled: list[Output], output: Output) -> None:
+    last = settled[-1] if settled else None
+    if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
+        settled[-1] = Stream(last.name, last.text + output.text)
+        return
+    if isinstance(output, Display) and output.is_update:
+        for index, earlier in enumerate(settled):
+            if isinstance(earlier, Display) and earlier.display_id == output.display_id:
+                settled[index] = Display(output.data, output.display_id)
+                return
+    settled.append(output)

@@ -1,0 +1,1 @@
+"""Sandboxes and kernels: from an engine up to a session."""

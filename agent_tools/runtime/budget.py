@@ -1,0 +1,90 @@
+"""Keeps one call's outputs within bounds: the first and the last of a long text, the first of many pictures.
+
+Streaming: what fits passes at once; of what does not, the end is held back and comes out when the call is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from agent_tools.execution import Display, Omitted, Output, Result, Stream, pictures_of
+from agent_tools.settings import Limits
+
+
+def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
+    """Pass outputs on within the limits, with exact notes of what was left out."""
+    budget = _Budget(limits)
+    for output in outputs:
+        match output:
+            case Stream():
+                yield from budget.stream(output)
+            case Result() | Display():
+                yield from budget.display(output)
+            case _:  # an ending or a note: few, short, and after all text before them
+                yield from budget.flush()
+                yield output
+    yield from budget.flush()
+    yield from budget.notes()
+
+
+class _Budget:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.head_left = limits.max_text_chars - limits.max_text_chars // 2
+        self.tail_size = limits.max_text_chars // 2
+        self.tail: deque[Stream] = deque()
+        self.tail_chars = 0
+        self.chars_dropped = 0
+        self.bytes_left = limits.max_call_bytes
+        self.displays = self.images = 0
+        self.displays_dropped = self.images_dropped = 0
+
+    def stream(self, output: Stream) -> Iterator[Output]:
+        text = output.text
+        if self.head_left > 0 and text:
+            yield Stream(output.name, text[: self.head_left])
+            text, self.head_left = text[self.head_left :], self.head_left - min(len(text), self.head_left)
+        if text:
+            self._hold(Stream(output.name, text))
+
+    def _hold(self, output: Stream) -> None:
+        """Add to the tail and drop from its front what is over its size."""
+        self.tail.append(output)
+        self.tail_chars += len(output.text)
+        while (excess := self.tail_chars - self.tail_size) > 0:
+            first = self.tail.popleft()
+            dropped = min(excess, len(first.text))
+            if dropped < len(first.text):
+                self.tail.appendleft(Stream(first.name, first.text[dropped:]))
+            self.chars_dropped += dropped
+            self.tail_chars -= dropped
+
+    def flush(self) -> Iterator[Output]:
+        """The held-back end of the text, after a note of what is missing before it."""
+        if self.chars_dropped:
+            yield Omitted(f"{self.chars_dropped:,} characters")
+        yield from self.tail
+        self.tail_size -= self.tail_chars  # what came out is spent
+        self.tail.clear()
+        self.tail_chars = self.chars_dropped = 0
+
+    def display(self, output: Result | Display) -> Iterator[Output]:
+        size = sum(len(value) if isinstance(value, (str, bytes)) else 256 for value in output.data.values())
+        pictures = len(pictures_of(output))
+        if self.images + pictures > self.limits.max_images:
+            self.images_dropped += pictures
+        elif self.displays >= self.limits.max_displays or size > self.bytes_left:
+            self.displays_dropped += 1
+        else:
+            self.images += pictures
+            self.displays += 1
+            self.bytes_left -= size
+            yield from self.flush()
+            yield output
+
+    def notes(self) -> Iterator[Output]:
+        if self.images_dropped:
+            yield Omitted(f"{self.images_dropped:,} pictures after the first {self.limits.max_images}")
+        if self.displays_dropped:
+            yield Omitted(f"{self.displays_dropped:,} displayed values")

@@ -1,0 +1,145 @@
+"""The seam to whatever runs sandboxes, and the description of one sandbox with all its limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agent_tools.errors import InvalidParams
+from agent_tools.settings import GIB, MIB
+
+GUEST_RUN_DIR = "/run/kernel"
+GUEST_WORK_DIR = "/workspace"
+GUEST_HOME = "/home/sandbox"
+
+_HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What a sandbox may use. Every field is a limit with a safe default; nothing here can widen access to the host.
+
+    Raises:
+        InvalidParams: a value is out of range or would break the isolation.
+    """
+
+    network: str = "none"
+    """'none', or the name of an engine network (e.g. 'bridge') to opt in to; host and shared namespaces are refused."""
+    memory: int = 2 * GIB
+    """Bytes of memory, files in /tmp, HOME and /dev/shm included; there is no swap beyond it."""
+    cpus: float = 1.0
+    """CPU cores, fractions allowed."""
+    pids: int = 256
+    """Processes and threads."""
+    tmp: int = 256 * MIB
+    """Bytes of /tmp (memory-backed, not executable)."""
+    home: int = 64 * MIB
+    """Bytes of HOME (memory-backed, not executable)."""
+    shm: int = 64 * MIB
+    """Bytes of /dev/shm."""
+    file_size: int = GIB
+    """Bytes of the largest file the code may write."""
+    open_files: int = 1024
+    """File descriptors of one process."""
+    log: int = MIB
+    """Bytes of container log the engine keeps."""
+    runtime: str | None = None
+    """An OCI runtime the engine knows, e.g. 'runsc' or 'kata'; a missing one is an error, never a silent fall-back."""
+    gpus: int | str | None = None
+    """None, a number of GPUs, or 'all'."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables for the code; nothing of the host's environment is passed otherwise."""
+
+    def __post_init__(self) -> None:
+        _check_network(self.network)
+        _check_env(self.env)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+                raise InvalidParams(f"{name}={value!r} is not usable: give a number of at least {least:,}.")
+        if self.gpus is not None and self.gpus != "all" and not (isinstance(self.gpus, int) and self.gpus > 0):
+            raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
+
+
+_LEAST = {
+    "memory": 128 * MIB,
+    "cpus": 0.05,
+    "pids": 32,
+    "tmp": MIB,
+    "home": 4 * MIB,
+    "shm": MIB,
+    "file_size": MIB,
+    "open_files": 128,
+    "log": 64 * 1024,
+}
+
+
+def _check_network(network: object) -> None:
+    if not isinstance(network, str) or not network:
+        raise InvalidParams(f"network={network!r} is not usable: give 'none' or the name of an engine network.")
+    if _HOST_NETWORKS.fullmatch(network):
+        raise InvalidParams(f"network={network!r} would share a network namespace and break the isolation; use 'none'.")
+
+
+def _check_env(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+            raise InvalidParams(f"env has an unusable entry {name!r}: names are identifiers, values are text.")
+
+
+@dataclass(frozen=True)
+class Guest:
+    """Who the guest's processes are: `inside` the sandbox, and as the owner of their files seen from the host."""
+
+    inside: tuple[int, int]
+    outside: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """One sandbox to start."""
+
+    image: str
+    run_dir: Path
+    work_dir: Path
+    guest: Guest
+    isolation: Isolation
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """One running sandbox, by the engine's id."""
+
+    id: str
+
+
+class Engine(Protocol):
+    """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
+
+    guest_run_dir: str | None
+    """Where the run directory appears inside a sandbox; None where it keeps the host's path."""
+
+    def guest(self) -> Guest:
+        """Who the guest's processes will be under this engine."""
+        ...
+
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        """Create and start a sandbox."""
+        ...
+
+    def remove(self, sandbox: Sandbox) -> None:
+        """End a sandbox at once and remove all of it; one that is already gone is no error."""
+        ...
+
+    def last_words(self, sandbox: Sandbox) -> str | None:
+        """None while the sandbox runs; once it has ended, the end of what it printed."""
+        ...
+
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:
+        """Every sandbox of ours with labels that contain `host`, with its labels."""
+        ...

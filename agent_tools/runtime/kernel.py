@@ -1,0 +1,244 @@
+"""One IPython process in a sandbox: runs code under a deadline that holds whatever the code does.
+
+The time limit comes in three steps: the countdown inside the guest interrupts the cell; `interrupt_grace` later the host
+has PID 1 send SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and all
+it started. A run is over at the shell reply plus iopub idle (or `idle_grace` after the reply), at the kernel's end, or
+at the end of the sandbox; each of these is an event, so nothing is ever waited for without a deadline.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agent_tools.errors import KernelDied
+from agent_tools.execution import Died, Error, Output, TimedOut
+from agent_tools.runtime.channels import Broken, Channels, Disconnected, Event, FromIopub, FromShell, Words
+from agent_tools.runtime.link import Link
+from agent_tools.runtime.protocol import Message, outputs_of, read_error
+from agent_tools.settings import GIB, Limits
+
+END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
+
+
+@dataclass
+class _Run:
+    """What is known of the request that is running."""
+
+    request_id: str
+    timeout: float
+    started: float = field(default_factory=time.monotonic)
+    status: str = ""
+    replied: float = 0.0
+    is_idle: bool = False
+    errors: list[Error] = field(default_factory=list)
+    interrupted: float = 0.0
+    killed: float = 0.0
+    kill_reason: str = ""
+    hung_up: float = 0.0
+    ended: str = ""
+
+    @property
+    def deadline(self) -> float:
+        return self.started + self.timeout
+
+    @property
+    def is_overdue(self) -> bool:
+        return (self.replied or time.monotonic()) >= self.deadline
+
+
+class Kernel:
+    """A ready kernel. `execute` is for one thread at a time; `interrupt` and `kill` are for any."""
+
+    def __init__(self, channels: Channels, link: Link, limits: Limits, memory: int) -> None:
+        self._channels = channels
+        self._link = link
+        self._limits = limits
+        self._memory = memory
+        self.end_reason = ""
+        """Why the kernel ended; '' while it lives."""
+        self.sandbox_ended = False
+        """Whether the whole sandbox went with it, or no longer answers."""
+
+    def is_alive(self) -> bool:
+        """Whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
+        for event in self._channels.discard():
+            self._note_end(event)
+        return not self.end_reason
+
+    def execute(self, code: str, timeout: float) -> Iterator[Output]:
+        """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
+
+        Closing the iterator early interrupts the code.
+        """
+        run = _Run(self._channels.send_execute(code, timeout), timeout)
+        try:
+            yield from self._outputs(run)
+            yield from self._ending(run)
+        finally:
+            if not self._is_over(run):
+                self._stop(run)
+
+    def interrupt(self) -> None:
+        """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
+        self._link.send("interrupt")
+
+    def kill(self) -> None:
+        """End the kernel and everything it started."""
+        self._link.send("kill")
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._channels.close()
+
+    def _outputs(self, run: _Run) -> Iterator[Output]:
+        while not self._is_over(run):
+            self._escalate(run)
+            for event in self._channels.receive(self._patience(run)):
+                yield from self._take(event, run)
+
+    def _take(self, event: Event, run: _Run) -> Iterator[Output]:
+        match event:
+            case FromIopub(message) if message.parent_id == run.request_id:
+                yield from self._take_output(message, run)
+            case FromShell(Message(kind="execute_reply") as message) if message.parent_id == run.request_id:
+                self._take_reply(message, run)
+            case Broken(reason):
+                self._kill(run, f"it sent {reason}")
+            case Disconnected():
+                run.hung_up = run.hung_up or time.monotonic()
+            case Words():
+                self._note_end(event)
+
+    def _take_output(self, message: Message, run: _Run) -> Iterator[Output]:
+        if message.kind == "status":
+            run.is_idle = run.is_idle or message.content.get("execution_state") == "idle"
+        for output in outputs_of(message, self._limits):
+            if isinstance(output, Error):
+                run.errors.append(output)  # how it ended is told once, at the end
+            else:
+                yield output
+
+    def _take_reply(self, message: Message, run: _Run) -> None:
+        run.replied = run.replied or time.monotonic()
+        run.status = "ok" if message.content.get("status") == "ok" else "error"
+        if run.status == "error" and not run.errors:
+            run.errors.append(read_error(message.content, self._limits))
+
+    def _escalate(self, run: _Run) -> None:
+        """Take the next step against code that should have ended, and against a guest that no longer answers."""
+        now, limits = time.monotonic(), self._limits
+        if run.killed:
+            if now >= run.killed + END_GRACE:
+                self.sandbox_ended, self.end_reason = True, "the sandbox stopped answering"
+        elif run.hung_up and now >= run.hung_up + END_GRACE / 2:
+            self._kill(run, f"it sent a message over {limits.max_message_bytes:,} bytes")
+        elif run.replied:
+            return
+        elif run.interrupted:
+            if now >= run.interrupted + limits.kill_grace:
+                self._kill(run, "")
+        elif now >= run.deadline + limits.interrupt_grace:
+            run.interrupted = now
+            self.interrupt()
+
+    def _kill(self, run: _Run, reason: str) -> None:
+        if not run.killed:
+            run.killed, run.kill_reason = time.monotonic(), reason
+            self.kill()
+
+    def _patience(self, run: _Run) -> float:
+        """Seconds until the next step is due."""
+        limits = self._limits
+        if run.killed:
+            due = run.killed + END_GRACE
+        elif run.hung_up:
+            due = run.hung_up + END_GRACE / 2
+        elif run.replied:
+            due = run.replied + limits.idle_grace
+        elif run.interrupted:
+            due = run.interrupted + limits.kill_grace
+        else:
+            due = run.deadline + limits.interrupt_grace
+        return max(0.0, due - time.monotonic())
+
+    def _is_over(self, run: _Run) -> bool:
+        if self.end_reason:
+            return True
+        if not run.replied or run.killed or run.hung_up:
+            return False
+        return run.is_idle or time.monotonic() >= run.replied + self._limits.idle_grace
+
+    def _ending(self, run: _Run) -> Iterator[Output]:
+        """How the run ended, if not by itself."""
+        if self.end_reason:
+            if run.kill_reason:
+                yield Died(run.kill_reason)
+            elif run.killed and run.interrupted:
+                yield TimedOut(run.timeout, state_kept=False)
+            else:
+                yield Died(self.end_reason)
+        elif run.status == "error" and run.is_overdue:
+            yield TimedOut(run.timeout, state_kept=True, where=run.errors[-1].traceback)
+        else:
+            yield from run.errors[-1:]
+
+    def _stop(self, run: _Run) -> None:
+        """Bring a run that nobody reads any more to its end: interrupt, then kill."""
+        if not run.interrupted:
+            run.interrupted = time.monotonic()
+            self.interrupt()
+        for _ in self._outputs(run):
+            pass
+
+    def _note_end(self, event: Event) -> None:
+        match event:
+            case Words(["exit", _, how]):
+                self.end_reason = self.end_reason or describe_exit(how, self._memory)
+            case Words([]):
+                self.end_reason = self.end_reason or "the sandbox ended"
+                self.sandbox_ended = True
+            case Broken(reason):
+                self.kill()
+                self.end_reason = f"it sent {reason}"
+            case Disconnected() if not self.end_reason:
+                self.kill()
+                self.end_reason = "it hung up"
+
+
+def describe_exit(how: str, memory: int) -> str:
+    """A sentence for PID 1's `code <n>` or `signal <n>`, with ` oom` when the memory limit was met."""
+    words = how.split()
+    if "oom" in words and words[:1] == ["signal"]:
+        return f"it was killed at its memory limit of {memory / GIB:g} GiB"
+    if words[:1] == ["signal"] and words[1:2] and words[1].isdigit():
+        return f"it was killed by {_signal_name(int(words[1]))}"
+    code = words[1] if len(words) > 1 and words[1].lstrip("-").isdigit() else "?"
+    return f"its process exited with code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def require_ready(words: list[str], generation: int) -> bool:
+    """Whether PID 1's words say that this kernel is ready.
+
+    Raises:
+        KernelDied: they say that it never will be.
+    """
+    match words:
+        case ["ready", number] if number == str(generation):
+            return True
+        case ["failed", _, traceback]:
+            raise KernelDied(f"it failed to start: {traceback}")
+        case ["exit", number, how] if number == str(generation):
+            raise KernelDied(f"it ended at its start ({how})")
+        case []:
+            raise KernelDied("the sandbox ended before its kernel was ready")
+    return False

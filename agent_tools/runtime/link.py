@@ -1,0 +1,103 @@
+"""The lifeline: one unix socket between this process and a sandbox's PID 1 (the words are in guest/init.py).
+
+While it is open the sandbox lives; when this process ends, in whatever way, the engine's side of it sees end-of-file
+and the sandbox ends itself. What comes out of it is bounded by the datagram size and believed only as far as a wrong
+word can do no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+MAX_WORDS = 4096  # bytes in one datagram
+
+_open_links: weakref.WeakSet[Link] = weakref.WeakSet()
+_fork_hook_installed = False
+
+
+class Link:
+    """Listens for PID 1, then exchanges words with it. `send` may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._listener: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(path))
+        path.chmod(0o666)  # its directory is what keeps others out
+        self._listener.listen(1)
+        self._socket: socket.socket | None = None
+        self.is_closed_by_guest = False
+        _open_links.add(self)
+        _install_fork_hook()
+
+    def accept(self, deadline: float, still_runs: Callable[[], bool]) -> bool:
+        """Wait for PID 1 to connect; False when the deadline passes or `still_runs` says that the sandbox ended."""
+        assert self._listener is not None
+        while time.monotonic() < deadline:
+            if select.select([self._listener], [], [], 0.5)[0]:
+                self._socket, _ = self._listener.accept()
+                self._socket.setblocking(False)
+                self._stop_listening()
+                return True
+            if not still_runs():
+                return False
+        return False
+
+    def fileno(self) -> int:
+        """The descriptor to poll, -1 once closed."""
+        return self._socket.fileno() if self._socket else -1
+
+    def send(self, words: str) -> None:
+        """Send one order; a guest that is gone or does not read is no error (its end is seen on the receiving side)."""
+        with contextlib.suppress(OSError):
+            if self._socket:
+                self._socket.send(words.encode("ascii"))
+
+    def receive(self) -> list[str] | None:
+        """The next words, [] when the guest has hung up, None when there is nothing to read."""
+        if self._socket is None:
+            return []
+        try:
+            data = self._socket.recv(MAX_WORDS)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        self.is_closed_by_guest = self.is_closed_by_guest or not data
+        return data.decode("ascii", "replace").split(maxsplit=2)
+
+    def close(self) -> None:
+        """Hang up, which ends the sandbox."""
+        self._stop_listening()
+        if self._socket:
+            self._socket.close()
+            self._socket = None
+
+    def _stop_listening(self) -> None:
+        if self._listener:
+            self._listener.close()
+            self._listener = None
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+def _install_fork_hook() -> None:
+    """Let go of inherited links in forked children: a child must not keep its dead parent's sandbox alive."""
+    global _fork_hook_installed
+    if not _fork_hook_installed:
+        _fork_hook_installed = True
+        os.register_at_fork(after_in_child=_abandon_links)
+
+
+def _abandon_links() -> None:
+    for link in list(_open_links):
+        for held in (link._listener, link._socket):
+            if held:
+                held.close()
+        link._listener = link._socket = None

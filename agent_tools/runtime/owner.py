@@ -1,0 +1,83 @@
+"""Which host process a sandbox belongs to, in a form that survives the process: for labels and directory names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_tools.settings import runtime_dir
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process of this machine. Boot id and PID namespace tell machines apart, the start time tells reused pids."""
+
+    host: str
+    pid: int
+    start: int
+
+    @classmethod
+    def current(cls) -> Owner:
+        """The calling process."""
+        return cls(_host(), os.getpid(), _start_time(os.getpid()) or 0)
+
+    @property
+    def token(self) -> str:
+        """A file name part."""
+        return f"{self.pid}-{self.start}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What a sandbox carries to be found again."""
+        return {"agent_tools.host": self.host, "agent_tools.owner": self.token}
+
+
+def same_host() -> dict[str, str]:
+    """The label by which this machine's sandboxes are found."""
+    return {"agent_tools.host": _host()}
+
+
+def is_orphan(labels: Mapping[str, str]) -> bool:
+    """Whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
+    return labels.get("agent_tools.host") == _host() and _is_gone(labels.get("agent_tools.owner", ""))
+
+
+def remove_stale_run_dirs() -> list[Path]:
+    """Delete the run directories of processes that are gone; return their paths."""
+    removed = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(runtime_dir()):
+            token = "-".join(entry.name.split("-")[:2])
+            if entry.is_dir(follow_symlinks=False) and entry.stat().st_uid == os.getuid() and _is_gone(token):
+                shutil.rmtree(entry.path, ignore_errors=True)
+                removed.append(Path(entry.path))
+    return removed
+
+
+def _is_gone(token: str) -> bool:
+    pid, _, start = token.partition("-")
+    return pid.isdigit() and start.isdigit() and _start_time(int(pid)) != int(start)
+
+
+def _host() -> str:
+    boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
+    with contextlib.suppress(OSError):
+        return f"{boot_id}/{os.readlink('/proc/self/ns/pid')}"
+    return boot_id or "unknown"
+
+
+def _start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the process's start (field 22 of /proc/<pid>/stat), None if there is no such process."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 else None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,83 @@
+"""The exact request that creates a sandbox: a SandboxSpec as the Docker Engine API's container configuration.
+
+Pure, so that one test can hold the whole of it. Field names: https://docs.docker.com/reference/api/engine/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_tools.runtime.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_WORK_DIR, SandboxSpec
+
+COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+ENVIRONMENT = {
+    "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
+    "HOME": GUEST_HOME,
+    "LANG": "C.UTF-8",
+    "IPYTHONDIR": f"{GUEST_HOME}/.ipython",
+    "MPLCONFIGDIR": f"{GUEST_HOME}/matplotlib",
+    "MATPLOTLIBRC": "/opt/matplotlib/matplotlibrc",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",  # one OpenMP or BLAS thread per core would meet the pids limit on large machines
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
+    """The body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
+    limits = spec.isolation
+    uid, gid = spec.guest.inside
+    return {
+        "Image": spec.image,
+        "Cmd": COMMAND,
+        "Entrypoint": [],
+        "User": f"{uid}:{gid}",
+        "Hostname": "sandbox",
+        "WorkingDir": "/",
+        "Env": [f"{name}={value}" for name, value in {**ENVIRONMENT, **limits.env}.items()],
+        "Labels": dict(spec.labels),
+        "Tty": False,
+        "OpenStdin": False,
+        "NetworkDisabled": limits.network == "none",
+        "HostConfig": {
+            "NetworkMode": limits.network,
+            "IpcMode": "private",
+            "Privileged": False,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
+            "ReadonlyRootfs": True,
+            "Mounts": [_bind(str(spec.run_dir), GUEST_RUN_DIR), _bind(str(spec.work_dir), GUEST_WORK_DIR)],
+            "Tmpfs": {
+                "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
+                GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},uid={uid},gid={gid},mode=0700",
+            },
+            "Memory": limits.memory,
+            "MemorySwap": limits.memory,  # equal: no swap
+            "NanoCpus": int(limits.cpus * 1_000_000_000),
+            "PidsLimit": limits.pids,
+            "ShmSize": limits.shm,
+            "Ulimits": [
+                {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
+            ],
+            "LogConfig": {
+                "Type": "local",
+                "Config": {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"},
+            },
+            "RestartPolicy": {"Name": "no"},
+            "AutoRemove": True,
+            **({"Runtime": limits.runtime} if limits.runtime else {}),
+            **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
+        },
+    }
+
+
+def _bind(source: str, target: str) -> dict[str, Any]:
+    """A mount that fails when its source is missing (a `Binds` entry would be created, owned by root)."""
+    return {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"Propagation": "rprivate"}}
+
+
+def _gpus(gpus: int | str) -> dict[str, Any]:
+    return {"Count": -1 if gpus == "all" else gpus, "Capabilities": [["gpu"]]}

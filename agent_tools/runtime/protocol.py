@@ -1,0 +1,134 @@
+"""Jupyter messages as values: frames in, `Message` out; message in, `Output` out. Pure; everything is checked here once.
+
+Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_client.session import Session
+
+from agent_tools.errors import ProtocolViolation
+from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.runtime.pictures import PictureRefused, check_picture
+from agent_tools.settings import Limits
+from agent_tools.text import neutralise, shorten
+
+MAX_FRAMES = 64
+MAX_MIME_TYPES = 16
+MAX_TRACEBACK_LINES = 2_000
+_MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
+_JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the kernel: its type, the id of the request it belongs to ('' if none), its content."""
+
+    kind: str
+    parent_id: str
+    content: dict[str, Any]
+
+
+def read_message(session: Session, frames: list[bytes]) -> Message:
+    """Verify and decode one message.
+
+    Raises:
+        ProtocolViolation: the frames are not a signed, well-formed message.
+    """
+    if len(frames) > MAX_FRAMES:
+        raise ProtocolViolation(f"a message of {len(frames)} frames")
+    try:
+        _, parts = session.feed_identities(frames)
+        raw = session.deserialize(parts)
+        kind, parent, content = raw["msg_type"], raw["parent_header"], raw["content"]
+        parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError) as exc:
+        raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
+    if not isinstance(kind, str) or not isinstance(content, dict):
+        raise ProtocolViolation("a message without a type or content")
+    return Message(kind, parent_id if isinstance(parent_id, str) else "", content)
+
+
+def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
+    """What an iopub message shows the reader: nothing, one output, or one with notes of what it had to lose."""
+    content = message.content
+    match message.kind:
+        case "stream":
+            name = "stderr" if content.get("name") == "stderr" else "stdout"
+            yield Stream(name, _text(content.get("text")))
+        case "execute_result":
+            data, notes = read_bundle(content.get("data"), limits)
+            yield Result(data)
+            yield from notes
+        case "display_data" | "update_display_data":
+            data, notes = read_bundle(content.get("data"), limits)
+            yield Display(data, _display_id(content), message.kind == "update_display_data")
+            yield from notes
+        case "clear_output":
+            yield Cleared(content.get("wait") is True)
+        case "error":
+            yield read_error(content, limits)
+
+
+def read_error(content: dict[str, Any], limits: Limits) -> Error:
+    """The error of an `error` message or of an execute_reply."""
+    lines = content.get("traceback")
+    lines = [_text(line) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
+    limit = limits.max_error_chars
+    return Error(
+        name=shorten(_text(content.get("ename")), 200) or "Error",
+        value=shorten(_text(content.get("evalue")), limit),
+        traceback=shorten("\n".join(lines), limit),
+    )
+
+
+def read_bundle(data: object, limits: Limits) -> tuple[dict[str, Any], list[Omitted]]:
+    """A MIME bundle as values, with a note for each part that could not be kept."""
+    kept: dict[str, Any] = {}
+    notes: list[Omitted] = []
+    for mime, value in list(data.items())[:MAX_MIME_TYPES] if isinstance(data, dict) else ():
+        if not isinstance(mime, str) or not _MIME_TYPE.fullmatch(mime):
+            continue
+        try:
+            kept[mime] = _mime_value(mime, value, limits)
+        except PictureRefused as exc:
+            notes.append(Omitted(f"a picture ({exc})"))
+        except _TooLong as exc:
+            notes.append(Omitted(f"{mime} of {exc} characters"))
+    return kept, notes
+
+
+class _TooLong(ValueError):
+    pass
+
+
+def _mime_value(mime: str, value: object, limits: Limits) -> Any:
+    if mime in ("image/png", "image/jpeg"):
+        return check_picture(mime, value, limits)
+    if _JSON_TYPE.fullmatch(mime):
+        if (size := len(repr(value))) > limits.max_rich_chars:
+            raise _TooLong(f"{size:,}")
+        return value
+    text = _text(value)
+    if mime == "text/plain":
+        return shorten(text, limits.max_text_chars)
+    if len(text) > limits.max_rich_chars:
+        raise _TooLong(f"{len(text):,}")
+    return text
+
+
+def _display_id(content: dict[str, Any]) -> str | None:
+    transient = content.get("transient")
+    found = transient.get("display_id") if isinstance(transient, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):  # multi-line strings may come as lists
+        value = "".join(part for part in value if isinstance(part, str))
+    return neutralise(value) if isinstance(value, str) else ""

@@ -1,0 +1,101 @@
+"""Every limit with its default and unit, and the only place that reads environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes unless the name says otherwise."""
+
+    timeout: float = 30.0
+    """How long one call's code may run."""
+    max_timeout: float = 86_400.0
+    """The longest time limit a caller may ask for."""
+    interrupt_grace: float = 0.2
+    """After the time limit: how long the countdown inside the guest has before the host interrupts (SIGINT)."""
+    kill_grace: float = 0.5
+    """After the host's interrupt: how long before the kernel is killed (SIGKILL)."""
+    idle_grace: float = 1.0
+    """After the reply: how long to wait for the kernel to say that it is idle."""
+    start_timeout: float = 60.0
+    """How long a sandbox and its kernel may take to become ready."""
+    max_code_bytes: int = MIB
+    """The longest code, as UTF-8."""
+    max_message_bytes: int = 16 * MIB
+    """The largest message taken from the kernel; a larger one ends the kernel."""
+    max_text_chars: int = 40_000
+    """Characters of printed text kept in one call: the first and the last half."""
+    max_error_chars: int = 10_000
+    """Characters of a traceback kept: the first and the last half."""
+    max_images: int = 20
+    """Pictures kept in one call."""
+    max_image_bytes: int = 10 * MIB
+    """Bytes of one picture."""
+    max_image_pixels: int = 25_000_000
+    """Width times height of one picture."""
+    max_rich_chars: int = MIB
+    """Characters of one HTML, SVG, LaTeX, Markdown or JSON representation."""
+    max_displays: int = 200
+    """Displays and results kept in one call."""
+    max_call_bytes: int = 64 * MIB
+    """Bytes kept from one call over all outputs; what comes after is read and dropped."""
+    max_file_bytes: int = GIB
+    """The largest file staged into work_dir."""
+    max_files: int = 100
+    """Files staged in one call."""
+    download_timeout: float = 60.0
+    """How long fetching one URL may take, redirects included."""
+    max_redirects: int = 5
+    """Redirects followed for one URL."""
+    max_listed_entries: int = 10_000
+    """Entries of work_dir looked at to find new and changed files."""
+
+
+def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder below which tools keep their work_dir: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
+    return Path(environ.get("DEFAULT_WORKSPACE") or environ.get("QWEN_AGENT_DEFAULT_WORKSPACE") or "workspace")
+
+
+def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
+    given = environ.get("M6_CODE_INTERPRETER_WORK_DIR")
+    return Path(given) if given else default_workspace(environ) / "tools" / "code_interpreter"
+
+
+def static_url(environ: Mapping[str, str] = os.environ) -> str | None:
+    """M6_CODE_INTERPRETER_STATIC_URL: the base URL under which a server of yours serves work_dir."""
+    return environ.get("M6_CODE_INTERPRETER_STATIC_URL") or None
+
+
+def base_image(environ: Mapping[str, str] = os.environ) -> str | None:
+    """AGENT_TOOLS_BASE_IMAGE: what the image is built on, instead of the default."""
+    return environ.get("AGENT_TOOLS_BASE_IMAGE") or None
+
+
+def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The first of PIP_CERT, SSL_CERT_FILE, REQUESTS_CA_BUNDLE that names a file."""
+    for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        path = environ.get(name)
+        if path and Path(path).is_file():
+            return Path(path)
+    return None
+
+
+def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, passed on to the image's build."""
+    return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}
+
+
+def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where run directories are made: AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp, then `agent_tools-<uid>`."""
+    base = environ.get("AGENT_TOOLS_RUN_DIR") or environ.get("XDG_RUNTIME_DIR") or "/tmp"
+    return Path(base) / f"agent_tools-{os.getuid()}"

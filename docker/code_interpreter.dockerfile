@@ -1,0 +1,55 @@
+# The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that installs, compiles or escalates.
+#
+# Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
+# the build context, together with ca-bundle.crt and extra-requirements.txt (both may be empty). The CA bundle and pip
+# exist in the builder stage only.
+
+ARG BASE_IMAGE=python:3.13-slim-trixie
+
+FROM ${BASE_IMAGE} AS builder
+LABEL agent_tools.stage=builder
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+COPY ca-bundle.crt requirements.lock extra-requirements.txt /build/
+# The lock leaves out debugpy (a debugger needs ptrace, which is refused), hence --no-deps.
+RUN set -eu; \
+    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
+    python3 -m venv --without-pip /opt/kernel; \
+    python3 -m venv /build/venv; \
+    pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
+    $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
+    if [ -s /build/extra-requirements.txt ]; then \
+        $pip list --format=freeze > /build/constraints.txt; \
+        $pip install --no-compile --only-binary :all: -c /build/constraints.txt -r /build/extra-requirements.txt; \
+    fi; \
+    find /opt/kernel -type d -name tests -prune -exec rm -rf {} +
+COPY font_fallback.py matplotlibrc /build/
+COPY fonts /usr/share/fonts/agent_tools
+RUN set -eu; \
+    site=$(/opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+    echo /opt/guest > "$site/agent_tools_guest.pth"; \
+    cat /build/font_fallback.py >> "$site/matplotlib/font_manager.py"; \
+    mkdir -p /opt/matplotlib/cache; cp /build/matplotlibrc /opt/matplotlib/; \
+    /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
+    MPLCONFIGDIR=/opt/matplotlib/cache /opt/kernel/bin/python -c 'import matplotlib.font_manager'
+COPY guest /opt/guest/agent_tools_guest
+RUN /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest
+
+FROM ${BASE_IMAGE}
+LABEL agent_tools.image=code_interpreter
+RUN set -eu; \
+    rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip* \
+        /usr/lib/python3*/ensurepip /usr/lib/python3/dist-packages/* /usr/share/python-wheels /root/.cache; \
+    for program in su sudo passwd chsh chfn chage expiry gpasswd newgrp mount umount pkexec unix_chkpwd; do \
+        rm -f "/bin/$program" "/usr/bin/$program" "/sbin/$program" "/usr/sbin/$program"; \
+    done; \
+    find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
+    mkdir -p /workspace /run/kernel /home/sandbox
+COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
+COPY --from=builder /opt/kernel /opt/kernel
+COPY --from=builder /opt/matplotlib /opt/matplotlib
+COPY --from=builder /opt/guest /opt/guest
+USER 10001:10001
+WORKDIR /workspace
+CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
