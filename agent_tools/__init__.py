@@ -1,0 +1,52 @@
+"""A self-hosted code interpreter for LLM agents. Names are resolved at first use; importing does nothing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
+    from agent_tools.execution import Execution
+    from agent_tools.settings import Limits
+    from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
+    from agent_tools.tools.code_interpreter import CodeInterpreter
+    from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AgentToolsError": "errors",
+    "BaseTool": "tools.base",
+    "BaseToolWithFileAccess": "tools.base",
+    "CodeInterpreter": "tools.code_interpreter",
+    "Execution": "execution",
+    "InvalidParams": "errors",
+    "Limits": "settings",
+    "TOOL_REGISTRY": "tools.registry",
+    "ToolServiceError": "errors",
+    "register_tool": "tools.registry",
+}
+
+__all__ = [
+    "TOOL_REGISTRY",
+    "AgentToolsError",
+    "BaseTool",
+    "BaseToolWithFileAccess",
+    "CodeInterpreter",
+    "Execution",
+    "InvalidParams",
+    "Limits",
+    "ToolServiceError",
+    "register_tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

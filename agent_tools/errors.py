@@ -1,4 +1,4 @@
-"""The exceptions: what the house failed at. What the guest's code did is a value (see execution.py), never one of these.
+"""The exceptions: what the house failed at. What the guest's code did is a value (execution.py), never one of these.
 
 AgentToolsError
 ├── ToolServiceError        all that a tool's caller sees
@@ -32,6 +32,7 @@ class ToolServiceError(AgentToolsError):
         code: a short stable name of the failure, for programs.
         message: what happened and what to do next, for people and models; never empty.
         extra: further facts, or None.
+
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class TimedOut:
         kept = (
             "The code was interrupted; variables are kept."
             if self.state_kept
-            else "The code did not stop when interrupted, so the kernel was restarted; variables are lost, files are kept."
+            else "The code did not stop when interrupted: the kernel was restarted; variables are lost, files are kept."
         )
         where = f"\n\n{self.where}" if self.where else ""
         return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
@@ -162,6 +162,7 @@ class Execution:
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
         figures: paths of the pictures saved, in order.
+
     """
 
     outputs: tuple[Output, ...] = ()

@@ -14,7 +14,7 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes unless the name says otherwise."""
+    """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes."""
 
     timeout: float = 30.0
     """How long one call's code may run."""
@@ -61,7 +61,7 @@ class Limits:
 
 
 def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder below which tools keep their work_dir: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
+    """Where tools keep their folders: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
     return Path(environ.get("DEFAULT_WORKSPACE") or environ.get("QWEN_AGENT_DEFAULT_WORKSPACE") or "workspace")
 
 

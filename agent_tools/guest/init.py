@@ -57,11 +57,11 @@ class Init:
         signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
         self.start("1")
         while True:
-            readable, _, _ = select.select([self.host, wakeup], [], [])
+            readable, _, _ = select.select([self.host.fileno(), wakeup], [], [])
             if wakeup in readable:
                 os.read(wakeup, 4096)
                 self.reap()
-            if self.host in readable:
+            if self.host.fileno() in readable:
                 words = self.host.recv(MAX_WORDS).decode("ascii", "replace").split()
                 if not words:
                     break
@@ -142,7 +142,7 @@ def _become_kernel(host: socket.socket, generation: int) -> None:
         code = 0
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
         with contextlib.suppress(OSError):
             host.send(f"failed {generation} {traceback.format_exc()[-MAX_WORDS // 2 :]}".encode("ascii", "replace"))
     finally:

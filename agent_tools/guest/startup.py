@@ -87,7 +87,7 @@ def _config() -> Config:
 
 
 def _seed_font_cache() -> None:
-    """Copy the image's font list to where matplotlib looks for it, which must be writable: the first plot scans nothing."""
+    """Copy the image's font list to where matplotlib keeps its own, so that the first plot need not look for fonts."""
     target = os.environ.get("MPLCONFIGDIR")
     if target and os.path.isdir(BAKED_FONT_CACHE) and not os.path.exists(target):
         shutil.copytree(BAKED_FONT_CACHE, target)
@@ -104,7 +104,8 @@ def _silence_inherited_streams() -> None:
 def _prepare_shell(shell: Any) -> None:
     shell.ast_transformers.append(LazyNames(shell.user_ns))
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
-    shell.set_custom_exc((BaseExceptionGroup,), _format_exception_group)
+    if group := getattr(builtins, "BaseExceptionGroup", None):
+        shell.set_custom_exc((group,), _format_exception_group)
     shell.user_ns["exit"] = shell.user_ns["quit"] = _leave
     shell.user_ns_hidden.update(exit=_leave, quit=_leave)
     countdown = Countdown(shell)
@@ -154,12 +155,19 @@ class LazyNames(ast.NodeTransformer):
         self.namespace = namespace
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Look at every name of the cell; change nothing."""
-        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & LAZY_NAMES.keys():
-            self.provide(name)
+        """Look at the cell; change nothing."""
+        self.look_at(node)
         return node
 
-    visit_Expression = visit_Module  # %time and %timeit compile an expression
+    def visit_Expression(self, node: ast.Expression) -> ast.Expression:
+        """Do the same for what %time and %timeit compile."""
+        self.look_at(node)
+        return node
+
+    def look_at(self, node: ast.AST) -> None:
+        """Provide every name that is mentioned."""
+        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & LAZY_NAMES.keys():
+            self.provide(name)
 
     def provide(self, name: str) -> None:
         """Import what `name` stands for; an image without the module leaves the name undefined."""
@@ -228,7 +236,7 @@ class SandboxKernel(IPythonKernel):
         return False
 
     def start(self) -> None:
-        """Start serving, with signals that wake an idle event loop (stock kernels sleep through SIGINT while awaiting)."""
+        """Start serving, with signals that wake an idle event loop: a stock kernel sleeps through SIGINT as it awaits."""
         super().start()
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -279,7 +287,7 @@ class Stream(iostream.OutStream):
     def write(self, string: str) -> int | None:
         """Buffer text for the cell that is running."""
         if self.pub_thread is None or os.getpid() != self._master_pid or not isinstance(string, str):
-            return super().write(string)
+            return super().write(string)  # type: ignore[no-any-return]
         parent = self.parent_header
         with self._buffer_lock:
             if parent is not self._keyed_parent:

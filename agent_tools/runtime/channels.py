@@ -7,6 +7,7 @@ drops for that reason stays dropped and is reported.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, Union
@@ -80,6 +81,7 @@ class Channels:
 
         Raises:
             KernelDied: it ended or said nothing before the deadline.
+
         """
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
@@ -93,7 +95,7 @@ class Channels:
         raise KernelDied("it did not become ready in time")
 
     def send_execute(self, code: str, timeout: float) -> str:
-        """Ask the kernel to run code; return the request's id. The guest's countdown reads `timeout` from the metadata."""
+        """Ask the kernel to run code; return the request's id. The guest's countdown finds `timeout` in the metadata."""
         content = {
             "code": code,
             "silent": False,
@@ -107,7 +109,7 @@ class Channels:
 
     def receive(self, wait: float) -> list[Event]:
         """What arrives within `wait` seconds: nothing, or all that is ready when the first thing is."""
-        ready = dict(self._poller.poll(max(0.0, wait) * 1000))
+        ready = dict(self._poller.poll(math.ceil(max(0.0, wait) * 1000)))
         events: list[Event] = []
         if self._iopub in ready:
             events += self._take(self._iopub, FromIopub)
@@ -115,11 +117,13 @@ class Channels:
             events += self._take(self._shell, FromShell)
         if self._link.fileno() in ready:
             events += self._take_words()
-        events += [event for monitor in self._sockets[1::2] if monitor in ready for event in self._take_monitor(monitor)]
+        events += [
+            event for monitor in self._sockets[1::2] if monitor in ready for event in self._take_monitor(monitor)
+        ]
         return events
 
     def discard(self) -> list[Event]:
-        """Drop what came in since the last call (output of threads left running); return only what concerns the kernel."""
+        """Drop what came in between calls (output of threads left running); return what concerns the kernel itself."""
         kept: list[Event] = []
         for _ in range(1024):
             events = self.receive(0)
@@ -136,7 +140,7 @@ class Channels:
         self._sockets.clear()
 
     def _connect(self, kind: int, address: str) -> zmq.Socket[Any]:
-        socket = zmq.Context.instance().socket(kind)
+        socket: zmq.Socket[Any] = zmq.Context.instance().socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message_bytes)
         socket.setsockopt(zmq.RCVHWM, QUEUED_MESSAGES)

@@ -47,7 +47,9 @@ class RunDir:
         self.guest = guest
         self.guest_path = guest_path or str(self.path)
         if len(os.fsencode(self.path)) + len("/9999/k-5") > MAX_SOCKET_PATH:
-            raise EngineError(f"{self.path} is too long for a socket path; set AGENT_TOOLS_RUN_DIR to a shorter folder.")
+            raise EngineError(
+                f"{self.path} is too long for a socket path; set AGENT_TOOLS_RUN_DIR to a shorter folder."
+            )
         self.path.mkdir(mode=0o700)
         self.path.chmod(0o711)
 
@@ -77,6 +79,7 @@ class RunDir:
 
         Raises:
             ProtocolViolation: something else lies there.
+
         """
         for name in ("shell_port", "iopub_port"):
             found = os.stat(self.path / str(generation) / f"k-{PORTS[name]}", follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""The Docker engine, on the docker SDK: the only file that knows it. Its exceptions are translated here and nowhere else."""
+"""The Docker engine, on the docker SDK: the only file that knows it, and where its exceptions are translated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
-import docker
 import docker.errors
 import requests
 
+import docker
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
 from agent_tools.runtime.engine import GUEST_RUN_DIR, Guest, Sandbox, SandboxSpec
 from agent_tools.runtime.payload import container_config
@@ -68,7 +69,7 @@ class DockerEngine:
 
     @_translated()
     def guest(self) -> Guest:
-        """The caller's own ids; a fixed unprivileged pair for root; the mapped root of a rootless or remapped engine."""
+        """The caller's own ids; a fixed unprivileged pair for root; the mapped root of a rootless engine."""
         caller = (os.getuid(), os.getgid())
         info = self.info()
         if info.is_rootless and os.getuid() != 0:
@@ -82,6 +83,7 @@ class DockerEngine:
 
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
+
         """
         api = self._api()
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
@@ -169,6 +171,7 @@ class DockerEngine:
 
         Raises:
             EngineError: no registry answers, or it does not have the image.
+
         """
         with _translated():
             for line in self._api(timeout=None).pull(tag, stream=True, decode=True):
@@ -181,6 +184,7 @@ class DockerEngine:
 
         Raises:
             ImageBuildError: a step failed; carries the end of the log.
+
         """
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
@@ -191,6 +195,11 @@ class DockerEngine:
                     raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
                 log.append(str(line.get("stream", "")))
                 yield log[-1]
+
+    @_translated()
+    def import_image(self, archive: Path, repository: str, tag: str) -> None:
+        """Make an image of one layer from a tar of its file system."""
+        self._api(timeout=None).import_image_from_file(str(archive), repository, tag)
 
     @_translated()
     def prune_build_stage(self, label: str) -> None:

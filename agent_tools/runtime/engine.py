@@ -25,6 +25,7 @@ class Isolation:
 
     Raises:
         InvalidParams: a value is out of range or would break the isolation.
+
     """
 
     network: str = "none"

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ def validated(packages: Sequence[str]) -> list[str]:
 
     Raises:
         InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
+
     """
     if isinstance(packages, str):
         raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
@@ -76,6 +78,7 @@ def ensure(engine: DockerEngine, packages: Sequence[str] = (), progress: Progres
     Raises:
         ImageBuildError: it could not be built.
         EngineUnavailable: no engine answers.
+
     """
     tag = tag_for(packages)
     if engine.has_image(tag):
@@ -115,27 +118,25 @@ def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> st
     except EngineError as exc:
         if given:
             raise ImageBuildError(f"AGENT_TOOLS_BASE_IMAGE: {exc}") from exc
-        progress(f"No container registry answers ({exc}); making the base from Debian packages instead")
-        return _make_debian_base(progress, exc)
+        progress(f"No container registry answers ({exc})")
+        return _make_debian_base(engine, progress, exc)
 
 
-def _make_debian_base(progress: Progress, cause: Exception) -> str:
+def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
     script = shipped("docker/debian_base.sh")
-    if os.getuid() != 0 or not shutil.which("mmdebstrap") or not shutil.which("docker"):
+    if os.getuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageBuildError(
             f"No container registry answers, and the base image cannot be made here ({cause}). Either load "
-            f"{REGISTRY_BASE} into the engine, or, as root on Debian or Ubuntu with mmdebstrap and the docker command "
-            f"installed, run {script}; or set AGENT_TOOLS_BASE_IMAGE to a Python 3.13 image that the engine has."
+            f"{REGISTRY_BASE} into the engine; or, as root on Debian or Ubuntu, `apt-get install mmdebstrap` and try "
+            "again; or set AGENT_TOOLS_BASE_IMAGE to a Python 3.13 image that the engine has."
         ) from cause
-    with subprocess.Popen(
-        ["sh", str(script), DEBIAN_BASE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        log = []
-        for line in process.stdout or ():
-            log.append(line)
-            progress(line.rstrip())
-    if process.returncode:
-        raise ImageBuildError(f"{script} failed: {''.join(log[-3:]).strip()}", "".join(log)[-8192:])
+    progress("Making the base image from Debian packages (about half a minute)")
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "base.tar"
+        made = subprocess.run(["sh", str(script), str(archive)], capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise ImageBuildError(f"{script} failed: {made.stderr.strip()[-500:]}", made.stderr[-8192:])
+        engine.import_image(archive, *DEBIAN_BASE.split(":"))
     return DEBIAN_BASE
 
 

@@ -1,9 +1,9 @@
 """One IPython process in a sandbox: runs code under a deadline that holds whatever the code does.
 
-The time limit comes in three steps: the countdown inside the guest interrupts the cell; `interrupt_grace` later the host
-has PID 1 send SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and all
-it started. A run is over at the shell reply plus iopub idle (or `idle_grace` after the reply), at the kernel's end, or
-at the end of the sandbox; each of these is an event, so nothing is ever waited for without a deadline.
+The time limit comes in three steps: the countdown inside the guest interrupts the cell; `interrupt_grace` later the
+host has PID 1 send SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and
+all it started. A run is over at the shell reply plus iopub idle (or `idle_grace` after the reply), at the kernel's end,
+or at the end of the sandbox; each of these is an event, so nothing is ever waited for without a deadline.
 """
 
 from __future__ import annotations
@@ -231,6 +231,7 @@ def require_ready(words: list[str], generation: int) -> bool:
 
     Raises:
         KernelDied: they say that it never will be.
+
     """
     match words:
         case ["ready", number] if number == str(generation):

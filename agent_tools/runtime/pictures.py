@@ -25,6 +25,7 @@ def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
 
     Raises:
         PictureRefused: otherwise.
+
     """
     if not isinstance(encoded, str):
         raise PictureRefused("not base64 text")

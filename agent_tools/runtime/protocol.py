@@ -1,4 +1,4 @@
-"""Jupyter messages as values: frames in, `Message` out; message in, `Output` out. Pure; everything is checked here once.
+"""Jupyter messages as values: frames in, `Message` out; message in, `Output` out. Pure; all is checked here once.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 """
@@ -39,6 +39,7 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
 
     Raises:
         ProtocolViolation: the frames are not a signed, well-formed message.
+
     """
     if len(frames) > MAX_FRAMES:
         raise ProtocolViolation(f"a message of {len(frames)} frames")
@@ -59,8 +60,7 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
     content = message.content
     match message.kind:
         case "stream":
-            name = "stderr" if content.get("name") == "stderr" else "stdout"
-            yield Stream(name, _text(content.get("text")))
+            yield Stream("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
         case "execute_result":
             data, notes = read_bundle(content.get("data"), limits)
             yield Result(data)

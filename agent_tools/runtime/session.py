@@ -11,9 +11,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_tools.errors import KernelDied, SandboxStartError, SessionBusy, SessionClosed
@@ -38,6 +38,15 @@ class SessionSpec:
     limits: Limits
 
 
+@dataclass
+class _Times:
+    """When a run was asked for, had its turn, and started (monotonic seconds)."""
+
+    asked: float = field(default_factory=time.monotonic)
+    turn: float = 0.0
+    started: float = 0.0
+
+
 class Session:
     """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn."""
 
@@ -56,20 +65,27 @@ class Session:
 
         Raises:
             EngineError: the engine is not there, or cannot start the sandbox.
+
         """
         with self._taking_turn():
             self._ready_kernel()
 
-    def stream(self, code: str, timeout: float) -> Iterator[Output]:
+    def stream(self, code: str, timeout: float) -> Generator[Output, None, None]:
         """Run code and yield its outputs while it runs. `timeout` is in seconds; waiting for one's turn does not count.
 
         Raises:
             SessionClosed: the session was closed, before or during the run.
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
+
         """
+        return self._stream(code, timeout, _Times())
+
+    def _stream(self, code: str, timeout: float, times: _Times) -> Generator[Output, None, None]:
         with self._taking_turn():
+            times.turn = time.monotonic()
             kernel, lost = self._ready_kernel()
+            times.started = time.monotonic()
             if lost:
                 yield Restarted(lost)
             yield from limited(kernel.execute(code, timeout), self.spec.limits)
@@ -78,13 +94,10 @@ class Session:
 
     def run(self, code: str, timeout: float) -> Execution:
         """Run code and return all it produced."""
-        asked = time.monotonic()
-        stream = self.stream(code, timeout)
-        outputs: list[Output] = []
-        started = asked
-        with contextlib.closing(stream):
-            outputs.extend(stream)
-        return Execution(outputs=settle(outputs), duration=time.monotonic() - started)
+        times = _Times()
+        with contextlib.closing(self._stream(code, timeout, times)) as outputs:
+            settled = settle(outputs)
+        return Execution(settled, duration=time.monotonic() - times.started, queued=times.turn - times.asked)
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
@@ -209,6 +222,7 @@ class _LiveSandbox:
 
         Raises:
             KernelDied: it did not come up.
+
         """
         if self.kernel:
             self.kernel.close()

@@ -1,0 +1,46 @@
+"""The command line: `agent-tools`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.console import Console
+
+from agent_tools import __version__
+from agent_tools.cli.clean import clean
+from agent_tools.cli.doctor import doctor
+from agent_tools.cli.image import image
+from agent_tools.cli.repl import repl
+from agent_tools.cli.run import run
+from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, SandboxStartError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="agent-tools")
+def cli() -> None:
+    """Run a model's Python in a locked-down container of its own.
+
+    \b
+    agent-tools run -c 'print(2 + 2)'      run code and exit
+    agent-tools repl                       an interactive session
+    agent-tools doctor                     check this machine
+    """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
+
+
+for command in (run, repl, image, doctor, clean):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; failures of ours are one clear message and exit code 3, bad arguments exit with 2."""
+    try:
+        cli(standalone_mode=True)
+    except AgentToolsError as exc:
+        cause = getattr(exc, "exception", None) or exc
+        log = cause.log if isinstance(cause, (ImageBuildError, SandboxStartError)) else ""
+        console = Console(stderr=True, highlight=False)
+        if log:
+            console.print(log.rstrip(), style="dim", markup=False)
+        console.print(f"agent-tools: {getattr(exc, 'message', None) or exc}", style="red", markup=False)
+        sys.exit(2 if isinstance(exc, InvalidParams) else 3)

@@ -1,0 +1,16 @@
+"""`agent-tools clean`: sweep what dead processes left."""
+
+from __future__ import annotations
+
+import click
+
+from agent_tools.runtime.runtime import docker_runtime
+
+
+@click.command()
+def clean() -> None:
+    """Remove sandboxes whose host process is gone, and their folders. Sandboxes in use are left alone."""
+    removed = docker_runtime().sweep()
+    for sandbox in removed:
+        click.echo(f"removed {sandbox.id[:12]}")
+    click.echo(f"{len(removed)} stray sandboxes removed")

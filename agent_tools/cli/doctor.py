@@ -1,0 +1,58 @@
+"""`agent-tools doctor`: is this machine ready, and does a real sandbox hold what we promise?"""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agent_tools import __version__
+from agent_tools.errors import AgentToolsError, EngineError
+from agent_tools.runtime import image as images
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.probe import Check, engine_checks, sandbox_checks
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+
+
+@click.command()
+def doctor() -> None:
+    """Check the engine, the image, and one real sandbox as the host sees it; print what to do about each problem.
+
+    Exit code 0 when nothing failed, 1 otherwise.
+    """
+    checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
+    engine = DockerEngine()
+    try:
+        checks += engine_checks(engine.info())
+        checks += _image_and_sandbox(engine)
+    except EngineError as exc:
+        checks.append(Check("engine", "fail", "not reachable", str(exc)))
+    except AgentToolsError as exc:
+        checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
+    table = Table("check", "", "found", "what to do")
+    for check in checks:
+        table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
+    Console().print(table)
+    sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
+
+
+def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
+    tag = images.tag_for()
+    if not engine.has_image(tag):
+        return [Check("image", "warn", f"{tag} is missing", "agent-tools image build (or wait for the first use)")]
+    with CodeInterpreter() as tool:
+        execution = tool.run("print(2 + 2)")
+        sandbox = tool.sandbox
+        answered = execution.stdout == "4\n" and sandbox is not None
+        checks = [
+            Check("image", "ok", tag),
+            Check("first result", "ok" if answered else "fail", f"{execution.duration * 1000:.0f} ms after start"),
+        ]
+        if sandbox:
+            checks += sandbox_checks(engine.inspect(sandbox), tool.isolation)
+        return checks

@@ -1,0 +1,95 @@
+"""`agent-tools image`: build, show and remove the sandbox's image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from agent_tools.runtime import image as images
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.settings import MIB
+
+console = Console(stderr=True, highlight=False)
+package_option = click.option(
+    "--package", "packages", multiple=True, help="A further package for the image; repeatable."
+)
+
+
+@click.group()
+def image() -> None:
+    """Build, show or remove the sandbox's image."""
+
+
+@image.command()
+@package_option
+@click.option("--if-missing", is_flag=True, help="Do nothing when the image is there.")
+def build(packages: tuple[str, ...], if_missing: bool) -> None:
+    """Build the image, with progress; it is built on first use otherwise."""
+    engine = DockerEngine()
+    if if_missing and engine.has_image(images.tag_for(packages)):
+        console.print(f"image: {images.tag_for(packages)} is there")
+        return
+    _with_progress(engine, packages, always=True)
+
+
+@image.command()
+@package_option
+def show(packages: tuple[str, ...]) -> None:
+    """Show which image is meant, whether it is there, and what else of ours the engine holds."""
+    engine = DockerEngine()
+    wanted = images.tag_for(packages)
+    table = Table("image", "size", "created", "")
+    for found in engine.images(images.REPOSITORY):
+        for tag in found.get("RepoTags") or ():
+            created = engine.image_facts(tag)["Created"][:19]
+            table.add_row(
+                tag, f"{found['Size'] / MIB:.0f} MiB", created, "in use" if tag == wanted else "older or other"
+            )
+    Console().print(table)
+    click.echo(f"{wanted}: {'present' if engine.has_image(wanted) else 'missing; `agent-tools image build` makes it'}")
+
+
+@image.command()
+@click.option("--all", "everything", is_flag=True, help="Remove the current image too, not only older ones.")
+def rm(everything: bool) -> None:
+    """Remove images of ours that are no longer current."""
+    engine = DockerEngine()
+    current = images.tag_for()
+    tags = [tag for found in engine.images(images.REPOSITORY) for tag in found.get("RepoTags") or ()]
+    for tag in tags:
+        if everything or tag != current:
+            engine.remove_image(tag)
+            click.echo(f"removed {tag}")
+
+
+def ensure_with_progress(packages: Sequence[str]) -> None:
+    """Build the image if it is missing, showing how far it is."""
+    engine = DockerEngine()
+    if not engine.has_image(images.tag_for(packages)):
+        _with_progress(engine, packages, always=False)
+
+
+def _with_progress(engine: DockerEngine, packages: Sequence[str], always: bool) -> None:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("Preparing the sandbox's image")
+
+        def report(line: str) -> None:
+            progress.update(task, description=line.replace("[", "\\[")[:100])
+            if not console.is_terminal and _is_worth_a_line(line):
+                console.print(line[:118], markup=False)
+
+        make = images.build if always else images.ensure
+        tag = make(engine, packages, report)
+    console.print(f"image: {tag} is ready")
+
+
+def _is_worth_a_line(line: str) -> bool:
+    """What is printed where no spinner can turn: our own sentences, build steps, and pip's results."""
+    return line.startswith(
+        ("Pulling ", "No container", "Making ", "Building ", "Built ", "Another ", "Step ", "Successfully ")
+    )

@@ -1,0 +1,58 @@
+"""The options that every command which runs code shares, and the tool they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from agent_tools.settings import GIB, MIB
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_UNITS = {"": 1, "k": 1024, "m": MIB, "g": GIB}
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Bytes, with an optional k, m or g."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Turn '512m' into bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)b?", str(value).strip().lower())
+        if not match:
+            self.fail(f"{value!r} is not a size; write e.g. 512m or 2g.", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2]])
+
+
+_OPTIONS = (
+    click.option(
+        "--work-dir", type=click.Path(path_type=Path), help="Folder shared with the sandbox.  [default: ./workspace/…]"
+    ),
+    click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
+    click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
+    click.option("--network", help="'none', or an engine network to opt in to, e.g. 'bridge'.  [default: none]"),
+    click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
+    click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
+)
+
+
+def sandbox_options(command: Command) -> Command:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def interpreter(**options: Any) -> CodeInterpreter:
+    """A tool made from the options that were given."""
+    options["packages"] = list(options.get("packages") or ())
+    if options.get("work_dir") is not None:
+        options["work_dir"] = str(options["work_dir"])
+    return CodeInterpreter({name: value for name, value in options.items() if value})

@@ -1,0 +1,113 @@
+"""`agent-tools repl`: an interactive session in a sandbox."""
+
+from __future__ import annotations
+
+import codeop
+import contextlib
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.options import interpreter, sandbox_options
+from agent_tools.cli.show import notes, show
+from agent_tools.errors import InvalidParams
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+HISTORY_LINES = 1_000
+HELP = "%restart: fresh kernel   %files: list work_dir   Ctrl-C: interrupt   exit or Ctrl-D: leave"
+
+
+@click.command()
+@click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
+@click.option("-t", "--timeout", type=float, help="Seconds one input may run.  [default: 30]")
+@sandbox_options
+def repl(files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
+    """Talk to a sandbox: variables live until you leave, figures are saved and their paths shown.
+
+    A block ends with an empty line. Inputs are remembered in ~/.local/state/agent_tools/history.
+    """
+    with interpreter(**options) as tool, _history():
+        ensure_with_progress(options["packages"])
+        for staged in tool.stage(files):
+            notes.print(f"{staged.source}: {staged.name or staged.error}", markup=False)
+        notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
+        while (code := _read_block()) is not None:
+            _obey(code, tool, timeout)
+
+
+def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
+    match code.strip():
+        case "":
+            return
+        case "%restart":
+            tool.restart()
+            notes.print("A fresh kernel; variables are gone.", style="yellow")
+        case "%files":
+            code = "import os; print(*sorted(os.listdir()), sep='\\n')"
+            _run(code, tool, timeout)
+        case "%help":
+            notes.print(HELP, style="dim", markup=False)
+        case _:
+            _run(code, tool, timeout)
+
+
+def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
+    try:
+        with closing(tool.stream({"code": code}, timeout=timeout)) as outputs:
+            show(outputs, tool)
+    except KeyboardInterrupt:
+        notes.print("Interrupted.", style="yellow")
+    except InvalidParams as exc:
+        notes.print(str(exc), style="red", markup=False)
+
+
+def _read_block() -> str | None:
+    """One input: lines up to where Python says it is complete; None to leave."""
+    lines: list[str] = []
+    while True:
+        try:
+            line = input("... " if lines else ">>> ")
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            print()
+            return ""
+        if not lines and line.strip() in {"exit", "quit", "exit()", "quit()"}:
+            return None
+        lines.append(line)
+        if _is_complete(lines):
+            return "\n".join(lines)
+
+
+def _is_complete(lines: list[str]) -> bool:
+    text = "\n".join(lines)
+    if text.lstrip().startswith(("%", "!", "?")) and not text.lstrip().startswith("%%"):
+        return True
+    try:
+        return codeop.compile_command(text, symbol="single") is not None and (len(lines) == 1 or not lines[-1].strip())
+    except (SyntaxError, ValueError, OverflowError):
+        return len(lines) == 1 or not lines[-1].strip()  # the sandbox will explain it
+
+
+@contextlib.contextmanager
+def _history() -> Any:
+    """Line editing with a history file, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
+    with contextlib.suppress(OSError):
+        state.mkdir(parents=True, exist_ok=True)
+        readline.read_history_file(state / "history")
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            readline.write_history_file(state / "history")

@@ -1,0 +1,53 @@
+"""`agent-tools run`: code in, streamed output out."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.options import interpreter, sandbox_options
+from agent_tools.cli.show import notes, show
+
+
+@click.command()
+@click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("-c", "--code", help="Code to run, instead of a script.")
+@click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
+@click.option("-t", "--timeout", type=float, help="Seconds the code may run.  [default: 30]")
+@sandbox_options
+def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
+    """Run SCRIPT, code given with -c, or standard input, and print what comes while it runs.
+
+    Exit code 0: the code succeeded; 1: it raised, timed out or died; 2: bad arguments; 3: no sandbox could be had.
+    """
+    source = _source(script, code)
+    with interpreter(**options) as tool:
+        ensure_with_progress(options["packages"])
+        for staged in tool.stage(files):
+            if staged.name is None:
+                raise click.ClickException(f"{staged.source}: {staged.error}")
+            if staged.is_renamed:
+                notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
+        with closing(tool.stream({"code": source}, timeout=timeout)) as outputs:
+            succeeded = show(outputs, tool)
+    sys.exit(0 if succeeded else 1)
+
+
+def _source(script: str | None, code: str | None) -> str:
+    if script is not None and code is not None:
+        raise click.UsageError("Give a script or -c, not both.")
+    if code is not None:
+        return code
+    if script not in (None, "-"):
+        try:
+            return Path(str(script)).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise click.UsageError(f"{script} cannot be read ({exc}). To run code, write -c 'print(1)'.") from exc
+    if script is None and sys.stdin.isatty():
+        raise click.UsageError("Nothing to run: give a script, -c 'print(1)', or code on standard input.")
+    return sys.stdin.read()

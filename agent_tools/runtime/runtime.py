@@ -1,0 +1,105 @@
+"""Owns all sessions of this process: opens, finds, replaces and closes them, and sweeps what dead processes left."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agent_tools.runtime import image
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Engine, Sandbox
+from agent_tools.runtime.owner import is_orphan, remove_stale_run_dirs, same_host
+from agent_tools.runtime.session import Session, SessionSpec
+
+
+class Runtime:
+    """Sessions by key. Thread-safe; a forked child starts with none and leaves its parent's alone."""
+
+    def __init__(self, engine: Engine, ensure_image: Callable[[Sequence[str]], str]) -> None:
+        self.engine = engine
+        self.ensure_image = ensure_image
+        """Give the tag of an image with these further packages that is there, building it if need be."""
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self._pid = os.getpid()
+        self._has_swept = False
+        atexit.register(self.close_all)
+
+    def open(self, key: str, spec: SessionSpec) -> Session:
+        """The session of this key, made if there is none that is open; its sandbox starts with its first run."""
+        self._sweep_once()
+        with self._lock:
+            self._forget_parents()
+            session = self._sessions.get(key)
+            if session is None or session.is_closed:
+                session = self._sessions[key] = Session(self.engine, spec)
+            return session
+
+    def find(self, key: str) -> Session | None:
+        """The open session of this key, if there is one."""
+        with self._lock:
+            self._forget_parents()
+            session = self._sessions.get(key)
+        return session if session and not session.is_closed else None
+
+    def close(self, key: str) -> None:
+        """Close one session; one that is not there is no error."""
+        with self._lock:
+            self._forget_parents()
+            session = self._sessions.pop(key, None)
+        if session:
+            session.close()
+
+    def close_all(self) -> None:
+        """Close every session of this process."""
+        with self._lock:
+            self._forget_parents()
+            sessions = list(self._sessions.values())
+            self._sessions.clear()
+        for session in sessions:
+            session.close()
+
+    def sweep(self) -> list[Sandbox]:
+        """Remove the sandboxes and run directories of processes that are gone; return the sandboxes."""
+        removed = []
+        for sandbox, labels in self.engine.strays(same_host()):
+            if is_orphan(labels):
+                self.engine.remove(sandbox)
+                removed.append(sandbox)
+        remove_stale_run_dirs()
+        return removed
+
+    def _sweep_once(self) -> None:
+        """Sweep at the first use in this process; a failing engine will say so soon enough."""
+        if not self._has_swept:
+            self._has_swept = True
+            with contextlib.suppress(Exception):
+                self.sweep()
+
+    def _forget_parents(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._sessions = {}
+
+
+def docker_runtime() -> Runtime:
+    """A runtime on the Docker engine of this machine."""
+    engine = DockerEngine()
+    return Runtime(engine, partial(image.ensure, engine))
+
+
+_default: Runtime | None = None
+_default_lock = threading.Lock()
+
+
+def default_runtime() -> Runtime:
+    """The runtime that tools share unless they are given another: the Docker engine of this machine."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = docker_runtime()
+        return _default

@@ -1,0 +1,328 @@
+"""The work_dir as the host touches it: files in, figures out, and what changed. The guest may have put anything there.
+
+Every access is relative to an open descriptor of the folder, follows no link and waits for no FIFO; new files are made
+exclusively, so nothing that is there is ever replaced, deleted or written through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import stat
+import unicodedata
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from agent_tools.errors import FileRejected, InvalidParams
+from agent_tools.execution import FileChange, StagedFile
+from agent_tools.runtime.download import CHUNK, is_url, open_url
+from agent_tools.runtime.engine import Guest
+from agent_tools.settings import Limits
+
+MAX_NAME_BYTES = 200
+_SYSTEM_DIRS = (
+    "/",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run",
+    "/var/run",
+    "/etc",
+    "/boot",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/usr",
+    "/var",
+)
+_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+
+Snapshot = dict[str, tuple[int, int, int]]
+"""Relative name -> (size in bytes, mtime in ns, inode)."""
+
+
+def prepare_work_dir(path: Path, guest: Guest) -> Path:
+    """Make and check a work_dir, and give it to the guest; return its absolute path.
+
+    Raises:
+        InvalidParams: the folder is unsafe to hand to code that is not trusted.
+
+    """
+    path = Path(os.path.abspath(os.path.expanduser(path)))
+    _refuse_unsafe(path)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, _OPEN_DIR)
+    except OSError as exc:
+        raise InvalidParams(f"work_dir {path} cannot be used: {exc.strerror}. Give a folder of your own.") from exc
+    try:
+        _refuse_sockets(fd, path)
+        if os.getuid() == 0 and os.fstat(fd).st_uid != guest.outside[0]:
+            os.fchown(fd, *guest.outside)
+    finally:
+        os.close(fd)
+    return path
+
+
+def _refuse_unsafe(path: Path) -> None:
+    reason = ""
+    home = Path.home()
+    if str(path) in _SYSTEM_DIRS or any(path.is_relative_to(top) for top in _SYSTEM_DIRS[1:7]):
+        reason = "is part of the system"
+    elif path == home or path in home.parents:
+        reason = "is your home folder or holds it"
+    elif path.is_symlink():
+        reason = "is a symbolic link"
+    elif path.exists() and not path.is_dir():
+        reason = "is not a folder"
+    if reason:
+        raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
+
+
+def _refuse_sockets(fd: int, path: Path) -> None:
+    with os.scandir(fd) as entries:
+        for entry in itertools.islice(entries, 10_000):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    raise InvalidParams(
+                        f"work_dir {path} holds a socket ({entry.name!r}), through which code could leave the sandbox. "
+                        "Give another folder, or remove the socket."
+                    )
+
+
+def safe_name(name: str) -> str:
+    """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
+    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
+    name = _UNSAFE.sub("_", name).strip().lstrip(".-") or "file"
+    stem, dot, suffix = name.rpartition(".")
+    stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
+    return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
+
+
+def _cut_bytes(text: str, limit: int) -> str:
+    return text.encode()[:limit].decode("utf-8", "ignore")
+
+
+@dataclass
+class Workspace:
+    """One work_dir of one tool instance; remembers what it has staged."""
+
+    path: Path
+    guest: Guest
+    limits: Limits
+    allow_private_urls: bool = False
+    _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def stage(self, sources: Sequence[str]) -> tuple[StagedFile, ...]:
+        """Bring files in: local paths, file:// and http(s) URLs. What cannot be had is told in the result, not raised.
+
+        An unchanged source is not copied again, and a copy the code has edited since stays as the code left it. A name
+        that is taken gets a number.
+        """
+        if len(sources) > self.limits.max_files:
+            raise InvalidParams(f"{len(sources)} files are more than {self.limits.max_files} (max_files) in one call.")
+        return tuple(self._stage_one(source) for source in sources)
+
+    def save_picture(self, data: bytes, suffix: str, folder: Path | None = None) -> str:
+        """Write a picture under a fresh name and return its path.
+
+        Raises:
+            FileRejected: the disk is full or the folder is gone.
+
+        """
+        target = folder or self.path
+        name = f"{uuid.uuid4()}{suffix}"
+        try:
+            with _directory(target) as dir_fd:
+                self._write(dir_fd, name, iter([data]), limit=len(data))
+        except OSError as exc:
+            raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
+        return str(target / name)
+
+    def snapshot(self) -> Snapshot:
+        """What regular files are there now, links not followed, up to `max_listed_entries` entries."""
+        found: Snapshot = {}
+        with contextlib.suppress(OSError), _directory(self.path) as fd:
+            budget = itertools.count(1)
+            _scan(fd, "", found, budget, self.limits.max_listed_entries, depth=16)
+        return found
+
+    def changes(self, before: Snapshot, ignore: Sequence[str] = ()) -> tuple[FileChange, ...]:
+        """Files that are new or changed since a snapshot, by name."""
+        return tuple(
+            FileChange(name, facts[0], is_new=name not in before)
+            for name, facts in sorted(self.snapshot().items())
+            if before.get(name) != facts and name not in ignore
+        )
+
+    def _stage_one(self, source: str) -> StagedFile:
+        shown = _shown(source)
+        try:
+            if is_url(source):
+                return self._stage_url(source, shown)
+            return self._stage_path(_local_path(source), shown)
+        except FileRejected as exc:
+            return StagedFile(shown, None, error=str(exc))
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or "the name is not usable"
+            return StagedFile(shown, None, error=str(reason).lower())
+
+    def _stage_url(self, url: str, shown: str) -> StagedFile:
+        key = ("url", url)
+        if key in self._staged:
+            return StagedFile(shown, self._staged[key])
+        download = open_url(url, self.limits, self.allow_private_urls)
+        wanted = safe_name(download.name)
+        with _directory(self.path) as dir_fd:
+            name = self._write_new(dir_fd, wanted, download.chunks)
+        self._staged[key] = name
+        return StagedFile(shown, name, is_renamed=name != wanted)
+
+    def _stage_path(self, path: Path, shown: str) -> StagedFile:
+        inside = self._name_inside(path)
+        if inside is not None:
+            return StagedFile(shown, inside)
+        with _regular_file(path, self.limits) as (fd, facts):
+            key = ("path", facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if key not in self._staged:
+                self._staged[key] = self._copy(fd, safe_name(path.name))
+        name = self._staged[key]
+        return StagedFile(shown, name, is_renamed=name != safe_name(path.name))
+
+    def _name_inside(self, path: Path) -> str | None:
+        """The name of a source that already lies in work_dir, which is used where it is."""
+        absolute = Path(os.path.abspath(path))
+        if not absolute.is_relative_to(self.path) or absolute == self.path:
+            return None
+        relative = absolute.relative_to(self.path)
+        with _directory(self.path) as fd, contextlib.ExitStack() as stack:
+            for part in relative.parts[:-1]:
+                fd = os.open(part, _OPEN_DIR, dir_fd=fd)
+                stack.callback(os.close, fd)
+            if not stat.S_ISREG(os.stat(relative.parts[-1], dir_fd=fd, follow_symlinks=False).st_mode):
+                raise FileRejected("it is not a regular file")
+        return str(relative)
+
+    def _copy(self, source_fd: int, wanted: str) -> str:
+        with _directory(self.path) as dir_fd:
+            if _same_content(source_fd, dir_fd, wanted):
+                return wanted
+            os.lseek(source_fd, 0, os.SEEK_SET)
+            return self._write_new(dir_fd, wanted, iter(lambda: os.read(source_fd, CHUNK), b""))
+
+    def _write_new(self, dir_fd: int, wanted: str, chunks: Iterator[bytes]) -> str:
+        """Write under the wanted name, or with the first number that is free."""
+        stem, suffix = os.path.splitext(wanted)
+        for name in itertools.chain([wanted], (f"{stem}-{number}{suffix}" for number in range(1, 10_000))):
+            try:
+                self._write(dir_fd, name, chunks, self.limits.max_file_bytes)
+            except FileExistsError:
+                continue
+            return name
+        raise FileRejected("no free name is left")
+
+    def _write(self, dir_fd: int, name: str, chunks: Iterator[bytes], limit: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o644, dir_fd=dir_fd)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                for chunk in chunks:
+                    if file.tell() + len(chunk) > limit:
+                        raise FileRejected(f"it is larger than {limit:,} bytes (max_file_bytes)")
+                    file.write(chunk)
+                file.flush()
+                if os.getuid() == 0:
+                    os.fchown(file.fileno(), *self.guest.outside)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=dir_fd)  # ours: it was made exclusively
+            raise
+
+
+def _shown(source: str) -> str:
+    """A source as it may be repeated to a model: without a URL's credentials and query."""
+    if not is_url(source):
+        return source
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(source)
+        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return "a URL"
+
+
+def _local_path(source: str) -> Path:
+    if source.lower().startswith("file:"):
+        return Path(unquote(urlsplit(source).path))
+    if "://" in source:
+        raise FileRejected("only paths, file://, http:// and https:// are known")
+    return Path(os.path.expanduser(source))
+
+
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    fd = os.open(path, _OPEN_DIR)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_result]]:
+    """A caller's own file, opened without waiting for FIFOs or devices. The caller's links may be followed."""
+    fd = os.open(path, _OPEN_FILE & ~os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise FileRejected("it is not a regular file")
+        if facts.st_size > limits.max_file_bytes:
+            raise FileRejected(f"it is larger than {limits.max_file_bytes:,} bytes (max_file_bytes)")
+        yield fd, facts
+    finally:
+        os.close(fd)
+
+
+def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
+    """Whether work_dir already holds this very content under this name, as from an earlier session."""
+    try:
+        fd = os.open(name, _OPEN_FILE, dir_fd=dir_fd)
+    except OSError:
+        return False
+    try:
+        theirs, ours = os.fstat(fd), os.fstat(source_fd)
+        return stat.S_ISREG(theirs.st_mode) and theirs.st_size == ours.st_size and _digest(fd) == _digest(source_fd)
+    finally:
+        os.close(fd)
+
+
+def _digest(fd: int) -> bytes:
+    digest = hashlib.sha256()
+    os.lseek(fd, 0, os.SEEK_SET)
+    while chunk := os.read(fd, CHUNK):
+        digest.update(chunk)
+    return digest.digest()
+
+
+def _scan(fd: int, prefix: str, found: Snapshot, budget: Iterator[int], limit: int, depth: int) -> None:
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if next(budget) > limit:
+                return
+            with contextlib.suppress(OSError):
+                facts = entry.stat(follow_symlinks=False)
+                name = (prefix + entry.name).encode("utf-8", "replace").decode()
+                if stat.S_ISREG(facts.st_mode):
+                    found[name] = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+                elif stat.S_ISDIR(facts.st_mode) and depth:
+                    inner = os.open(entry.name, _OPEN_DIR, dir_fd=fd)
+                    try:
+                        _scan(inner, f"{name}/", found, budget, limit, depth - 1)
+                    finally:
+                        os.close(inner)

@@ -1,0 +1,16 @@
+"""Tools a model can call. Importing this package registers the ones that are ours and starts nothing."""
+
+from agent_tools.errors import InvalidParams, ToolServiceError
+from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
+from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+
+__all__ = [
+    "TOOL_REGISTRY",
+    "BaseTool",
+    "BaseToolWithFileAccess",
+    "CodeInterpreter",
+    "InvalidParams",
+    "ToolServiceError",
+    "register_tool",
+]

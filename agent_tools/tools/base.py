@@ -1,0 +1,159 @@
+"""What a tool is: a name, a description, a schema, and a call. The contract is Qwen-Agent's `qwen_agent.tools.base`."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from agent_tools import settings
+from agent_tools.errors import ToolServiceError
+from agent_tools.tools.params import load_json
+from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+
+__all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
+
+Parameters = Union[list[dict[str, Any]], dict[str, Any]]
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+
+
+class BaseTool(ABC):
+    """A tool. Subclasses set `description` and `parameters`; `register_tool` sets `name`.
+
+    `parameters` is a JSON schema of an object, or a list of `{'name', 'type', 'description', 'required'}`.
+    """
+
+    name: str = ""
+    description: str = ""
+    parameters: Parameters = []  # noqa: RUF012  (replaced, never changed)
+
+    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+        self.cfg = dict(cfg or {})
+        if not self.name:
+            raise ValueError(
+                f"You must set {type(self).__name__}.name, either by @register_tool(name=...) or explicitly setting "
+                f"{type(self).__name__}.name"
+            )
+        if isinstance(self.parameters, dict) and not is_tool_schema(self.function):
+            raise ValueError(
+                "The parameters, when provided as a dict, must confirm to a valid openai-compatible JSON schema."
+            )
+
+    @abstractmethod
+    def call(self, params: str | dict[str, Any], **kwargs: Any) -> Any:
+        """Do the tool's work. `params` is what the model wrote; a str, dict, list or ContentItem list comes back.
+
+        Raises:
+            ToolServiceError: the tool could not do its work.
+
+        """
+
+    @property
+    def function(self) -> dict[str, Any]:
+        """The tool as a function definition: name, description, parameters."""
+        return {"name": self.name, "description": self.description, "parameters": self.parameters}
+
+    @property
+    def name_for_human(self) -> str:
+        """`cfg['name_for_human']`, or the name."""
+        return str(self.cfg.get("name_for_human", self.name))
+
+    @property
+    def args_format(self) -> str:
+        """How a model should format the arguments: `cfg['args_format']`, or a sentence in the tool's language."""
+        given = self.cfg.get("args_format")
+        if given is not None:
+            return str(given)
+        return self._default_args_format(
+            is_chinese=bool(_CHINESE.search(json.dumps(self.function, ensure_ascii=False)))
+        )
+
+    @property
+    def file_access(self) -> bool:
+        """Whether the tool takes the files of a conversation."""
+        return False
+
+    def _default_args_format(self, is_chinese: bool) -> str:
+        return "此工具的输入应为JSON对象。" if is_chinese else "Format the arguments as a JSON object."
+
+    def _verify_json_format_args(self, params: str | dict[str, Any], strict_json: bool = False) -> dict[str, Any]:
+        """Parse and check a call's arguments.
+
+        Raises:
+            ValueError: they are not JSON, miss something that is required, or do not fit the schema.
+
+        """
+        if isinstance(params, str):
+            try:
+                params = json.loads(params) if strict_json else load_json(params)
+            except ValueError as exc:
+                raise ValueError("Parameters must be formatted as a valid JSON!") from exc
+        if not isinstance(params, dict):
+            raise ValueError("Parameters must be formatted as a valid JSON!")
+        if isinstance(self.parameters, list):
+            for parameter in self.parameters:
+                if parameter.get("required") and parameter["name"] not in params:
+                    raise ValueError(f"Parameters {parameter['name']} is required!")
+        else:
+            _validate(params, self.parameters)
+        return params
+
+
+class BaseToolWithFileAccess(BaseTool):
+    """A tool that works on files in a folder of its own, `work_dir`."""
+
+    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        default = settings.default_workspace() / "tools" / self.name
+        self.work_dir = str(self.cfg.get("work_dir") or default)
+
+    @property
+    def file_access(self) -> bool:
+        """Such a tool takes files."""
+        return True
+
+    def call(self, params: str | dict[str, Any], files: Sequence[str] | None = None, **kwargs: Any) -> Any:
+        """Bring `files` into work_dir; a subclass calls this first and then does its work.
+
+        Raises:
+            ToolServiceError: a file could not be had.
+
+        """
+        from agent_tools.runtime.engine import Guest
+        from agent_tools.runtime.workspace import Workspace, prepare_work_dir
+
+        me = Guest(inside=_own_ids(), outside=_own_ids())
+        workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, settings.Limits())
+        for staged in workspace.stage(list(files or ())):
+            if staged.name is None:
+                raise ToolServiceError(code="FileRejected", message=f"{staged.source}: {staged.error}")
+        return None
+
+
+def is_tool_schema(function: object) -> bool:
+    """Whether a function definition has a name, a description and an object schema whose required names exist."""
+    if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():
+        return False
+    schema = function["parameters"]
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        return False
+    required = schema.get("required")
+    return isinstance(required, list) and set(required) <= schema["properties"].keys()
+
+
+def _own_ids() -> tuple[int, int]:
+    import os
+
+    return os.getuid(), os.getgid()
+
+
+def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
+    import fastjsonschema
+
+    try:
+        fastjsonschema.validate(schema, params, use_default=False)
+    except fastjsonschema.JsonSchemaException as exc:
+        raise ValueError(f"Parameters do not fit the schema: {exc}") from exc

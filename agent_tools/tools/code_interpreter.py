@@ -1,0 +1,324 @@
+"""The code interpreter: a model's Python, run in a sandbox of its own, answered as Markdown."""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+import weakref
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from agent_tools import settings
+from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
+from agent_tools.execution import Execution, Output, StagedFile
+from agent_tools.settings import Limits
+from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.tools.params import code_of, timeout_of
+from agent_tools.tools.registry import register_tool
+from agent_tools.tools.render import markdown
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.engine import Isolation, Sandbox
+    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.session import Session
+    from agent_tools.runtime.workspace import Workspace
+
+_OWN_OPTIONS = (
+    "name",
+    "work_dir",
+    "timeout",
+    "name_for_human",
+    "args_format",
+    "static_url",
+    "figures_dir",
+    "image",
+    "packages",
+    "allow_private_urls",
+    "limits",
+)
+
+
+@register_tool("code_interpreter")
+class CodeInterpreter(BaseToolWithFileAccess):
+    """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
+
+    Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
+    started before the first call. Calls from several threads are served in turn.
+
+    Options, in `cfg` (times in seconds, sizes in bytes):
+        work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
+            `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
+        timeout: how long a call's code may run, unless the call says otherwise. Default 30.
+        static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
+        figures_dir: where figures are saved instead of work_dir.
+        packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
+        image: an image of your own to run instead; it must be derived from ours.
+        allow_private_urls: whether `files` may name URLs on private addresses. Default False.
+        network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
+            `agent_tools.runtime.engine.Isolation`.
+        limits: a dict of overrides for `agent_tools.settings.Limits`.
+        name_for_human, args_format: as for every tool.
+
+    Raises:
+        InvalidParams: an option is unknown, unusable, or would break the isolation.
+
+    """
+
+    description = "Python code sandbox, which can be used to execute Python code."
+    parameters = {  # noqa: RUF012
+        "type": "object",
+        "properties": {"code": {"description": "The python code.", "type": "string"}},
+        "required": ["code"],
+    }
+
+    def __init__(self, cfg: dict[str, Any] | None = None, *, runtime: Runtime | None = None) -> None:
+        super().__init__(cfg)
+        self.limits = _limits(self.cfg)
+        self.isolation = _isolation(self.cfg)
+        self.timeout = timeout_of(self.cfg.get("timeout"), self.limits.timeout, self.limits)
+        self.work_dir = str(self.cfg.get("work_dir") or settings.code_interpreter_work_dir())
+        self.instance_id = str(uuid.uuid4())
+        self._runtime = runtime
+        self._workspace: Workspace | None = None
+        self._finalizer: Callable[[], Any] | None = None
+
+    def call(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Run code and return Markdown: what it printed, returned, raised and drew.
+
+        Args:
+            params: a dict or JSON (or JSON5) text with `code`, a fenced block, or the code itself. Blank code gives ''.
+            files: paths, file:// or http(s) URLs, brought into work_dir first; what could not be had is in the answer.
+            timeout: seconds the code may run. The call returns within this and three seconds, whatever the code does;
+                starting a sandbox and fetching URLs have limits of their own.
+            kwargs: accepted and ignored, since agents pass more (`messages`, `lang`).
+
+        Raises:
+            ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
+
+        """
+        code = code_of(params, self.limits)
+        if not code.strip():
+            return ""
+        execution = self.run(code, files, timeout)
+        pictures = dict(zip(execution.images, execution.figures))
+        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
+
+    def run(
+        self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
+    ) -> Execution:
+        """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
+        code, seconds = code_of(params, self.limits), timeout_of(timeout, self.timeout, self.limits)
+        with _as_tool_errors():
+            staged, before = self.stage(files), self._open_workspace().snapshot()
+            execution = self._session().run(code, seconds)
+            figures = self.save_pictures(execution.images)
+            saved_here = [Path(path).name for path in figures if path]
+            return replace(
+                execution,
+                files=staged,
+                changes=self._open_workspace().changes(before, ignore=saved_here),
+                figures=figures,
+            )
+
+    def stream(
+        self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
+    ) -> Generator[Output, None, None]:
+        """Like `run`, but yields each output while the code runs. Closing the iterator early interrupts the code."""
+        code, seconds = code_of(params, self.limits), timeout_of(timeout, self.timeout, self.limits)
+        with _as_tool_errors():
+            self.stage(files)
+            with closing(self._session().stream(code, seconds)) as outputs:
+                yield from outputs
+
+    async def acall(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
+        import anyio
+        import anyio.to_thread
+
+        finished = False
+        answer = ""
+
+        async def interrupt_when_cancelled() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                if not finished:
+                    self.interrupt()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(interrupt_when_cancelled)
+            answer = await anyio.to_thread.run_sync(partial(self.call, params, files, timeout, **kwargs))
+            finished = True
+            group.cancel_scope.cancel()
+        return answer
+
+    def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
+        """Bring files into work_dir, as `call` does with its `files`."""
+        with _as_tool_errors():
+            return self._open_workspace().stage(_file_list(files))
+
+    def save_pictures(self, pictures: Sequence[bytes]) -> tuple[str, ...]:
+        """Save pictures under fresh names and return their paths; '' stands for one that could not be saved."""
+        workspace, folder = self._open_workspace(), self.cfg.get("figures_dir")
+        paths = []
+        for data in pictures:
+            suffix = ".png" if data.startswith(b"\x89PNG") else ".jpg"
+            try:
+                paths.append(workspace.save_picture(data, suffix, Path(folder) if folder else None))
+            except FileRejected:
+                paths.append("")
+        return tuple(paths)
+
+    def interrupt(self) -> None:
+        """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
+        if session := self._find_session():
+            session.interrupt()
+
+    def restart(self) -> None:
+        """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
+        with _as_tool_errors():
+            if session := self._find_session():
+                session.restart()
+
+    def close(self) -> None:
+        """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""
+        if self._finalizer:
+            self._finalizer()
+            self._finalizer = None
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox that runs now, if there is one."""
+        session = self._find_session()
+        return session.sandbox if session else None
+
+    def __enter__(self) -> CodeInterpreter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _default_args_format(self, is_chinese: bool) -> str:
+        if is_chinese:
+            return "此工具的输入应为Markdown代码块。"
+        return "Enclose the code within triple backticks (`) at the beginning and end of the code."
+
+    # -- a call's parts -----------------------------------------------------------------------------------------------
+
+    def _url(self, path: str) -> str:
+        base = self.cfg.get("static_url") or settings.static_url()
+        return f"{base.rstrip('/')}/{Path(path).name}" if base else path
+
+    def _session(self) -> Session:
+        from agent_tools.runtime.session import SessionSpec
+
+        runtime = self._open_runtime()
+        session = runtime.find(self.instance_id)
+        if session:
+            return session
+        tag = self.cfg.get("image") or runtime.ensure_image(self.cfg.get("packages") or ())
+        spec = SessionSpec(tag, self._open_workspace().path, self.isolation, self.limits)
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(self, runtime.close, self.instance_id)
+        return runtime.open(self.instance_id, spec)
+
+    def _find_session(self) -> Session | None:
+        return self._runtime.find(self.instance_id) if self._runtime else None
+
+    def _open_runtime(self) -> Runtime:
+        if self._runtime is None:
+            from agent_tools.runtime.runtime import default_runtime
+
+            self._runtime = default_runtime()
+        return self._runtime
+
+    def _open_workspace(self) -> Workspace:
+        if self._workspace is None or not self._workspace.path.is_dir():
+            from agent_tools.runtime.workspace import Workspace, prepare_work_dir
+
+            guest = self._open_runtime().engine.guest()
+            path = prepare_work_dir(Path(self.work_dir), guest)
+            self._workspace = Workspace(path, guest, self.limits, bool(self.cfg.get("allow_private_urls")))
+        return self._workspace
+
+
+def _file_list(files: object) -> list[str]:
+    if files is None:
+        return []
+    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
+        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
+    for file in files:
+        if not isinstance(file, (str, Path)):
+            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
+    return [str(file) for file in files]
+
+
+@contextmanager
+def _as_tool_errors() -> Iterator[None]:
+    """All that a caller of the tool sees of our failures is a ToolServiceError."""
+    try:
+        yield
+    except ToolServiceError:
+        raise
+    except AgentToolsError as exc:
+        raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc
+
+
+def _limits(cfg: dict[str, Any]) -> Limits:
+    overrides = cfg.get("limits") or {}
+    if isinstance(overrides, Limits):
+        return overrides
+    if not isinstance(overrides, dict):
+        raise InvalidParams(f"limits={overrides!r:.80} is not usable: give a dict of overrides.")
+    names = {field.name for field in fields(Limits)}
+    _refuse_unknown("limits", overrides, names)
+    for name, value in overrides.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise InvalidParams(f"limits has {name}={value!r}, which is not a positive number.")
+    return Limits(**overrides)
+
+
+def _isolation(cfg: dict[str, Any]) -> Isolation:
+    from agent_tools.runtime.engine import Isolation
+
+    names = {field.name for field in fields(Isolation)}
+    _refuse_unknown("cfg", cfg, names | set(_OWN_OPTIONS))
+    return Isolation(**{name: value for name, value in cfg.items() if name in names})
+
+
+def _refuse_unknown(where: str, given: dict[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), sorted(known), 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+            reason = " It would break the isolation." if name in _FORBIDDEN else ""
+            raise InvalidParams(f"{where} has no option {name!r}.{reason} {hint}")
+
+
+_FORBIDDEN = frozenset(
+    (
+        *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
+        *("devices", "volumes", "mounts", "binds", "docker_socket", "ports", "publish", "oom_kill_disable"),
+        *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
+    )
+)
+"""Names people know from container engines, none of which is an option here."""

@@ -1,0 +1,142 @@
+"""What a model wrote as arguments, read generously but never guessed at: JSON, JSON5, a fenced block, or plain code."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from agent_tools.errors import InvalidParams
+from agent_tools.settings import Limits
+
+MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
+_FENCE = re.compile(
+    r"^[ \t]*(?P<ticks>```+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
+_CLAIMS_CODE_KEY = re.compile(r"""\{\s*["']?code["']?\s*:""")
+_SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the code itself.'
+
+
+def code_of(params: object, limits: Limits) -> str:
+    """The code of a call.
+
+    A dict or a JSON object gives its `code`; text whose first line opens a fence, or that holds a fenced block outside
+    any string, gives that block; all other text is code. Text that starts as `{"code":` but is not JSON is refused
+    rather than run in part.
+
+    Raises:
+        InvalidParams: there is no code in it, or code that cannot be run as text.
+
+    """
+    if isinstance(params, dict):
+        code = _code_value(params)
+    elif isinstance(params, str):
+        code = _code_in(params.removeprefix("\ufeff"))
+    else:
+        raise InvalidParams(f"params is of type {type(params).__name__}. {_SHOWN}")
+    return _checked(code, limits)
+
+
+def timeout_of(timeout: object, default: float, limits: Limits) -> float:
+    """A time limit in seconds; None gives the default.
+
+    Raises:
+        InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
+
+    """
+    if timeout is None:
+        return default
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout <= 0:
+        raise InvalidParams(f"timeout={timeout!r} is not usable: give seconds as a positive number.")
+    if timeout > limits.max_timeout:
+        raise InvalidParams(f"timeout={timeout!r} is above the limit of {limits.max_timeout:g} s (max_timeout).")
+    return float(timeout)
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON or JSON5, in a fence or not.
+
+    Raises:
+        ValueError: it is neither.
+
+    """
+    text = text.strip()
+    if fenced := _FENCE.match(text):
+        text = fenced["code"].strip()
+    try:
+        return json.loads(text, strict=False)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    except ValueError:
+        if len(text) > MAX_JSON5_CHARS:
+            raise
+    return _load_json5(text)
+
+
+def _load_json5(text: str) -> Any:
+    import json5
+
+    try:
+        return json5.loads(text)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+
+
+def _code_in(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        found = _code_in_json(stripped)
+        if found is not None:
+            return found
+    block = _fenced_block(text)
+    if block is None:
+        return text
+    inner = _code_in_json(block.strip()) if block.lstrip().startswith("{") else None
+    return block if inner is None else inner
+
+
+def _code_in_json(text: str) -> str | None:
+    """The code of a JSON object; None if the text is not JSON and does not claim to hold code as JSON."""
+    try:
+        found = load_json(text)
+    except ValueError as exc:
+        if _CLAIMS_CODE_KEY.match(text):
+            raise InvalidParams(
+                f"params looks like JSON with a 'code' key but cannot be parsed ({exc}). {_SHOWN}"
+            ) from exc
+        return None
+    return _code_value(found) if isinstance(found, dict) else None
+
+
+def _code_value(params: dict[Any, Any]) -> str:
+    code = params.get("code")
+    if not isinstance(code, str):
+        what = "has no 'code'" if code is None else f"has a 'code' of type {type(code).__name__}, not text"
+        raise InvalidParams(f"params {what}. {_SHOWN}")
+    return code
+
+
+def _fenced_block(text: str) -> str | None:
+    """The first fenced block, unless it opens inside a triple-quoted string of the code around it."""
+    found = _FENCE.search(text)
+    if found is None:
+        return None
+    before = text[: found.start()]
+    if before.count("'''") % 2 or before.count('"""') % 2:
+        return None
+    return found["code"].rstrip("\n")
+
+
+def _checked(code: str, limits: Limits) -> str:
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidParams("The code holds a lone surrogate (half of a character); send valid Unicode.") from exc
+    if size > limits.max_code_bytes:
+        raise InvalidParams(
+            f"The code is {size:,} bytes, more than {limits.max_code_bytes:,} (max_code_bytes). Pass data as a file."
+        )
+    if "\0" in code:
+        raise InvalidParams("The code holds a NUL character; remove it.")
+    return code

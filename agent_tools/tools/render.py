@@ -1,0 +1,120 @@
+"""An execution as Markdown, in the headings that prompts and front ends of Qwen-Agent's tool expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent_tools.execution import (
+    Cleared,
+    Died,
+    Display,
+    Error,
+    Execution,
+    Omitted,
+    Output,
+    Restarted,
+    Result,
+    StagedFile,
+    Stream,
+    TimedOut,
+    pictures_of,
+)
+from agent_tools.text import fence, fold_lines
+
+NOTHING = "Finished execution."
+
+
+def markdown(execution: Execution, figure_urls: dict[bytes, str]) -> str:
+    """Render an execution. `figure_urls` maps a picture's bytes to where it can be seen; one not in it is noted.
+
+    Blocks come in the order of the outputs: `stdout:`, `stderr:`, `execute_result:`, `display_data:`, `error:`,
+    `note:`, each followed by a fence that nothing inside can close; a figure is `![fig-001](url)`, numbered from 1 in
+    each call.
+    """
+    writer = _Writer(figure_urls)
+    for output in execution.outputs:
+        writer.add(output)
+    shown = "\n\n".join(writer.finish()) or NOTHING
+    notes = file_notes(execution.files)
+    return f"{notes}\n\n{shown}" if notes else shown
+
+
+def file_notes(files: Sequence[StagedFile]) -> str:
+    """What the reader must know of the staged files: those under another name, those that could not be had."""
+    lines = [
+        f"{file.source} is available as {file.name}" if file.name else f"{file.source} is not available: {file.error}"
+        for file in files
+        if file.is_renamed or file.name is None
+    ]
+    return _block("files", "\n".join(lines)) if lines else ""
+
+
+def _block(heading: str, text: str) -> str:
+    return f"{heading}:\n\n{fence(text)}"
+
+
+class _Writer:
+    """Collects blocks; stream text that belongs together becomes one block, notes of missing text included."""
+
+    def __init__(self, figure_urls: dict[bytes, str]) -> None:
+        self.figure_urls = figure_urls
+        self.blocks: list[str] = []
+        self.figures: dict[bytes, int] = {}
+        self.stream_name = ""
+        self.stream_text: list[str] = []
+
+    def add(self, output: Output) -> None:
+        match output:
+            case Stream(name, text):
+                self._stream(name, text)
+            case Omitted() if self.stream_text:
+                self.stream_text.append(f"\n{output.text}\n")
+            case Omitted() | Restarted():
+                self._add("note", output.text)
+            case Result() | Display():
+                self._rich(output)
+            case Error() | TimedOut() | Died():
+                self._add("error", output.text)
+            case Cleared():
+                pass
+
+    def finish(self) -> list[str]:
+        self._end_stream()
+        return self.blocks
+
+    def _stream(self, name: str, text: str) -> None:
+        if name != self.stream_name:
+            self._end_stream()
+            self.stream_name = name
+        self.stream_text.append(text)
+
+    def _end_stream(self) -> None:
+        text = fold_lines("".join(self.stream_text))
+        if text:
+            self.blocks.append(_block(self.stream_name, text))
+        self.stream_name, self.stream_text = "", []
+
+    def _add(self, heading: str, text: str) -> None:
+        self._end_stream()
+        self.blocks.append(_block(heading, fold_lines(text)))
+
+    def _rich(self, output: Result | Display) -> None:
+        self._end_stream()
+        pictures = [data for _, data in pictures_of(output)]
+        for data in pictures:
+            if data not in self.figures:  # the same figure shown twice is one figure
+                self.figures[data] = len(self.figures) + 1
+                self._figure(self.figures[data], self.figure_urls.get(data))
+        if output.text and (isinstance(output, Result) or not pictures):
+            self._add("execute_result" if isinstance(output, Result) else "display_data", output.text)
+
+    def _figure(self, number: int, url: str | None) -> None:
+        if url is None:
+            self._add("note", f"fig-{number:03d} could not be saved.")
+        else:
+            self.blocks.append(f"![fig-{number:03d}]({_link_target(url)})")
+
+
+def _link_target(url: str) -> str:
+    """A path or URL that cannot end the Markdown link early."""
+    return url.replace(" ", "%20").replace("(", "%28").replace(")", "%29").replace("\n", "%0A")
