@@ -32,7 +32,6 @@ class ToolServiceError(AgentToolsError):
         code: a short stable name of the failure, for programs.
         message: what happened and what to do next, for people and models; never empty.
         extra: further facts, or None.
-
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ToolServiceError(AgentToolsError):
             super().__init__(f"\nError code: {code}. Error message: {message}")
         self.exception = exception
         self.code = code
-        self.message = message if message is not None else str(self).strip()
+        self.message = message or str(self).strip() or repr(exception)
         self.extra = extra
 
 

@@ -162,7 +162,6 @@ class Execution:
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
         figures: paths of the pictures saved, in order.
-
     """
 
     outputs: tuple[Output, ...] = ()
@@ -226,7 +225,7 @@ def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
             if not output.wait:
                 settled = list(_uncleared(settled))
             continue
-        if clear_next:
+        if clear_next and not isinstance(output, (Restarted, Omitted)):
             settled, clear_next = list(_uncleared(settled)), False
         _settle_one(settled, output)
     return tuple(settled)
@@ -241,7 +240,7 @@ def _settle_one(settled: list[Output], output: Output) -> None:
     if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
         settled[-1] = Stream(last.name, last.text + output.text)
         return
-    if isinstance(output, Display) and output.is_update:
+    if isinstance(output, Display) and output.is_update and output.display_id is not None:
         for index, earlier in enumerate(settled):
             if isinstance(earlier, Display) and earlier.display_id == output.display_id:
                 settled[index] = Display(output.data, output.display_id)

@@ -236,7 +236,7 @@ class SandboxKernel(IPythonKernel):
         return False
 
     def start(self) -> None:
-        """Start serving, with signals that wake an idle event loop: a stock kernel sleeps through SIGINT as it awaits."""
+        """Start serving, with signals that wake an idle event loop: a stock kernel awaits on through SIGINT."""
         super().start()
         reader, writer = os.pipe()
         os.set_blocking(reader, False)

@@ -21,7 +21,9 @@ def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
                 yield from budget.stream(output)
             case Result() | Display():
                 yield from budget.display(output)
-            case _:  # an ending or a note: few, short, and after all text before them
+            case Omitted():
+                yield from budget.note(output)
+            case _:  # an ending: one, short, and after all text before it
                 yield from budget.flush()
                 yield output
     yield from budget.flush()
@@ -39,6 +41,7 @@ class _Budget:
         self.bytes_left = limits.max_call_bytes
         self.displays = self.images = 0
         self.displays_dropped = self.images_dropped = 0
+        self.notes_passed = self.notes_dropped = 0
 
     def stream(self, output: Stream) -> Iterator[Output]:
         text = output.text
@@ -61,16 +64,34 @@ class _Budget:
             self.tail_chars -= dropped
 
     def flush(self) -> Iterator[Output]:
-        """The held-back end of the text, after a note of what is missing before it."""
-        if self.chars_dropped:
-            yield Omitted(f"{self.chars_dropped:,} characters")
+        """The held-back end of the text, after a note of what is missing before it.
+
+        Once the tail is spent there is nothing to flush: what is missing after it is noted once, at the end.
+        """
+        if not self.tail:
+            return
+        yield from self._characters()
         yield from self.tail
         self.tail_size -= self.tail_chars  # what came out is spent
         self.tail.clear()
-        self.tail_chars = self.chars_dropped = 0
+        self.tail_chars = 0
+
+    def _characters(self) -> Iterator[Output]:
+        if self.chars_dropped:
+            yield Omitted(f"{self.chars_dropped:,} characters")
+        self.chars_dropped = 0
+
+    def note(self, output: Omitted) -> Iterator[Output]:
+        """Notes of what could not be read: the guest can cause any number, so they are counted like displays."""
+        if self.notes_passed >= self.limits.max_displays:
+            self.notes_dropped += 1
+            return
+        self.notes_passed += 1
+        yield from self.flush()
+        yield output
 
     def display(self, output: Result | Display) -> Iterator[Output]:
-        size = sum(len(value) if isinstance(value, (str, bytes)) else 256 for value in output.data.values())
+        size = sum(len(value if isinstance(value, (str, bytes)) else repr(value)) for value in output.data.values())
         pictures = len(pictures_of(output))
         if self.images + pictures > self.limits.max_images:
             self.images_dropped += pictures
@@ -78,12 +99,15 @@ class _Budget:
             self.displays_dropped += 1
         else:
             self.images += pictures
-            self.displays += 1
+            self.displays += not (isinstance(output, Display) and output.is_update)  # an update replaces
             self.bytes_left -= size
             yield from self.flush()
             yield output
 
     def notes(self) -> Iterator[Output]:
+        yield from self._characters()
+        if self.notes_dropped:
+            yield Omitted(f"{self.notes_dropped:,} notes like these")
         if self.images_dropped:
             yield Omitted(f"{self.images_dropped:,} pictures after the first {self.limits.max_images}")
         if self.displays_dropped:

@@ -23,6 +23,7 @@ from agent_tools.runtime.protocol import Message, read_message
 from agent_tools.settings import Limits
 
 QUEUED_MESSAGES = 2  # per socket, above what the kernel holds back; times the message limit this is the memory at stake
+WELCOME_SECONDS = 0.05  # silence after which a starting kernel is asked for a sign of life
 BATCH = 64  # messages taken from one socket before looking at the others
 
 
@@ -77,16 +78,20 @@ class Channels:
         self._poller.register(link.fileno(), zmq.POLLIN)
 
     def await_welcome(self, deadline: float) -> None:
-        """Wait until the kernel has seen our subscription (JEP 65), so that no output can be missed.
+        """Wait until the kernel has seen our subscription, so that no output can be missed: any iopub message proves it.
+
+        The kernel says welcome (JEP 65), but can miss that it should when it sends at that moment; so it is also asked.
 
         Raises:
             KernelDied: it ended or said nothing before the deadline.
-
         """
         while time.monotonic() < deadline:
-            for event in self.receive(deadline - time.monotonic()):
+            events = self.receive(min(WELCOME_SECONDS, deadline - time.monotonic()))
+            if not events:
+                self._session.send(self._shell, "kernel_info_request", {})
+            for event in events:
                 match event:
-                    case FromIopub(Message(kind="iopub_welcome")):
+                    case FromIopub():
                         return
                     case Broken(reason):
                         raise KernelDied(f"it sent {reason} at its start")
@@ -95,7 +100,7 @@ class Channels:
         raise KernelDied("it did not become ready in time")
 
     def send_execute(self, code: str, timeout: float) -> str:
-        """Ask the kernel to run code; return the request's id. The guest's countdown finds `timeout` in the metadata."""
+        """Ask the kernel to run code; return the request's id. The guest's countdown reads `timeout` (metadata)."""
         content = {
             "code": code,
             "silent": False,

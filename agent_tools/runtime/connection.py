@@ -79,7 +79,6 @@ class RunDir:
 
         Raises:
             ProtocolViolation: something else lies there.
-
         """
         for name in ("shell_port", "iopub_port"):
             found = os.stat(self.path / str(generation) / f"k-{PORTS[name]}", follow_symlinks=False)

@@ -20,6 +20,7 @@ from agent_tools.runtime.payload import container_config
 from agent_tools.runtime.shipped import shipped
 
 FIXED_GUEST = (10001, 10001)  # the guest's uid and gid where the caller is root
+DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
@@ -63,7 +64,6 @@ class DockerEngine:
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
         self._info: EngineInfo | None = None
-        self._attached: dict[str, Any] = {}
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
@@ -83,20 +83,10 @@ class DockerEngine:
 
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
-
         """
-        api = self._api()
-        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        sandbox = self._create(spec, auto_remove=True)
         try:
-            made = api.create_container_from_config(config)
-            sandbox = Sandbox(made["Id"])
-        except docker.errors.ImageNotFound as exc:
-            raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
-        except docker.errors.APIError as exc:
-            raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
-        try:
-            self._attached[sandbox.id] = api.attach(sandbox.id, stream=True, stdout=True, stderr=True)
-            api.start(sandbox.id)
+            self._api().start(sandbox.id)
         except docker.errors.APIError as exc:
             self.remove(sandbox)
             raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
@@ -105,10 +95,19 @@ class DockerEngine:
             raise
         return sandbox
 
+    def _create(self, spec: SandboxSpec, auto_remove: bool) -> Sandbox:
+        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        config["HostConfig"]["AutoRemove"] = auto_remove
+        try:
+            return Sandbox(self._api().create_container_from_config(config)["Id"])
+        except docker.errors.ImageNotFound as exc:
+            raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
+        except docker.errors.APIError as exc:
+            raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+
     @_translated()
     def remove(self, sandbox: Sandbox) -> None:
         """Kill and remove at once."""
-        self._detach(sandbox)
         try:
             self._api().remove_container(sandbox.id, force=True, v=True)
         except docker.errors.NotFound:
@@ -118,18 +117,22 @@ class DockerEngine:
                 raise
 
     @_translated()
-    def last_words(self, sandbox: Sandbox) -> str | None:
-        """None while the container runs, else the end of its output as far as it was attached."""
+    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+        """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
         try:
             if self._api().inspect_container(sandbox.id)["State"]["Running"]:
                 return None
         except docker.errors.NotFound:
             pass
-        stream = self._attached.pop(sandbox.id, None)
-        output = b""
-        for chunk in stream or ():
-            output = (output + chunk)[-LOG_TAIL:]
-        return output.decode("utf-8", "replace")
+        again = self._create(spec, auto_remove=False)
+        try:
+            self._api().start(again.id)
+            with contextlib.suppress(requests.RequestException):
+                self._api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
+            output: bytes = self._api().logs(again.id, tail=40)
+            return output[-LOG_TAIL:].decode("utf-8", "replace")
+        finally:
+            self.remove(again)
 
     @_translated()
     def strays(self, host: Mapping[str, str]) -> list[tuple[Sandbox, Mapping[str, str]]]:
@@ -171,7 +174,6 @@ class DockerEngine:
 
         Raises:
             EngineError: no registry answers, or it does not have the image.
-
         """
         with _translated():
             for line in self._api(timeout=None).pull(tag, stream=True, decode=True):
@@ -184,7 +186,6 @@ class DockerEngine:
 
         Raises:
             ImageBuildError: a step failed; carries the end of the log.
-
         """
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
@@ -249,21 +250,10 @@ class DockerEngine:
             if self._client is None or self._client_pid != os.getpid():
                 self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
                 self._client_pid = os.getpid()
-                self._attached = {}
         if timeout is None:
             patient = docker.DockerClient.from_env(timeout=3600, version=self._client.api.api_version)
             return patient.api
         return self._client.api
-
-    def forget_output(self, sandbox: Sandbox) -> None:
-        """Stop holding a sandbox's output, once it is known to be up."""
-        self._detach(sandbox)
-
-    def _detach(self, sandbox: Sandbox) -> None:
-        stream = self._attached.pop(sandbox.id, None)
-        if stream is not None:
-            with contextlib.suppress(Exception):
-                stream.close()
 
 
 def _root_cause(exc: BaseException) -> str:

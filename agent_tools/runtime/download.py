@@ -45,7 +45,6 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
     Raises:
         FileRejected: it may not be fetched, does not answer with 200, or takes too long; also while reading the chunks.
             Messages name the host and never the path, the query or credentials.
-
     """
     deadline = time.monotonic() + limits.download_timeout
     for _ in range(limits.max_redirects + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"
 GUEST_HOME = "/home/sandbox"
 
-_HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE)
+_HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,7 +26,6 @@ class Isolation:
 
     Raises:
         InvalidParams: a value is out of range or would break the isolation.
-
     """
 
     network: str = "none"
@@ -60,9 +60,9 @@ class Isolation:
         _check_env(self.env)
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
                 raise InvalidParams(f"{name}={value!r} is not usable: give a number of at least {least:,}.")
-        if self.gpus is not None and self.gpus != "all" and not (isinstance(self.gpus, int) and self.gpus > 0):
+        if self.gpus is not None and self.gpus != "all" and not (type(self.gpus) is int and self.gpus > 0):
             raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
 
 
@@ -87,6 +87,8 @@ def _check_network(network: object) -> None:
 
 
 def _check_env(env: Mapping[str, str]) -> None:
+    if not isinstance(env, Mapping):
+        raise InvalidParams(f"env is of type {type(env).__name__}: give a dict of names and values.")
     for name, value in env.items():
         if not isinstance(name, str) or not _ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
             raise InvalidParams(f"env has an unusable entry {name!r}: names are identifiers, values are text.")
@@ -137,8 +139,8 @@ class Engine(Protocol):
         """End a sandbox at once and remove all of it; one that is already gone is no error."""
         ...
 
-    def last_words(self, sandbox: Sandbox) -> str | None:
-        """None while the sandbox runs; once it has ended, the end of what it printed."""
+    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+        """None while the sandbox runs; once it has ended at its start, what such a sandbox prints before it ends."""
         ...
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:

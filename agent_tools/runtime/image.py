@@ -48,7 +48,6 @@ def validated(packages: Sequence[str]) -> list[str]:
 
     Raises:
         InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
-
     """
     if isinstance(packages, str):
         raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
@@ -78,7 +77,6 @@ def ensure(engine: DockerEngine, packages: Sequence[str] = (), progress: Progres
     Raises:
         ImageBuildError: it could not be built.
         EngineUnavailable: no engine answers.
-
     """
     tag = tag_for(packages)
     if engine.has_image(tag):

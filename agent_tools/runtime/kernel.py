@@ -89,6 +89,18 @@ class Kernel:
         """End the kernel and everything it started."""
         self._link.send("kill")
 
+    def end(self) -> None:
+        """Kill the kernel and wait until PID 1 has said that it is gone. For the thread whose turn it is."""
+        deadline = time.monotonic() + END_GRACE
+        if not self.end_reason:
+            self.kill()
+        while not self.end_reason and time.monotonic() < deadline:
+            for event in self._channels.receive(deadline - time.monotonic()):
+                if isinstance(event, Words):
+                    self._note_end(event)
+        if not self.end_reason:
+            self.sandbox_ended, self.end_reason = True, "the sandbox stopped answering"
+
     def close(self) -> None:
         """Close the sockets."""
         self._channels.close()
@@ -117,7 +129,7 @@ class Kernel:
             run.is_idle = run.is_idle or message.content.get("execution_state") == "idle"
         for output in outputs_of(message, self._limits):
             if isinstance(output, Error):
-                run.errors.append(output)  # how it ended is told once, at the end
+                run.errors[:] = [output]  # how it ended is told once, at the end
             else:
                 yield output
 
@@ -231,7 +243,6 @@ def require_ready(words: list[str], generation: int) -> bool:
 
     Raises:
         KernelDied: they say that it never will be.
-
     """
     match words:
         case ["ready", number] if number == str(generation):

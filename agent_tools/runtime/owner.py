@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent_tools.settings import runtime_dir
+
+_TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,21 @@ def remove_stale_run_dirs() -> list[Path]:
 
 def _is_gone(token: str) -> bool:
     pid, _, start = token.partition("-")
-    return pid.isdigit() and start.isdigit() and _start_time(int(pid)) != int(start)
+    if not _TOKEN.fullmatch(token):
+        return False
+    now = _start_time(int(pid))
+    return now != int(start) if now is not None else not _exists(int(pid))
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, also where /proc hides those of others."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _host() -> str:

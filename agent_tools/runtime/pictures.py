@@ -25,14 +25,14 @@ def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
 
     Raises:
         PictureRefused: otherwise.
-
     """
     if not isinstance(encoded, str):
         raise PictureRefused("not base64 text")
-    if len(encoded) > limits.max_image_bytes * 4 // 3 + 1024:
+    encoded = "".join(encoded.split())
+    if len(encoded) // 4 * 3 - encoded[-2:].count("=") > limits.max_image_bytes:
         raise PictureRefused(f"larger than {limits.max_image_bytes:,} bytes")
     try:
-        data = base64.b64decode("".join(encoded.split()), validate=True)
+        data = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as exc:
         raise PictureRefused("not base64 text") from exc
     size = _png_size(data) if mime == "image/png" else _jpeg_size(data)

@@ -20,6 +20,7 @@ from agent_tools.text import neutralise, shorten
 
 MAX_FRAMES = 64
 MAX_MIME_TYPES = 16
+MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
@@ -39,7 +40,6 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
 
     Raises:
         ProtocolViolation: the frames are not a signed, well-formed message.
-
     """
     if len(frames) > MAX_FRAMES:
         raise ProtocolViolation(f"a message of {len(frames)} frames")
@@ -48,7 +48,7 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
         raw = session.deserialize(parts)
         kind, parent, content = raw["msg_type"], raw["parent_header"], raw["content"]
         parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError) as exc:
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError, Warning) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
     if not isinstance(kind, str) or not isinstance(content, dict):
         raise ProtocolViolation("a message without a type or content")
@@ -99,7 +99,7 @@ def read_bundle(data: object, limits: Limits) -> tuple[dict[str, Any], list[Omit
         except PictureRefused as exc:
             notes.append(Omitted(f"a picture ({exc})"))
         except _TooLong as exc:
-            notes.append(Omitted(f"{mime} of {exc} characters"))
+            notes.append(Omitted(f"{mime} of {exc}"))
     return kept, notes
 
 
@@ -111,21 +111,36 @@ def _mime_value(mime: str, value: object, limits: Limits) -> Any:
     if mime in ("image/png", "image/jpeg"):
         return check_picture(mime, value, limits)
     if _JSON_TYPE.fullmatch(mime):
+        value = _neutral(value, MAX_JSON_DEPTH)
         if (size := len(repr(value))) > limits.max_rich_chars:
-            raise _TooLong(f"{size:,}")
+            raise _TooLong(f"{size:,} characters")
         return value
     text = _text(value)
     if mime == "text/plain":
         return shorten(text, limits.max_text_chars)
     if len(text) > limits.max_rich_chars:
-        raise _TooLong(f"{len(text):,}")
+        raise _TooLong(f"{len(text):,} characters")
     return text
+
+
+def _neutral(value: object, depth: int) -> object:
+    """A JSON value with all its text neutralised."""
+    if depth == 0:
+        raise _TooLong(f"more than {MAX_JSON_DEPTH} levels")
+    match value:
+        case str():
+            return neutralise(value)
+        case list():
+            return [_neutral(item, depth - 1) for item in value]
+        case dict():
+            return {neutralise(key): _neutral(item, depth - 1) for key, item in value.items()}
+    return value
 
 
 def _display_id(content: dict[str, Any]) -> str | None:
     transient = content.get("transient")
     found = transient.get("display_id") if isinstance(transient, dict) else None
-    return found if isinstance(found, str) else None
+    return shorten(neutralise(found), 200) if isinstance(found, str) else None
 
 
 def _text(value: object) -> str:

@@ -65,7 +65,6 @@ class Session:
 
         Raises:
             EngineError: the engine is not there, or cannot start the sandbox.
-
         """
         with self._taking_turn():
             self._ready_kernel()
@@ -77,7 +76,6 @@ class Session:
             SessionClosed: the session was closed, before or during the run.
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
-
         """
         return self._stream(code, timeout, _Times())
 
@@ -109,6 +107,8 @@ class Session:
         if self._sandbox and self._sandbox.kernel and not self._is_foreign():
             self._sandbox.kernel.kill()
         with self._taking_turn():
+            if self._sandbox and self._sandbox.kernel:
+                self._sandbox.kernel.end()
             self._ready_kernel()
 
     def close(self) -> None:
@@ -197,18 +197,17 @@ class _LiveSandbox:
             self._link = Link(self._run_dir.init_socket)
             undo.callback(self._link.close)
             self._connection = self._run_dir.prepare(1)
-            self.sandbox = engine.start(
-                SandboxSpec(
-                    image=spec.image,
-                    run_dir=self._run_dir.path,
-                    work_dir=spec.work_dir,
-                    guest=guest,
-                    isolation=spec.isolation,
-                    labels=Owner.current().labels,
-                )
+            asked = SandboxSpec(
+                image=spec.image,
+                run_dir=self._run_dir.path,
+                work_dir=spec.work_dir,
+                guest=guest,
+                isolation=spec.isolation,
+                labels=Owner.current().labels,
             )
+            self.sandbox = engine.start(asked)
             undo.callback(engine.remove, self.sandbox)
-            self._await_guest()
+            self._await_guest(asked)
             self._connect_kernel(1)
             self._undo = undo.pop_all()
 
@@ -222,7 +221,6 @@ class _LiveSandbox:
 
         Raises:
             KernelDied: it did not come up.
-
         """
         if self.kernel:
             self.kernel.close()
@@ -247,13 +245,13 @@ class _LiveSandbox:
         with contextlib.suppress(Exception):
             self._undo.close()
 
-    def _await_guest(self) -> None:
+    def _await_guest(self, asked: SandboxSpec) -> None:
         deadline = time.monotonic() + self._spec.limits.start_timeout
         words = "it did not connect in time"
 
         def still_runs() -> bool:
             nonlocal words
-            output = self._engine.last_words(self.sandbox)
+            output = self._engine.last_words(self.sandbox, asked)
             words = output if output is not None else words
             return output is None
 

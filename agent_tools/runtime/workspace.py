@@ -54,7 +54,6 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
 
     Raises:
         InvalidParams: the folder is unsafe to hand to code that is not trusted.
-
     """
     path = Path(os.path.abspath(os.path.expanduser(path)))
     _refuse_unsafe(path)
@@ -136,7 +135,6 @@ class Workspace:
 
         Raises:
             FileRejected: the disk is full or the folder is gone.
-
         """
         target = folder or self.path
         name = f"{uuid.uuid4()}{suffix}"

@@ -48,7 +48,6 @@ class BaseTool(ABC):
 
         Raises:
             ToolServiceError: the tool could not do its work.
-
         """
 
     @property
@@ -84,12 +83,11 @@ class BaseTool(ABC):
 
         Raises:
             ValueError: they are not JSON, miss something that is required, or do not fit the schema.
-
         """
         if isinstance(params, str):
             try:
                 params = json.loads(params) if strict_json else load_json(params)
-            except ValueError as exc:
+            except (ValueError, RecursionError) as exc:
                 raise ValueError("Parameters must be formatted as a valid JSON!") from exc
         if not isinstance(params, dict):
             raise ValueError("Parameters must be formatted as a valid JSON!")
@@ -120,7 +118,6 @@ class BaseToolWithFileAccess(BaseTool):
 
         Raises:
             ToolServiceError: a file could not be had.
-
         """
         from agent_tools.runtime.engine import Guest
         from agent_tools.runtime.workspace import Workspace, prepare_work_dir
@@ -141,7 +138,9 @@ def is_tool_schema(function: object) -> bool:
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return False
     required = schema.get("required")
-    return isinstance(required, list) and set(required) <= schema["properties"].keys()
+    return isinstance(required, list) and all(
+        isinstance(name, str) and name in schema["properties"] for name in required
+    )
 
 
 def _own_ids() -> tuple[int, int]:

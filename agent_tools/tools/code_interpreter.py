@@ -66,7 +66,6 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
-
     """
 
     description = "Python code sandbox, which can be used to execute Python code."
@@ -105,7 +104,6 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
         Raises:
             ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
-
         """
         code = code_of(params, self.limits)
         if not code.strip():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
 from agent_tools.errors import InvalidParams
 from agent_tools.settings import Limits
+from agent_tools.text import neutralise
 
 MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
 _FENCE = re.compile(
-    r"^[ \t]*(?P<ticks>```+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+    r"^[ \t]*(?P<ticks>```+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*\r?$|\Z)", re.DOTALL | re.MULTILINE
 )
 _CLAIMS_CODE_KEY = re.compile(r"""\{\s*["']?code["']?\s*:""")
 _SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the code itself.'
@@ -27,7 +27,6 @@ def code_of(params: object, limits: Limits) -> str:
 
     Raises:
         InvalidParams: there is no code in it, or code that cannot be run as text.
-
     """
     if isinstance(params, dict):
         code = _code_value(params)
@@ -43,14 +42,13 @@ def timeout_of(timeout: object, default: float, limits: Limits) -> float:
 
     Raises:
         InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
-
     """
     if timeout is None:
         return default
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout <= 0:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise InvalidParams(f"timeout={timeout!r} is not usable: give seconds as a positive number.")
-    if timeout > limits.max_timeout:
-        raise InvalidParams(f"timeout={timeout!r} is above the limit of {limits.max_timeout:g} s (max_timeout).")
+    if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
+        raise InvalidParams(f"timeout must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
     return float(timeout)
 
 
@@ -59,7 +57,6 @@ def load_json(text: str) -> Any:
 
     Raises:
         ValueError: it is neither.
-
     """
     text = text.strip()
     if fenced := _FENCE.match(text):
@@ -103,7 +100,7 @@ def _code_in_json(text: str) -> str | None:
     except ValueError as exc:
         if _CLAIMS_CODE_KEY.match(text):
             raise InvalidParams(
-                f"params looks like JSON with a 'code' key but cannot be parsed ({exc}). {_SHOWN}"
+                f"params looks like JSON with a 'code' key but cannot be parsed ({neutralise(str(exc))}). {_SHOWN}"
             ) from exc
         return None
     return _code_value(found) if isinstance(found, dict) else None

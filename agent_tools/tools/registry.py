@@ -17,7 +17,6 @@ def register_tool(name: str, allow_overwrite: bool = False) -> Callable[[ToolCla
 
     Raises:
         ValueError: the name is taken (unless `allow_overwrite`), or the class already has another name.
-
     """
 
     def register(cls: ToolClass) -> ToolClass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agent_tools.execution import (
@@ -117,4 +118,4 @@ class _Writer:
 
 def _link_target(url: str) -> str:
     """A path or URL that cannot end the Markdown link early."""
-    return url.replace(" ", "%20").replace("(", "%28").replace(")", "%29").replace("\n", "%0A")
+    return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)

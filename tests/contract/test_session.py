@@ -1,0 +1,370 @@
+"""One suite for a session on every engine we have: the real one, and the process double."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_tools.errors import SessionBusy, SessionClosed
+from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
+from agent_tools.runtime import image
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Engine, Isolation
+from agent_tools.runtime.session import Session, SessionSpec
+from agent_tools.runtime.workspace import prepare_work_dir
+from agent_tools.settings import Limits
+from tests.doubles import ProcessEngine
+
+pytestmark = pytest.mark.docker
+PATIENCE = 3.0  # seconds a call may take beyond its time limit
+
+
+@pytest.fixture(scope="module", params=["docker", "process"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
+
+
+@pytest.fixture
+def new_session(engine: Engine, work_dir: Path) -> Iterator[Callable[..., Session]]:
+    sessions: list[Session] = []
+
+    def make(**limits: float) -> Session:
+        tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
+        path = prepare_work_dir(work_dir, engine.guest())
+        sessions.append(Session(engine, SessionSpec(tag, path, Isolation(), Limits(**limits))))
+        return sessions[-1]
+
+    yield make
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def session(new_session: Callable[..., Session]) -> Session:
+    return new_session()
+
+
+def test_outputs_come_as_values_in_order(session: Session) -> None:
+    execution = session.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\n40 + 2", 30)
+    assert execution.outputs == (Stream("stdout", "a\n"), Stream("stderr", "b\n"), Result({"text/plain": "42"}))
+
+
+def test_variables_live_from_run_to_run(session: Session) -> None:
+    session.run("x = 20", 30)
+    assert session.run("print(x + 1)", 30).stdout == "21\n"
+
+
+def test_an_exception_is_a_value_with_the_users_line(session: Session) -> None:
+    execution = session.run("def f():\n    return 1 / 0\n\nf()", 30)
+    assert isinstance(execution.error, Error)
+    assert execution.error.name == "ZeroDivisionError"
+    assert "line 2, in f()" in execution.error.traceback
+    assert "line 4" in execution.error.traceback
+
+
+def test_a_syntax_error_has_the_true_line(session: Session) -> None:
+    error = session.run("x = 1\ndef f(:\n    pass", 30).error
+    assert isinstance(error, Error)
+    assert "line 2" in error.traceback
+
+
+def test_frames_of_installed_libraries_are_left_out(session: Session) -> None:
+    error = session.run("import json\njson.loads('{')", 30).error
+    assert isinstance(error, Error)
+    assert "line 2" in error.traceback
+    assert "decoder.py" not in error.traceback
+
+
+def test_exception_groups_are_told_whole(session: Session) -> None:
+    error = session.run("raise ExceptionGroup('two', [ValueError(1), KeyError('b')])", 30).error
+    assert isinstance(error, Error)
+    assert "ValueError: 1" in error.traceback
+    assert "Cell In[" in error.traceback
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import time\ntime.sleep(60)", "while True:\n    pass", "import asyncio\nawait asyncio.sleep(60)"],
+    ids=["sleep", "loop", "await"],
+)
+def test_a_time_out_keeps_variables(session: Session, code: str) -> None:
+    session.run("x = 1", 30)
+    started = time.monotonic()
+    ending = session.run(code, 0.5).outputs[-1]
+    assert time.monotonic() - started < 0.5 + PATIENCE
+    assert isinstance(ending, TimedOut)
+    assert ending.state_kept
+    assert session.run("x", 30).result == Result({"text/plain": "1"})
+
+
+STUBBORN = {
+    "swallows": "import time\nwhile True:\n    try:\n        time.sleep(1)\n    except BaseException:\n        pass",
+    "ignores signals": "import signal, time\n"
+    "for s in (signal.SIGALRM, signal.SIGINT):\n    signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)",
+    "holds the GIL": "sum(range(10**11))",
+    "stops itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("code", STUBBORN.values(), ids=STUBBORN.keys())
+def test_code_that_will_not_stop_loses_its_kernel_and_says_so(session: Session, code: str) -> None:
+    session.run("x = 1", 30)
+    started = time.monotonic()
+    ending = session.run(code, 0.5).outputs[-1]
+    assert time.monotonic() - started < 0.5 + PATIENCE
+    assert isinstance(ending, TimedOut)
+    assert not ending.state_kept
+    after = session.run("'x' in globals()", 30).outputs
+    assert isinstance(after[0], Restarted)
+    assert after[1] == Result({"text/plain": "False"})
+
+
+DEATHS = {
+    "exit": ("import os\nos._exit(3)", "exited with code 3"),
+    "kill": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),
+    "segfault": ("import ctypes\nctypes.string_at(0)", "signal 11 (SIGSEGV)"),
+    "abort": ("import os\nos.abort()", "signal 6 (SIGABRT)"),
+}
+
+
+@pytest.mark.parametrize(("code", "reason"), DEATHS.values(), ids=DEATHS.keys())
+def test_the_kernels_death_is_told_at_once(session: Session, code: str, reason: str) -> None:
+    session.run("1", 30)
+    started = time.monotonic()
+    ending = session.run(code, 30).outputs[-1]
+    assert time.monotonic() - started < PATIENCE
+    assert isinstance(ending, Died)
+    assert reason in ending.reason
+    assert session.run("print('alive')", 30).stdout == "alive\n"
+
+
+def test_a_death_between_runs_is_told_by_the_next(session: Session) -> None:
+    session.run("import os, signal, threading\nthreading.Timer(0.1, os._exit, [7]).start()", 30)
+    time.sleep(0.6)
+    execution = session.run("print('fresh')", 30)
+    assert execution.outputs == (Restarted("its process exited with code 7"), Stream("stdout", "fresh\n"))
+
+
+def test_a_sandbox_that_was_removed_is_replaced(session: Session, engine: Engine) -> None:
+    session.run("x = 1", 30)
+    assert session.sandbox
+    engine.remove(session.sandbox)
+    execution = session.run("print('fresh')", 30)
+    assert isinstance(execution.outputs[0], Restarted)
+    assert execution.stdout == "fresh\n"
+
+
+def test_a_sandbox_removed_in_mid_run_ends_the_run(session: Session, engine: Engine) -> None:
+    session.run("1", 30)
+    assert session.sandbox
+    threading.Timer(0.3, engine.remove, [session.sandbox]).start()
+    started = time.monotonic()
+    ending = session.run("import time\ntime.sleep(60)", 60).outputs[-1]
+    assert time.monotonic() - started < PATIENCE
+    assert isinstance(ending, Died)
+
+
+def test_outputs_stream_while_the_code_runs(session: Session) -> None:
+    stream = session.stream("import time\nprint('first', flush=True)\ntime.sleep(60)", 30)
+    assert next(stream) == Stream("stdout", "first\n")
+    stream.close()
+    assert session.run("print('usable')", 30).stdout == "usable\n"
+
+
+def test_closing_a_stream_interrupts_the_code_and_keeps_variables(session: Session) -> None:
+    stream = session.stream("x = 5\nprint('on', flush=True)\nimport time\ntime.sleep(60)", 30)
+    next(stream)
+    stream.close()
+    assert session.run("x", 30).result == Result({"text/plain": "5"})
+
+
+def test_interrupt_stops_the_code_and_keeps_variables(session: Session) -> None:
+    session.run("x = 1", 30)
+    threading.Timer(0.3, session.interrupt).start()
+    error = session.run("import time\ntime.sleep(60)", 30).error
+    assert isinstance(error, Error)
+    assert error.name == "KeyboardInterrupt"
+    assert session.run("x", 30).result == Result({"text/plain": "1"})
+
+
+def test_interrupt_with_nothing_running_is_harmless(session: Session) -> None:
+    session.interrupt()
+    session.run("x = 1", 30)
+    session.interrupt()
+    assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
+
+
+def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
+    session.run("x = 1\nopen('kept.txt', 'w').write('here')", 30)
+    session.restart()
+    session.restart()
+    execution = session.run("print('x' in globals(), open('kept.txt').read())", 30)
+    assert execution.stdout == "False here\n"
+
+
+def test_restart_ends_running_code(session: Session) -> None:
+    session.run("1", 30)
+    restart = threading.Timer(0.3, session.restart)
+    restart.start()
+    assert isinstance(session.run("import time\ntime.sleep(60)", 30).outputs[-1], Died)
+    restart.join()
+    assert session.run("print('fresh')", 30).stdout == "fresh\n"
+
+
+def test_close_is_idempotent_and_final(session: Session) -> None:
+    session.run("1", 30)
+    session.close()
+    session.close()
+    with pytest.raises(SessionClosed):
+        session.run("1", 30)
+
+
+def test_close_in_mid_run_ends_the_run(session: Session) -> None:
+    session.run("1", 30)
+    threading.Timer(0.3, session.close).start()
+    started = time.monotonic()
+    with pytest.raises(SessionClosed):
+        session.run("import time\ntime.sleep(60)", 60)
+    assert time.monotonic() - started < PATIENCE
+
+
+def test_runs_of_many_threads_are_served_in_turn_and_never_mixed(session: Session) -> None:
+    session.open()
+    found: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        found[number] = session.run(f"for _ in range(3): print({number}, flush=True)", 30).stdout
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: f"{number}\n" * 3 for number in range(8)}
+
+
+def test_waiting_for_ones_turn_is_visible_and_costs_no_time_limit(session: Session) -> None:
+    session.open()
+    first = threading.Thread(target=session.run, args=("import time\ntime.sleep(1.5)", 30))
+    first.start()
+    while not session.is_busy:
+        time.sleep(0.01)
+    execution = session.run("print('mine')", 1)
+    first.join()
+    assert execution.stdout == "mine\n"
+    assert execution.queued > 0.5
+
+
+def test_a_second_run_while_reading_a_stream_is_refused_and_not_a_deadlock(session: Session) -> None:
+    stream = session.stream("print('a', flush=True)\nimport time\ntime.sleep(30)", 30)
+    next(stream)
+    with pytest.raises(SessionBusy):
+        session.run("1", 30)
+    stream.close()
+
+
+def test_late_output_of_a_thread_does_not_reach_the_next_run(session: Session) -> None:
+    session.run("import threading, time\nthreading.Timer(0.2, print, ['late']).start()", 30)
+    time.sleep(0.5)
+    assert session.run("print('mine')", 30).stdout == "mine\n"
+
+
+def test_no_output_is_lost(session: Session) -> None:
+    execution = session.run("for n in range(3000): print(n, flush=n % 10 == 0)", 30)
+    assert execution.stdout == "".join(f"{n}\n" for n in range(3000))
+
+
+def test_a_long_print_is_cut_in_the_middle_with_an_exact_count(new_session: Callable[..., Session]) -> None:
+    session = new_session(max_text_chars=1000)
+    execution = session.run("print('a' * 3_000_000 + 'end')", 30)
+    assert execution.stdout == "a" * 500 + "a" * 496 + "end\n"
+    assert "[... 2,999,004 characters left out ...]" in [o.text for o in execution.outputs if not isinstance(o, Stream)]
+
+
+def test_a_message_over_the_limit_ends_the_kernel_with_a_reason(new_session: Callable[..., Session]) -> None:
+    session = new_session(max_message_bytes=1_000_000)
+    big = "get_ipython().kernel.session.send(get_ipython().kernel.iopub_socket, 'stream', {'name': 'stdout', 'text': 'x' * 3_000_000})"
+    ending = session.run(f"{big}\nimport time\ntime.sleep(30)", 30).outputs[-1]
+    assert isinstance(ending, Died)
+    assert "1,000,000 bytes" in ending.reason
+    assert session.run("print('alive')", 30).stdout == "alive\n"
+
+
+def test_what_subprocesses_write_is_part_of_the_run(session: Session) -> None:
+    code = "import subprocess\nfor n in range(3): subprocess.run(f'echo {n}', shell=True)"
+    assert session.run(code, 30).stdout == "0\n1\n2\n"
+
+
+def test_input_is_refused_at_once(session: Session) -> None:
+    for code in ("input('name?')", "import getpass\ngetpass.getpass()"):
+        error = session.run(code, 30).error
+        assert isinstance(error, Error)
+        assert "function is disabled" in error.value
+
+
+@pytest.mark.parametrize("code", ["exit()", "quit()", "raise SystemExit(0)", "import sys\nsys.exit(3)"])
+def test_leaving_ends_the_code_and_not_the_kernel(session: Session, code: str) -> None:
+    session.run("x = 1", 30)
+    error = session.run(f"{code}\nprint('not reached')", 30).error
+    assert isinstance(error, Error)
+    assert error.text.startswith("SystemExit")
+    assert session.run("x", 30).result == Result({"text/plain": "1"})
+
+
+def test_magics_work_and_line_numbers_stay_true(session: Session) -> None:
+    assert "Wall time" in session.run("%%time\nsum(range(10))", 30).stdout
+    assert session.run("!echo shell", 30).stdout.strip() == "shell"
+
+
+def test_displays_are_updated_and_cleared(session: Session) -> None:
+    code = "from IPython.display import display, clear_output\nprint('gone')\nclear_output()\nh = display('a', display_id='d')\nh.update('b')"
+    assert session.run(code, 30).outputs == (Display({"text/plain": "'b'"}, "d"),)
+
+
+def test_lazy_names_are_real_modules_unless_the_user_defines_them(session: Session) -> None:
+    assert session.run("type(json).__name__, math.pi > 3, re.sub('a', 'b', 'a')", 30).result == Result(
+        {"text/plain": "('module', True, 'b')"}
+    )
+    assert session.run("math = 'mine'\nmath", 30).result == Result({"text/plain": "'mine'"})
+
+
+def test_work_dir_is_importable_but_shadows_nothing(session: Session) -> None:
+    session.run(
+        "for n, t in {'helper': 'x = 5', 'random': '1/0', 'zmq': '1/0'}.items(): open(f'{n}.py', 'w').write(t)", 30
+    )
+    assert session.run("import helper, random, zmq\nhelper.x", 30).result == Result({"text/plain": "5"})
+
+
+def test_a_planted_module_does_not_hijack_the_next_kernel(new_session: Callable[..., Session], work_dir: Path) -> None:
+    for name in ("ipykernel_launcher", "ipykernel", "json", "sitecustomize", "usercustomize", "agent_tools_guest"):
+        (work_dir / f"{name}.py").write_text("raise SystemExit('hijacked')")
+    assert new_session().run("print('clean')", 30).stdout == "clean\n"
+
+
+def test_a_forked_child_leaves_its_parents_sandbox_alone(session: Session) -> None:
+    session.run("x = 1", 30)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(SessionClosed):
+            session.close()
+            session.interrupt()
+            session.run("x = 2", 30)
+        code = 0
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert session.run("x", 30).result == Result({"text/plain": "1"})
+
+
+def test_the_host_side_directory_goes_with_the_session(session: Session) -> None:
+    session.run("1", 30)
+    run_dir = session._sandbox._run_dir.path  # type: ignore[union-attr]
+    assert run_dir.exists()
+    session.close()
+    assert not run_dir.exists()

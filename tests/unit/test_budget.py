@@ -1,0 +1,194 @@
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_tools.execution import (
+    Cleared,
+    Died,
+    Display,
+    Error,
+    Omitted,
+    Output,
+    Restarted,
+    Result,
+    Stream,
+    TimedOut,
+    settle,
+)
+from agent_tools.runtime.budget import limited
+from agent_tools.settings import Limits
+
+TEN = Limits(max_text_chars=10)
+
+
+def out(text: str) -> Stream:
+    return Stream("stdout", text)
+
+
+def err(text: str) -> Stream:
+    return Stream("stderr", text)
+
+
+def image(number: int) -> Display:
+    return Display({"image/png": b"%d" % number, "text/plain": "<Figure>"})
+
+
+def within(outputs: Iterable[Output], limits: Limits = TEN) -> list[Output]:
+    return list(limited(outputs, limits))
+
+
+def kept_chars(outputs: Iterable[Output]) -> int:
+    return sum(len(output.text) for output in outputs if isinstance(output, Stream))
+
+
+def omitted_chars(outputs: Iterable[Output]) -> int:
+    notes = [re.fullmatch(r"([\d,]+) characters", output.what) for output in outputs if isinstance(output, Omitted)]
+    return sum(int(note[1].replace(",", "")) for note in notes if note)
+
+
+@pytest.mark.parametrize(
+    ("texts", "kept"),
+    [
+        pytest.param(["0123456789"], [out("01234"), out("56789")], id="exactly the limit"),
+        pytest.param(["01234"], [out("01234")], id="only the head"),
+        pytest.param(["0123456789a"], [out("01234"), Omitted("1 characters"), out("6789a")], id="one over"),
+        pytest.param(["x" * 5000], [out("xxxxx"), Omitted("4,990 characters"), out("xxxxx")], id="far over"),
+        pytest.param(
+            ["abc", "defgh", "ijklm"], [out("abc"), out("de"), Omitted("3 characters"), out("ijklm")], id="in pieces"
+        ),
+        pytest.param(["", "a", ""], [out("a")], id="empty texts"),
+    ],
+)
+def test_the_first_and_the_last_half_of_a_text_are_kept(texts: list[str], kept: list[Output]) -> None:
+    assert within(out(text) for text in texts) == kept
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        pytest.param(1, [out("0"), Omitted("9 characters")], id="one"),
+        pytest.param(3, [out("01"), Omitted("7 characters"), out("9")], id="odd: the head has one more"),
+    ],
+)
+def test_small_limits(limit: int, kept: list[Output]) -> None:
+    assert within([out("0123456789")], Limits(max_text_chars=limit)) == kept
+
+
+def test_text_passes_at_once_while_there_is_room_for_it() -> None:
+    def printing() -> Iterator[Output]:
+        yield out("a")
+        pytest.fail("the second output was asked for before the first was passed on")
+
+    assert next(limited(printing(), TEN)) == out("a")
+
+
+def test_stdout_and_stderr_share_the_limit_and_keep_their_order() -> None:
+    kept = within([out("abc"), err("def"), out("ghi"), err("jkl"), out("mno")])
+    assert kept == [out("abc"), err("de"), Omitted("5 characters"), err("kl"), out("mno")]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Error("E", "v", "t"),
+        TimedOut(5, True),
+        Died("it exited"),
+        Restarted("it exited"),
+        Omitted("a picture"),
+        Cleared(),
+    ],
+    ids=lambda ending: type(ending).__name__,
+)
+def test_held_back_text_comes_before_what_followed_it(ending: Output) -> None:
+    assert within([out("0123456789ab"), ending]) == [out("01234"), Omitted("2 characters"), out("789ab"), ending]
+
+
+@pytest.mark.parametrize("kind", [Result, Display])
+def test_held_back_text_comes_before_a_display(kind: type[Result] | type[Display]) -> None:
+    shown = kind({"text/plain": "4"})
+    assert within([out("0123456789"), shown]) == [out("01234"), out("56789"), shown]
+
+
+def test_text_after_held_back_text_came_out_stays_within_the_limit() -> None:
+    shown = Display({"text/plain": "4"})
+    kept = within([out("01234567"), shown, out("abcdef")])
+    assert kept == [out("01234"), out("567"), shown, Omitted("4 characters"), out("ef")]
+
+
+PRINTS = st.builds(Stream, st.sampled_from(["stdout", "stderr"]), st.text("ab", max_size=30))
+OTHERS = st.sampled_from([Result({"text/plain": "4"}), image(1), Error("E", "v", ""), Cleared()])
+
+
+@settings(deadline=None)
+@given(st.lists(PRINTS | OTHERS, max_size=30), st.integers(1, 40))
+def test_kept_text_is_bounded_and_every_missing_character_is_counted(outputs: list[Output], limit: int) -> None:
+    kept = within(outputs, Limits(max_text_chars=limit))
+    assert kept_chars(kept) <= limit
+    assert kept_chars(kept) + omitted_chars(kept) == kept_chars(outputs)
+
+
+@settings(deadline=None)
+@given(st.lists(PRINTS | OTHERS, max_size=30))
+def test_outputs_within_the_limits_are_not_changed(outputs: list[Output]) -> None:
+    printed = [output for output in outputs if output not in (out(""), err(""))]
+    assert settle(within(printed, Limits())) == settle(printed)
+
+
+def test_the_first_images_are_kept_and_the_others_counted() -> None:
+    kept = within([image(number) for number in range(5)], Limits(max_images=2))
+    assert kept == [image(0), image(1), Omitted("3 pictures after the first 2")]
+
+
+def test_values_without_a_picture_still_pass_after_the_last_image() -> None:
+    value = Result({"text/plain": "4"})
+    assert within([image(0), image(1), value], Limits(max_images=1)) == [
+        image(0),
+        value,
+        Omitted("1 pictures after the first 1"),
+    ]
+
+
+def test_the_first_displays_are_kept_and_the_others_counted() -> None:
+    displays = [Display({"text/plain": str(number)}) for number in range(5)]
+    assert within(displays, Limits(max_displays=2)) == [*displays[:2], Omitted("3 displayed values")]
+
+
+def test_a_display_over_the_bytes_left_is_dropped_and_a_smaller_one_passes() -> None:
+    large, small = Display({"text/html": "x" * 60}), Display({"text/html": "x" * 40})
+    kept = within([large, large, small], Limits(max_call_bytes=100))
+    assert kept == [large, small, Omitted("1 displayed values")]
+
+
+def test_the_bytes_of_all_representations_count() -> None:
+    both = Display({"image/png": b"x" * 60, "text/plain": "x" * 60})
+    assert within([both], Limits(max_call_bytes=100)) == [Omitted("1 displayed values")]
+
+
+def test_json_counts_as_the_bytes_it_is() -> None:
+    table = Display({"application/json": ["x" * 1000] * 10})
+    kept = within([table] * 10, Limits(max_call_bytes=20_000))
+    size = sum(len(json.dumps(output.data)) for output in kept if isinstance(output, Display))
+    assert size <= 20_000
+
+
+def test_notes_come_last() -> None:
+    kept = within([image(0), image(1), out("x" * 11)], Limits(max_text_chars=10, max_images=1))
+    assert kept[-1] == Omitted("1 pictures after the first 1")
+
+
+def test_notes_the_code_can_cause_are_bounded() -> None:
+    refused = [Omitted("a picture (not base64 text)")] * 5000
+    assert len(within(refused, Limits(max_displays=50))) <= 60
+
+
+def test_printing_and_clearing_for_ever_leaves_few_outputs() -> None:
+    progress: list[Output] = [out("x" * 20), Cleared(wait=True)] * 1000
+    assert len(settle(within(progress))) <= 10
+
+
+def test_nothing_gives_nothing() -> None:
+    assert within([]) == []

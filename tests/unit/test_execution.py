@@ -1,0 +1,186 @@
+import pytest
+
+from agent_tools.execution import (
+    Cleared,
+    Died,
+    Display,
+    Error,
+    Execution,
+    Omitted,
+    Output,
+    Restarted,
+    Result,
+    Stream,
+    TimedOut,
+    pictures_of,
+    settle,
+)
+
+OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
+NOTE = Omitted("5 characters")
+FRESH = Restarted("it died")
+FAILED = Error("ValueError", "bad", "Traceback: bad")
+
+
+def display(text: str, display_id: str | None = None, is_update: bool = False) -> Display:
+    return Display({"text/plain": text}, display_id, is_update)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "settled"),
+    [
+        pytest.param([], (), id="nothing"),
+        pytest.param([OUT, Stream("stdout", "b")], (Stream("stdout", "ab"),), id="consecutive texts join"),
+        pytest.param([OUT, ERR, OUT], (OUT, ERR, OUT), id="stdout and stderr stay apart"),
+        pytest.param([OUT, display("d"), OUT], (OUT, display("d"), OUT), id="a display separates texts"),
+        pytest.param([OUT, NOTE, OUT], (OUT, NOTE, OUT), id="a note separates texts"),
+        pytest.param([display("a"), display("a")], (display("a"), display("a")), id="equal displays both stay"),
+    ],
+)
+def test_settle_joins_consecutive_stream_texts(outputs: list[Output], settled: tuple[Output, ...]) -> None:
+    assert settle(outputs) == settled
+
+
+def test_an_update_replaces_its_display_in_place() -> None:
+    outputs = [display("old", "i"), OUT, display("new", "i", is_update=True)]
+    assert settle(outputs) == (display("new", "i"), OUT)
+
+
+def test_an_update_leaves_other_displays_alone() -> None:
+    outputs = [display("a", "1"), display("b", "2"), display("c", "2", is_update=True)]
+    assert settle(outputs) == (display("a", "1"), display("c", "2"))
+
+
+def test_an_update_of_a_display_that_is_not_there_is_shown() -> None:
+    (shown,) = settle([display("new", "i", is_update=True)])
+    assert isinstance(shown, Display)
+    assert shown.text == "new"
+
+
+def test_an_update_without_an_id_replaces_nothing() -> None:
+    settled = settle([display("kept"), display("stray", None, is_update=True)])
+    assert display("kept") in settled
+
+
+@pytest.mark.parametrize(
+    ("outputs", "settled"),
+    [
+        pytest.param([OUT, Cleared(), ERR], (ERR,), id="at once"),
+        pytest.param([OUT, Cleared()], (), id="at once, nothing after"),
+        pytest.param([OUT, Cleared(wait=True), ERR], (ERR,), id="waiting, then an output"),
+        pytest.param([OUT, Cleared(wait=True)], (OUT,), id="waiting, nothing after"),
+        pytest.param([OUT, Cleared(wait=True), Cleared(), ERR], (ERR,), id="waiting, then at once"),
+        pytest.param([OUT, Cleared(wait=True), OUT], (OUT,), id="the cleared text is not joined"),
+        pytest.param([OUT, Cleared(), ERR, Cleared(), OUT], (OUT,), id="twice"),
+        pytest.param([FRESH, OUT, NOTE, Cleared(), ERR], (FRESH, NOTE, ERR), id="notes of ours stay"),
+        pytest.param([Cleared(), OUT], (OUT,), id="nothing to clear"),
+    ],
+)
+def test_clear_output_drops_what_came_before(outputs: list[Output], settled: tuple[Output, ...]) -> None:
+    assert settle(outputs) == settled
+
+
+def test_a_waiting_clear_is_not_set_off_by_a_note_of_ours() -> None:
+    assert settle([OUT, Cleared(wait=True), NOTE]) == (OUT, NOTE)
+
+
+def test_an_update_after_a_clear_does_not_bring_the_display_back_twice() -> None:
+    settled = settle([display("old", "i"), Cleared(), display("new", "i", is_update=True)])
+    assert [output.text for output in settled if isinstance(output, Display)] == ["new"]
+
+
+def test_an_empty_execution_is_ok() -> None:
+    execution = Execution()
+    assert execution.ok
+    assert (execution.stdout, execution.stderr) == ("", "")
+    assert execution.result is None
+    assert execution.error is None
+    assert execution.images == ()
+
+
+@pytest.mark.parametrize(
+    "ending", [FAILED, TimedOut(5, True), Died("it exited")], ids=lambda ending: type(ending).__name__
+)
+def test_an_execution_that_was_ended_is_not_ok(ending: Output) -> None:
+    execution = Execution((OUT, ending))
+    assert not execution.ok
+    assert execution.error is ending
+
+
+@pytest.mark.parametrize("note", [NOTE, FRESH], ids=lambda note: type(note).__name__)
+def test_notes_are_no_errors(note: Output) -> None:
+    assert Execution((note,)).ok
+
+
+def test_an_execution_gives_its_streams_and_result() -> None:
+    result = Result({"text/plain": "4"})
+    execution = Execution((OUT, ERR, display("d"), Stream("stdout", "b"), result))
+    assert execution.stdout == "ab"
+    assert execution.stderr == "e"
+    assert execution.result is result
+
+
+def test_images_are_given_once_in_order() -> None:
+    first, second = Display({"image/png": b"1"}), Result({"image/jpeg": b"2"})
+    assert Execution((first, OUT, second, first)).images == (b"1", b"2")
+
+
+@pytest.mark.parametrize(
+    ("output", "pictures"),
+    [
+        pytest.param(Display({"image/png": b"p"}), [(".png", b"p")], id="PNG"),
+        pytest.param(Result({"image/jpeg": b"j"}), [(".jpg", b"j")], id="JPEG"),
+        pytest.param(Display({"image/jpeg": b"j", "image/png": b"p"}), [(".png", b"p")], id="PNG before JPEG"),
+        pytest.param(Display({"image/png": "text", "image/jpeg": b"j"}), [(".jpg", b"j")], id="text is no picture"),
+        pytest.param(Display({"image/svg+xml": "<svg/>"}), [], id="SVG is text"),
+        pytest.param(Display({}), [], id="empty bundle"),
+        pytest.param(OUT, [], id="stream"),
+        pytest.param(FAILED, [], id="error"),
+    ],
+)
+def test_pictures_of_an_output(output: Output, pictures: list[tuple[str, bytes]]) -> None:
+    assert pictures_of(output) == pictures
+
+
+@pytest.mark.parametrize("kind", [Result, Display])
+def test_the_text_of_a_value_is_its_plain_form(kind: type[Result] | type[Display]) -> None:
+    assert kind({"text/plain": "4", "text/html": "<b>4</b>"}).text == "4"
+    assert kind({"text/html": "<b>4</b>"}).text == ""
+
+
+def test_the_text_of_an_error_is_its_traceback_or_its_name_and_value() -> None:
+    assert FAILED.text == "Traceback: bad"
+    assert Error("ValueError", "bad", "").text == "ValueError: bad"
+
+
+def test_a_time_out_says_that_variables_are_kept() -> None:
+    text = TimedOut(2.5, state_kept=True).text
+    assert text.startswith("Timeout: Code execution exceeded the time limit.\n")
+    assert "2.5 s" in text
+    assert "variables are kept" in text
+
+
+def test_a_time_out_says_that_variables_are_lost_and_files_kept() -> None:
+    text = TimedOut(30, state_kept=False).text
+    assert "30 s" in text
+    assert "variables are lost, files are kept" in text
+
+
+def test_a_time_out_ends_with_where_it_struck() -> None:
+    assert TimedOut(5, state_kept=True, where="line 3").text.endswith("\n\nline 3")
+
+
+def test_a_death_says_why_and_what_is_lost() -> None:
+    assert Died("it ran out of memory").text == (
+        "KernelDied: it ran out of memory. Variables are lost, files are kept; the next call gets a fresh kernel."
+    )
+
+
+def test_a_restart_says_why_and_what_is_lost() -> None:
+    assert Restarted("it exited").text == (
+        "The kernel was restarted before this code ran (it exited); earlier variables are lost."
+    )
+
+
+def test_an_omission_says_what_is_missing() -> None:
+    assert Omitted("1,000 characters").text == "[... 1,000 characters left out ...]"

@@ -1,0 +1,123 @@
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_tools.text import fence, fold_lines, neutralise, shorten
+
+NASTY = st.sampled_from(
+    ["\x1b", "\x1b[", "\x1b]52;c;", "\x1bP", "\x9b", "\x07", "\x1b\\", "\x00", "\r", "\b", "\ud800", "\u202e", "`", "m"]
+)
+HOSTILE_TEXT = st.lists(NASTY | st.characters(), max_size=30).map("".join)
+
+
+@pytest.mark.parametrize(
+    ("given_text", "shown"),
+    [
+        pytest.param("plain text", "plain text", id="plain"),
+        pytest.param("", "", id="empty"),
+        pytest.param("\x1b[31mred\x1b[0m", "red", id="CSI colour"),
+        pytest.param("\x1b[2J\x1b[1;1Htop", "top", id="CSI cursor"),
+        pytest.param("\x1b[?25lhidden", "hidden", id="CSI private mode"),
+        pytest.param("\x9b31mred", "red", id="one-byte CSI"),
+        pytest.param("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link", id="OSC 8 link"),
+        pytest.param("a\x1b]52;c;ZXZpbA==\x07b", "ab", id="OSC 52 clipboard"),
+        pytest.param("a\x1b]0;title\x9cb", "ab", id="OSC ended by C1 ST"),
+        pytest.param("a\x1b]0;never ended", "a", id="OSC without an end"),
+        pytest.param("a\x1bP1$r0m\x1b\\b", "ab", id="DCS"),
+        pytest.param("a\x1b_x\x1b\\b\x1b^y\x1b\\c\x1bXz\x1b\\d", "abcd", id="APC, PM and SOS"),
+        pytest.param("a\x1bcb\x1b(Bc", "abc", id="reset and charset"),
+        pytest.param("a\x1b", "a", id="lone escape at the end"),
+        pytest.param("a\x00b\x07c\x0bd\x0ce\x7ff", "abcdef", id="C0 and DEL"),
+        pytest.param("a\x80b\x85c\x9fd", "abcd", id="C1"),
+        pytest.param("a\nb\tc\rd\be", "a\nb\tc\rd\be", id="newline, tab, return and backspace stay"),
+        pytest.param("a\u202eb\u2066c\u061cd", "a\\u202eb\\u2066c\\u061cd", id="bidi marks"),
+        pytest.param("a\ud800b\udfffc", "a?b?c", id="lone surrogates"),
+        pytest.param("中文 é 😀", "中文 é 😀", id="other scripts stay"),
+    ],
+)
+def test_neutralise_leaves_only_text(given_text: str, shown: str) -> None:
+    assert neutralise(given_text) == shown
+
+
+@settings(deadline=None)
+@given(HOSTILE_TEXT)
+def test_neutralised_text_encodes_and_holds_no_control_characters(text: str) -> None:
+    clean = neutralise(text)
+    clean.encode("utf-8")
+    assert not re.search(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]", clean)
+    assert not re.search("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", clean)
+
+
+@settings(deadline=None)
+@given(HOSTILE_TEXT)
+def test_neutralise_is_idempotent(text: str) -> None:
+    assert neutralise(neutralise(text)) == neutralise(text)
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        pytest.param("no returns\nat all\n", "no returns\nat all\n", id="untouched"),
+        pytest.param("10%\r50%\r100%\n", "100%\n", id="progress bar"),
+        pytest.param("first line\rab", "abrst line", id="a shorter line overwrites only its length"),
+        pytest.param("abc\r", "abc", id="a return alone erases nothing"),
+        pytest.param("a\r\nb\r\n", "a\nb\n", id="CRLF is a newline"),
+        pytest.param("a\r\n10%\r20%\r\n", "a\n20%\n", id="progress bar between CRLF lines"),
+        pytest.param("abc\b\bX", "aX", id="backspaces"),
+        pytest.param("\b\ba", "a", id="backspace at the start of a line"),
+        pytest.param("a\n\bb", "a\nb", id="backspace does not join lines"),
+    ],
+)
+def test_fold_lines_shows_what_a_terminal_would(raw: str, shown: str) -> None:
+    assert fold_lines(raw) == shown
+
+
+def test_fence_is_three_backticks_around_plain_text() -> None:
+    assert fence("4\n") == "```\n4\n\n```"
+
+
+@pytest.mark.parametrize("inner", range(3, 11))
+def test_fence_is_longer_than_any_run_of_backticks_inside(inner: int) -> None:
+    text = "a\n" + "`" * inner + "\nb"
+    assert fence(text) == "`" * (inner + 1) + f"\n{text}\n" + "`" * (inner + 1)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="`~ \t\n\ra", max_size=60))
+def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
+    fenced = fence(text)
+    ticks = fenced[: len(fenced) - len(fenced.lstrip("`"))]
+    assert len(ticks) >= 3
+    assert fenced == f"{ticks}\n{text}\n{ticks}"
+    assert ticks not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "shown"),
+    [
+        pytest.param("abc", 3, "abc", id="as long as allowed"),
+        pytest.param("abcdefg", 4, "ab\n[... 3 characters left out ...]\nfg", id="even limit"),
+        pytest.param("abcdefg", 5, "abc\n[... 2 characters left out ...]\nfg", id="odd limit"),
+        pytest.param("abc", 1, "a\n[... 2 characters left out ...]\n", id="one character"),
+        pytest.param("abc", 0, "\n[... 3 characters left out ...]\n", id="nothing kept"),
+        pytest.param("a" * 5002, 2, "a\n[... 5,000 characters left out ...]\na", id="thousands separated"),
+    ],
+)
+def test_shorten_keeps_both_ends_around_a_note(text: str, limit: int, shown: str) -> None:
+    assert shorten(text, limit) == shown
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="abc", max_size=3000), st.integers(0, 2000))
+def test_shorten_keeps_exactly_the_limit_and_states_the_exact_count(text: str, limit: int) -> None:
+    shown = shorten(text, limit)
+    if len(text) <= limit:
+        assert shown == text
+        return
+    head, count, tail = re.split(r"\n\[\.\.\. ([\d,]+) characters left out \.\.\.\]\n", shown)
+    assert len(head) + len(tail) == limit
+    assert int(count.replace(",", "")) == len(text) - limit
+    assert text.startswith(head)
+    assert text.endswith(tail)
