@@ -80,7 +80,7 @@ class Channels:
     def await_welcome(self, deadline: float) -> None:
         """Wait until the kernel has seen our subscription, so that no output can be missed: any iopub message proves it.
 
-        The kernel says welcome (JEP 65), but can miss that it should when it sends at that moment; so it is also asked.
+        It says welcome by itself (JEP 65) unless it happens to be sending at that moment; hence it is also asked.
 
         Raises:
             KernelDied: it ended or said nothing before the deadline.

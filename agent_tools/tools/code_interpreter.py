@@ -148,6 +148,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
         import anyio
+        import anyio.lowlevel
         import anyio.to_thread
 
         finished = False
@@ -165,6 +166,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
             answer = await anyio.to_thread.run_sync(partial(self.call, params, files, timeout, **kwargs))
             finished = True
             group.cancel_scope.cancel()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         return answer
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:

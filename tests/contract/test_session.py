@@ -289,7 +289,8 @@ def test_a_long_print_is_cut_in_the_middle_with_an_exact_count(new_session: Call
 
 def test_a_message_over_the_limit_ends_the_kernel_with_a_reason(new_session: Callable[..., Session]) -> None:
     session = new_session(max_message_bytes=1_000_000)
-    big = "get_ipython().kernel.session.send(get_ipython().kernel.iopub_socket, 'stream', {'name': 'stdout', 'text': 'x' * 3_000_000})"
+    big = "k = get_ipython().kernel\ntext = 'x' * 3_000_000\n"
+    big += "k.session.send(k.iopub_socket, 'stream', {'name': 'stdout', 'text': text})"
     ending = session.run(f"{big}\nimport time\ntime.sleep(30)", 30).outputs[-1]
     assert isinstance(ending, Died)
     assert "1,000,000 bytes" in ending.reason
@@ -323,7 +324,8 @@ def test_magics_work_and_line_numbers_stay_true(session: Session) -> None:
 
 
 def test_displays_are_updated_and_cleared(session: Session) -> None:
-    code = "from IPython.display import display, clear_output\nprint('gone')\nclear_output()\nh = display('a', display_id='d')\nh.update('b')"
+    code = "from IPython.display import display, clear_output\nprint('gone')\nclear_output()\n"
+    code += "h = display('a', display_id='d')\nh.update('b')"
     assert session.run(code, 30).outputs == (Display({"text/plain": "'b'"}, "d"),)
 
 

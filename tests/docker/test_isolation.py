@@ -1,0 +1,247 @@
+"""What the code cannot do, and what the host can see of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.payload import ENVIRONMENT
+from agent_tools.runtime.probe import engine_checks, sandbox_checks
+from agent_tools.settings import MIB
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+
+
+def _printed(tool: CodeInterpreter, code: str, timeout: float = 30) -> str:
+    return tool.run({"code": code}, timeout=timeout).stdout.strip()
+
+
+def _attempt(tool: CodeInterpreter, code: str) -> str:
+    """The name of the exception an expression raises, or what it gives."""
+    attempt = f"try:\n    print('got', {code})\nexcept Exception as e:\n    print(type(e).__name__, e)"
+    return _printed(tool, f"import os, socket\n{attempt}")
+
+
+def test_the_host_sees_an_unprivileged_process_in_every_respect(
+    shared_tool: CodeInterpreter, docker_engine: DockerEngine
+) -> None:
+    shared_tool.call("1")
+    assert shared_tool.sandbox
+    checks = list(sandbox_checks(docker_engine.inspect(shared_tool.sandbox), shared_tool.isolation))
+    assert len(checks) >= 15
+    assert [check for check in checks if check.verdict != "ok"] == []
+
+
+def test_every_process_of_the_sandbox_is_unprivileged(
+    shared_tool: CodeInterpreter, docker_engine: DockerEngine
+) -> None:
+    shared_tool.call("import subprocess\nchild = subprocess.Popen(['sleep', '30'])")
+    init = docker_engine.inspect(shared_tool.sandbox)["State"]["Pid"]  # type: ignore[arg-type]
+    pids = [init, *_descendants(init)]
+    assert len(pids) >= 3
+    for pid in pids:
+        status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+        assert status["Uid"].split()[0] != "0"
+        assert status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"
+        assert {int(status[cap], 16) for cap in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    shared_tool.call("child.kill()")
+
+
+def _descendants(pid: int) -> list[int]:
+    children = [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+    return children + [below for child in children for below in _descendants(child)]
+
+
+NETWORK = {
+    "internet": "socket.create_connection(('1.1.1.1', 443), 2)",
+    "metadata": "socket.create_connection(('169.254.169.254', 80), 2)",
+    "names": "socket.gethostbyname('example.com')",
+    "packets": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "vsock": "socket.socket(40, 1)",
+    "kernel crypto": "socket.socket(38, 5)",
+    "netfilter": "socket.socket(16, 3, 12)",
+}
+
+
+@pytest.mark.parametrize("code", NETWORK.values(), ids=NETWORK.keys())
+def test_there_is_no_network(shared_tool: CodeInterpreter, code: str) -> None:
+    found = _attempt(shared_tool, code)
+    assert "Error" in found or "error" in found
+    assert not found.startswith("got")
+
+
+def test_only_the_loopback_interface_exists(shared_tool: CodeInterpreter) -> None:
+    assert _printed(shared_tool, "import socket\nprint([name for _, name in socket.if_nameindex()])") == "['lo']"
+
+
+FORBIDDEN = {
+    "write to /etc": "open('/etc/x', 'w')",
+    "write to the kernel": "open('/opt/kernel/x', 'w')",
+    "write to our guest code": "open('/opt/guest/agent_tools_guest/init.py', 'a')",
+    "write to the run directory": "open('/run/kernel/x', 'w')",
+    "plant in the socket folder": "open('/run/kernel/1/x', 'w')",
+    "replace a socket": "os.rename('/run/kernel/1/k-1', '/run/kernel/1/k-9')",
+    "set-user-id by chmod": "os.chmod(open('/workspace/f', 'w').name, 0o4755)",
+    "set-user-id by open": "os.open('/workspace/g', os.O_CREAT | os.O_WRONLY, 0o4755)",
+    "make a FIFO": "os.mkfifo('/workspace/fifo')",
+    "make a device": "os.mknod('/workspace/null', 0o020666, os.makedev(1, 3))",
+    "new user namespace": "os.unshare(0x10000000)",
+    "become root": "os.setuid(0)",
+    "read memory of PID 1": "open('/proc/1/mem', 'rb').read(1)",
+    "descriptors of PID 1": "os.listdir('/proc/1/fd')",
+    "limits of PID 1": "__import__('resource').prlimit(1, 0, (1, 1))",
+    "docker's socket": "os.stat('/var/run/docker.sock')",
+    "execute from /tmp": "(open('/tmp/s', 'w').close(), os.chmod('/tmp/s', 0o755), os.execv('/tmp/s', ['s']))",
+}
+
+
+@pytest.mark.parametrize("code", FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_it_is_refused(shared_tool: CodeInterpreter, code: str) -> None:
+    found = _attempt(shared_tool, code)
+    assert re.match(r"(PermissionError|OSError|FileNotFoundError)", found), found
+
+
+SYSCALLS = {"io_uring_setup": 425, "ptrace": 101, "bpf": 321, "userfaultfd": 323, "keyctl": 250, "mount": 165}
+
+
+@pytest.mark.parametrize("number", SYSCALLS.values(), ids=SYSCALLS.keys())
+def test_dangerous_system_calls_are_refused(shared_tool: CodeInterpreter, number: int) -> None:
+    code = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.syscall({number}, 0, 0, 0, 0, 0))"
+    assert _printed(shared_tool, f"{code}\nprint(ctypes.get_errno())") == "-1\n1"  # EPERM
+
+
+def test_signals_do_not_reach_pid_1(shared_tool: CodeInterpreter) -> None:
+    shared_tool.call("import os, signal\nfor s in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP): os.kill(1, s)")
+    assert _printed(shared_tool, "print('alive')") == "alive"
+
+
+def test_the_environment_holds_nothing_of_the_host(
+    shared_tool: CodeInterpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set(_printed(shared_tool, "import os\nprint(*os.environ)").split())
+    ipython = {
+        "MPLBACKEND",
+        "JPY_PARENT_PID",
+        "CLICOLOR",
+        "CLICOLOR_FORCE",
+        "FORCE_COLOR",
+        "PAGER",
+        "GIT_PAGER",
+        "TERM",
+    }
+    base_image = {"PYTHON_VERSION", "PYTHON_SHA256", "GPG_KEY", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL"}
+    assert set(ENVIRONMENT) <= names <= set(ENVIRONMENT) | ipython | base_image
+
+
+def test_given_environment_variables_arrive(new_tool: Callable[..., CodeInterpreter]) -> None:
+    assert _printed(new_tool(env={"GREETING": "hello"}), "import os\nprint(os.environ['GREETING'])") == "hello"
+
+
+def test_the_process_limit_stops_a_fork_bomb(new_tool: Callable[..., CodeInterpreter]) -> None:
+    code = """
+import os, time
+n = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        n += 1
+except OSError:
+    print('stopped', n < 64)
+"""
+    tool = new_tool(pids=64)
+    assert _printed(tool, code) == "stopped True"
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_the_memory_limit_ends_the_kernel_and_is_named(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(memory=256 * MIB)
+    execution = tool.run("x = []\nwhile True: x.append(bytearray(16 << 20))", timeout=60)
+    assert "memory limit of 0.25 GiB" in execution.outputs[-1].text
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_a_file_over_the_limit_is_refused(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(file_size=MIB)
+    assert "File too large" in _attempt(tool, "open('/workspace/big', 'wb').truncate(1 << 30)")
+
+
+def test_descriptors_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(open_files=256)
+    assert "Too many open files" in _attempt(tool, "[open('/dev/null') for _ in range(1000)]")
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_temporary_folders_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(tmp=2 * MIB)
+    assert "No space left" in _attempt(tool, "open('/tmp/big', 'wb').write(bytes(4 << 20))")
+
+
+def test_the_image_holds_no_tools_to_install_compile_or_escalate(shared_tool: CodeInterpreter) -> None:
+    code = """
+import importlib.util, os, shutil, stat
+print([name for name in 'pip pip3 gcc cc make git curl wget sudo su passwd mount'.split() if shutil.which(name)])
+print(importlib.util.find_spec('pip'), importlib.util.find_spec('ensurepip'))
+found = []
+for folder, _, files in os.walk('/'):
+    if folder.startswith(('/proc', '/sys')):
+        continue
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode) and mode & 0o6000:
+            found.append(path)
+print(found)
+"""
+    assert _printed(shared_tool, code, timeout=60).splitlines() == ["[]", "None None", "[]"]
+
+
+def test_no_trace_of_the_build_machine_is_in_the_image(shared_tool: CodeInterpreter) -> None:
+    code = "import os\nprint([f for _, _, files in os.walk('/opt') for f in files if 'ca-bundle' in f])"
+    assert _printed(shared_tool, f"{code}\nprint(os.path.exists('/build'))") == "[]\nFalse"
+
+
+CHINESE = {
+    "plain": "",
+    "after set_theme": "sns.set_theme()",
+    "after a multi-line set_theme": "sns.set_theme(\n    style='dark'\n)",
+    "after a style": "plt.style.use('default')",
+    "with another backend": "import matplotlib\nmatplotlib.use('Agg')",
+}
+
+
+@pytest.mark.parametrize("setup", CHINESE.values(), ids=CHINESE.keys())
+def test_chinese_text_renders(tool: CodeInterpreter, setup: str) -> None:
+    code = f"""
+import warnings
+warnings.simplefilter('error')
+{setup}
+fig, ax = plt.subplots()
+ax.set_title('数据随时间变化')
+fig.savefig('title.png')
+print('rendered')
+"""
+    assert _printed(tool, code, timeout=60) == "rendered"
+
+
+def test_an_idle_session_is_small(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    tool.call("print(1)")
+    assert docker_engine.memory_usage(tool.sandbox) < 70 * MIB  # type: ignore[arg-type]
+
+
+def test_the_engine_is_described(docker_engine: DockerEngine) -> None:
+    checks = list(engine_checks(docker_engine.info()))
+    assert "engine" in {check.name for check in checks}
+    assert not [check for check in checks if check.verdict == "fail"]

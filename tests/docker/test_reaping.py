@@ -1,0 +1,102 @@
+"""However the host process ends, nothing of ours stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Sandbox
+from agent_tools.runtime.owner import Owner, same_host
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import runtime_dir
+
+pytestmark = pytest.mark.docker
+PATIENCE = 5.0  # seconds after the process's end
+
+HOST = """
+import os, sys, threading, time
+from agent_tools.tools import CodeInterpreter
+tool = CodeInterpreter({{"work_dir": {work_dir!r}}})
+tool.call("open('by_code.txt', 'w').write('x')")
+print(tool.sandbox.id, flush=True)
+{ending}
+"""
+ENDINGS = {
+    "return": "",
+    "exception": "raise RuntimeError('on purpose')",
+    "sys.exit": "sys.exit(3)",
+    "os._exit": "os._exit(3)",
+    "killed while idle": "time.sleep(60)",
+    "killed in mid-call": "tool.call('import time; time.sleep(60)', timeout=90)",
+    "terminated": "time.sleep(60)",
+    "called from a thread": "t = threading.Thread(target=tool.call, args=('1',)); t.start(); t.join()",
+    "with a forked child that outlives it": "os.fork() or time.sleep(20)",
+}
+SIGNALS = {"killed while idle": signal.SIGKILL, "killed in mid-call": signal.SIGKILL, "terminated": signal.SIGTERM}
+
+
+def _exists(engine: DockerEngine, id_: str) -> bool:
+    return id_ in {sandbox.id for sandbox, _ in engine.strays(same_host())}
+
+
+def _gone_in_time(engine: DockerEngine, id_: str) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while _exists(engine, id_):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_no_sandbox_and_no_stray_file_is_left(docker_engine: DockerEngine, work_dir: Path, name: str) -> None:
+    script = HOST.format(work_dir=str(work_dir), ending=ENDINGS[name])
+    host = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert host.stdout
+    id_ = host.stdout.readline().strip()
+    assert len(id_) == 64
+    if name in SIGNALS:
+        time.sleep(0.5)
+        assert _exists(docker_engine, id_)
+        host.send_signal(SIGNALS[name])
+    host.wait(30)
+    host.stdout.close()
+    assert _gone_in_time(docker_engine, id_)
+    assert os.listdir(work_dir) == ["by_code.txt"]
+
+
+def test_run_directories_of_dead_processes_are_swept(docker_runtime: Runtime, work_dir: Path) -> None:
+    script = HOST.format(work_dir=str(work_dir), ending="os._exit(0)")
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+    docker_runtime.sweep()
+    left = [entry.name for entry in runtime_dir().iterdir() if entry.is_dir()]
+    assert all(name.startswith(Owner.current().token) for name in left)
+
+
+def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
+    docker_engine: DockerEngine, docker_runtime: Runtime, new_tool: Callable[..., object]
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    labels = {**Owner.current().labels, "agent_tools.owner": f"{dead.pid}-1"}
+    from agent_tools.runtime import image
+
+    made = docker_engine._api().create_container(image.tag_for(), labels=labels)
+    assert Sandbox(made["Id"]) in docker_runtime.sweep()
+
+
+def test_a_sweep_leaves_what_is_in_use(docker_runtime: Runtime, new_tool: Callable[..., object]) -> None:
+    tool = new_tool()
+    tool.call("1")  # type: ignore[attr-defined]
+    assert docker_runtime.sweep() == []
+    assert "2" in tool.call("1 + 1")  # type: ignore[attr-defined]
