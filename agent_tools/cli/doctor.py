@@ -54,5 +54,5 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
             Check("first result", "ok" if answered else "fail", f"{execution.duration * 1000:.0f} ms after start"),
         ]
         if sandbox:
-            checks += sandbox_checks(engine.inspect(sandbox), tool.isolation)
+            checks += sandbox_checks(engine.inspect(sandbox), tool.options.isolation)
         return checks

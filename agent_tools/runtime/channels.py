@@ -78,7 +78,7 @@ class Channels:
         self._poller.register(link.fileno(), zmq.POLLIN)
 
     def await_welcome(self, deadline: float) -> None:
-        """Wait until the kernel has seen our subscription, so that no output can be missed: any iopub message proves it.
+        """Wait until the kernel has seen our subscription; any iopub message proves it. Then no output can be missed.
 
         It says welcome by itself (JEP 65) unless it happens to be sending at that moment; hence it is also asked.
 
@@ -139,8 +139,10 @@ class Channels:
 
     def close(self) -> None:
         """Close the sockets; nothing is waited for."""
-        for socket in self._sockets:
+        for socket, monitor in zip(self._sockets[::2], self._sockets[1::2]):
             with contextlib.suppress(zmq.ZMQError):
+                socket.disable_monitor()  # first: libzmq waits for ever to report to a monitor that is gone
+                monitor.close(linger=0)
                 socket.close(linger=0)
         self._sockets.clear()
 

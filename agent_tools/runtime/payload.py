@@ -40,37 +40,43 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "Tty": False,
         "OpenStdin": False,
         "NetworkDisabled": limits.network == "none",
-        "HostConfig": {
-            "NetworkMode": limits.network,
-            "IpcMode": "private",
-            "Privileged": False,
-            "CapDrop": ["ALL"],
-            "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
-            "ReadonlyRootfs": True,
-            "Mounts": [_bind(str(spec.run_dir), GUEST_RUN_DIR), _bind(str(spec.work_dir), GUEST_WORK_DIR)],
-            "Tmpfs": {
-                "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
-                GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},uid={uid},gid={gid},mode=0700",
-            },
-            "Memory": limits.memory,
-            "MemorySwap": limits.memory,  # equal: no swap
-            "NanoCpus": int(limits.cpus * 1_000_000_000),
-            "PidsLimit": limits.pids,
-            "ShmSize": limits.shm,
-            "Ulimits": [
-                {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
-                {"Name": "core", "Soft": 0, "Hard": 0},
-                {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
-            ],
-            "LogConfig": {
-                "Type": "local",
-                "Config": {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"},
-            },
-            "RestartPolicy": {"Name": "no"},
-            "AutoRemove": True,
-            **({"Runtime": limits.runtime} if limits.runtime else {}),
-            **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
+        "HostConfig": _host_config(spec, seccomp_profile),
+    }
+
+
+def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
+    limits = spec.isolation
+    uid, gid = spec.guest.inside
+    return {
+        "NetworkMode": limits.network,
+        "IpcMode": "private",
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
+        "ReadonlyRootfs": True,
+        "Mounts": [_bind(str(spec.run_dir), GUEST_RUN_DIR), _bind(str(spec.work_dir), GUEST_WORK_DIR)],
+        "Tmpfs": {
+            "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
+            GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},uid={uid},gid={gid},mode=0700",
         },
+        "Memory": limits.memory,
+        "MemorySwap": limits.memory,  # equal: no swap
+        "NanoCpus": int(limits.cpus * 1_000_000_000),
+        "PidsLimit": limits.pids,
+        "ShmSize": limits.shm,
+        "Ulimits": [
+            {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
+            {"Name": "core", "Soft": 0, "Hard": 0},
+            {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
+        ],
+        "LogConfig": {
+            "Type": "local",
+            "Config": {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"},
+        },
+        "RestartPolicy": {"Name": "no"},
+        "AutoRemove": True,
+        **({"Runtime": limits.runtime} if limits.runtime else {}),
+        **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
     }
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,31 +15,17 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
 from agent_tools.execution import Execution, Output, StagedFile
-from agent_tools.settings import Limits
 from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.tools.options import Options
 from agent_tools.tools.params import code_of, timeout_of
 from agent_tools.tools.registry import register_tool
 from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.engine import Isolation, Sandbox
+    from agent_tools.runtime.engine import Sandbox
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
     from agent_tools.runtime.workspace import Workspace
-
-_OWN_OPTIONS = (
-    "name",
-    "work_dir",
-    "timeout",
-    "name_for_human",
-    "args_format",
-    "static_url",
-    "figures_dir",
-    "image",
-    "packages",
-    "allow_private_urls",
-    "limits",
-)
 
 
 @register_tool("code_interpreter")
@@ -77,10 +62,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def __init__(self, cfg: dict[str, Any] | None = None, *, runtime: Runtime | None = None) -> None:
         super().__init__(cfg)
-        self.limits = _limits(self.cfg)
-        self.isolation = _isolation(self.cfg)
-        self.timeout = timeout_of(self.cfg.get("timeout"), self.limits.timeout, self.limits)
-        self.work_dir = str(self.cfg.get("work_dir") or settings.code_interpreter_work_dir())
+        self.options = Options.read(self.cfg)
+        self.work_dir = str(self.options.work_dir)
         self.instance_id = str(uuid.uuid4())
         self._runtime = runtime
         self._workspace: Workspace | None = None
@@ -105,7 +88,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         Raises:
             ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
         """
-        code = code_of(params, self.limits)
+        code = code_of(params, self.options.limits)
         if not code.strip():
             return ""
         execution = self.run(code, files, timeout)
@@ -116,7 +99,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
     ) -> Execution:
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
-        code, seconds = code_of(params, self.limits), timeout_of(timeout, self.timeout, self.limits)
+        code, seconds = (
+            code_of(params, self.options.limits),
+            timeout_of(timeout, self.options.timeout, self.options.limits),
+        )
         with _as_tool_errors():
             staged, before = self.stage(files), self._open_workspace().snapshot()
             execution = self._session().run(code, seconds)
@@ -133,7 +119,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
     ) -> Generator[Output, None, None]:
         """Like `run`, but yields each output while the code runs. Closing the iterator early interrupts the code."""
-        code, seconds = code_of(params, self.limits), timeout_of(timeout, self.timeout, self.limits)
+        code, seconds = (
+            code_of(params, self.options.limits),
+            timeout_of(timeout, self.options.timeout, self.options.limits),
+        )
         with _as_tool_errors():
             self.stage(files)
             with closing(self._session().stream(code, seconds)) as outputs:
@@ -176,12 +165,12 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def save_pictures(self, pictures: Sequence[bytes]) -> tuple[str, ...]:
         """Save pictures under fresh names and return their paths; '' stands for one that could not be saved."""
-        workspace, folder = self._open_workspace(), self.cfg.get("figures_dir")
+        workspace = self._open_workspace()
         paths = []
         for data in pictures:
             suffix = ".png" if data.startswith(b"\x89PNG") else ".jpg"
             try:
-                paths.append(workspace.save_picture(data, suffix, Path(folder) if folder else None))
+                paths.append(workspace.save_picture(data, suffix, self.options.figures_dir))
             except FileRejected:
                 paths.append("")
         return tuple(paths)
@@ -225,7 +214,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
     # -- a call's parts -----------------------------------------------------------------------------------------------
 
     def _url(self, path: str) -> str:
-        base = self.cfg.get("static_url") or settings.static_url()
+        base = self.options.static_url or settings.static_url()
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
 
     def _session(self) -> Session:
@@ -235,8 +224,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
         session = runtime.find(self.instance_id)
         if session:
             return session
-        tag = self.cfg.get("image") or runtime.ensure_image(self.cfg.get("packages") or ())
-        spec = SessionSpec(tag, self._open_workspace().path, self.isolation, self.limits)
+        tag = self.options.image or runtime.ensure_image(self.options.packages)
+        spec = SessionSpec(tag, self._open_workspace().path, self.options.isolation, self.options.limits)
         if self._finalizer is None:
             self._finalizer = weakref.finalize(self, runtime.close, self.instance_id)
         return runtime.open(self.instance_id, spec)
@@ -257,7 +246,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
             guest = self._open_runtime().engine.guest()
             path = prepare_work_dir(Path(self.work_dir), guest)
-            self._workspace = Workspace(path, guest, self.limits, bool(self.cfg.get("allow_private_urls")))
+            self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
         return self._workspace
 
 
@@ -281,44 +270,3 @@ def _as_tool_errors() -> Iterator[None]:
         raise
     except AgentToolsError as exc:
         raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc
-
-
-def _limits(cfg: dict[str, Any]) -> Limits:
-    overrides = cfg.get("limits") or {}
-    if isinstance(overrides, Limits):
-        return overrides
-    if not isinstance(overrides, dict):
-        raise InvalidParams(f"limits={overrides!r:.80} is not usable: give a dict of overrides.")
-    names = {field.name for field in fields(Limits)}
-    _refuse_unknown("limits", overrides, names)
-    for name, value in overrides.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise InvalidParams(f"limits has {name}={value!r}, which is not a positive number.")
-    return Limits(**overrides)
-
-
-def _isolation(cfg: dict[str, Any]) -> Isolation:
-    from agent_tools.runtime.engine import Isolation
-
-    names = {field.name for field in fields(Isolation)}
-    _refuse_unknown("cfg", cfg, names | set(_OWN_OPTIONS))
-    return Isolation(**{name: value for name, value in cfg.items() if name in names})
-
-
-def _refuse_unknown(where: str, given: dict[str, Any], known: set[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), sorted(known), 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
-            reason = " It would break the isolation." if name in _FORBIDDEN else ""
-            raise InvalidParams(f"{where} has no option {name!r}.{reason} {hint}")
-
-
-_FORBIDDEN = frozenset(
-    (
-        *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
-        *("devices", "volumes", "mounts", "binds", "docker_socket", "ports", "publish", "oom_kill_disable"),
-        *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
-    )
-)
-"""Names people know from container engines, none of which is an option here."""

@@ -370,3 +370,20 @@ def test_the_host_side_directory_goes_with_the_session(session: Session) -> None
     assert run_dir.exists()
     session.close()
     assert not run_dir.exists()
+
+
+def test_sessions_opened_and_closed_leave_nothing_on_the_host(new_session: Callable[..., Session]) -> None:
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    new_session().run("1", 30)
+    new_session().close()
+    before = held()
+    for _ in range(5):
+        session = new_session()
+        session.run("1", 30)
+        session.restart()
+        session.close()
+    fds, threads = held()
+    assert fds <= before[0] + 2
+    assert threads <= before[1]

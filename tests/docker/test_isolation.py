@@ -32,7 +32,7 @@ def test_the_host_sees_an_unprivileged_process_in_every_respect(
 ) -> None:
     shared_tool.call("1")
     assert shared_tool.sandbox
-    checks = list(sandbox_checks(docker_engine.inspect(shared_tool.sandbox), shared_tool.isolation))
+    checks = list(sandbox_checks(docker_engine.inspect(shared_tool.sandbox), shared_tool.options.isolation))
     assert len(checks) >= 15
     assert [check for check in checks if check.verdict != "ok"] == []
 

@@ -1,0 +1,155 @@
+"""IPython's shell as this project wants it: a countdown, lazy names, tracebacks of the user's own code."""
+
+import ast
+import builtins
+import contextlib
+import importlib
+import os
+import re
+import signal
+import sys
+import traceback
+import warnings
+from types import FrameType
+from typing import Any
+
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.ultratb import AutoFormattedTB
+
+from .streams import drain_streams
+
+# Names a cell may use without importing them; the module is imported when a cell first mentions the name.
+LAZY_NAMES = {
+    "json": ("json", None),
+    "math": ("math", None),
+    "os": ("os", None),
+    "re": ("re", None),
+    "signal": ("signal", None),
+    "np": ("numpy", None),
+    "pd": ("pandas", None),
+    "matplotlib": ("matplotlib", None),
+    "plt": ("matplotlib.pyplot", None),
+    "sns": ("seaborn", None),
+    "sympy": ("sympy", None),
+    "Eq": ("sympy", "Eq"),
+    "solve": ("sympy", "solve"),
+    "symbols": ("sympy", "symbols"),
+}
+
+
+def prepare_shell(shell: Any) -> None:
+    """Give a fresh shell all that is in this room."""
+    shell.ast_transformers.append(LazyNames(shell.user_ns))
+    shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
+    if group := getattr(builtins, "BaseExceptionGroup", None):
+        shell.set_custom_exc((group,), _format_exception_group)
+    shell.user_ns["exit"] = shell.user_ns["quit"] = _leave
+    shell.user_ns_hidden.update(exit=_leave, quit=_leave)
+    countdown = Countdown(shell)
+    shell.events.register("pre_execute", countdown.start)
+    shell.events.register("post_execute", countdown.cancel)
+    shell.events.register("post_execute", drain_streams)
+    warnings.filterwarnings("ignore", message="To exit: use")
+
+
+def _leave(code: object = 0) -> None:
+    """Stand in for `exit` and `quit`: ends the cell, keeps the kernel."""
+    raise SystemExit(code)
+
+
+class Countdown:
+    """The time limit as seen from inside: an interval timer that interrupts the cell as Ctrl-C would.
+
+    It is armed from the request's metadata, so the user's code gains no line. Code can disarm it; the host has its own.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def start(self) -> None:
+        """Arm the timer for the request that is about to run."""
+        timeout = self.shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
+        if isinstance(timeout, (int, float)) and timeout > 0:
+            signal.signal(signal.SIGALRM, self.expire)
+            signal.setitimer(signal.ITIMER_REAL, timeout)
+
+    def cancel(self) -> None:
+        """Disarm the timer."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @staticmethod
+    def expire(_signum: int, frame: FrameType | None) -> None:
+        """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt):
+            interrupt(signal.SIGINT, frame)
+
+
+class LazyNames(ast.NodeTransformer):
+    """Imports the well-known names a cell mentions, before it runs, unless the user has defined them."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        """Look at the cell; change nothing."""
+        self.look_at(node)
+        return node
+
+    def visit_Expression(self, node: ast.Expression) -> ast.Expression:
+        """Do the same for what %time and %timeit compile."""
+        self.look_at(node)
+        return node
+
+    def look_at(self, node: ast.AST) -> None:
+        """Provide every name that is mentioned."""
+        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & LAZY_NAMES.keys():
+            self.provide(name)
+
+    def provide(self, name: str) -> None:
+        """Import what `name` stands for; an image without the module leaves the name undefined."""
+        if name in self.namespace or hasattr(builtins, name):
+            return
+        module, attribute = LAZY_NAMES[name]
+        with contextlib.suppress(ImportError):
+            found = importlib.import_module(module)
+            self.namespace[name] = getattr(found, attribute) if attribute else found
+
+
+class UserTraceback(AutoFormattedTB):
+    """IPython's traceback without the frames of installed libraries, which only cost the reader time."""
+
+    def get_records(self, etb: Any, context: int, tb_offset: int) -> Any:
+        """Return the frames of the user's own code."""
+        records = super().get_records(etb, context, tb_offset)
+        return [record for record in records if not _is_library(str(record.filename))]
+
+
+def _is_library(filename: str) -> bool:
+    """Whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
+    if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
+        return True
+    return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", os.path.dirname(__file__)))
+
+
+def _format_exception_group(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
+    """Format an exception group with the standard library: IPython's own formatter does not know them."""
+    while tb is not None and _is_library(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
+    cells = {file: f"Cell In[{number}]" for file, number in shell.compile._filename_map.items()}
+    text = "".join(traceback.format_exception(etype, value, tb))
+    stb = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), text).rstrip("\n").split("\n")
+    shell._showtraceback(etype, value, stb)
+    return stb
+
+
+class SandboxShell(ZMQInteractiveShell):
+    """IPython's shell; `exit()` reads as what it is and not as advice about the terminal."""
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
+        """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""
+        etype, value, _ = self._get_exc_info(exc_tuple)
+        if exception_only and issubclass(etype, SystemExit):
+            self._showtraceback(etype, value, [f"SystemExit: {value}"])
+        else:
+            super().showtraceback(exc_tuple, *args, exception_only=exception_only, **kwargs)

@@ -1,0 +1,93 @@
+"""The code interpreter's configuration: a dict as people write it, as checked values."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_tools import settings
+from agent_tools.errors import InvalidParams
+from agent_tools.settings import Limits
+from agent_tools.tools.params import timeout_of
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.engine import Isolation
+
+_BASE_OPTIONS = ("name", "name_for_human", "args_format")
+_FORBIDDEN = frozenset(
+    (
+        *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
+        *("devices", "volumes", "mounts", "binds", "docker_socket", "ports", "publish", "oom_kill_disable"),
+        *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
+    )
+)
+"""Names people know from container engines, none of which is an option here."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `CodeInterpreter(cfg)` was asked for; its docstring says what each means."""
+
+    work_dir: Path
+    timeout: float
+    limits: Limits
+    isolation: Isolation
+    static_url: str | None = None
+    figures_dir: Path | None = None
+    image: str | None = None
+    packages: tuple[str, ...] = ()
+    allow_private_urls: bool = False
+
+    @classmethod
+    def read(cls, cfg: dict[str, Any]) -> Options:
+        """Check a configuration and fill in defaults.
+
+        Raises:
+            InvalidParams: an option is unknown, unusable, or would break the isolation.
+        """
+        limits = _limits(cfg.get("limits") or {})
+        packages = cfg.get("packages") or ()
+        if isinstance(packages, str):
+            raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
+        return cls(
+            work_dir=Path(cfg.get("work_dir") or settings.code_interpreter_work_dir()),
+            timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
+            limits=limits,
+            isolation=_isolation(cfg),
+            static_url=cfg.get("static_url"),
+            figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
+            image=cfg.get("image"),
+            packages=tuple(packages),
+            allow_private_urls=bool(cfg.get("allow_private_urls")),
+        )
+
+
+def _limits(overrides: object) -> Limits:
+    if isinstance(overrides, Limits):
+        return overrides
+    if not isinstance(overrides, dict):
+        raise InvalidParams(f"limits={overrides!r:.80} is not usable: give a dict of overrides.")
+    _refuse_unknown("limits", overrides, {field.name for field in fields(Limits)})
+    for name, value in overrides.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise InvalidParams(f"limits has {name}={value!r}, which is not a positive number.")
+    return Limits(**overrides)
+
+
+def _isolation(cfg: dict[str, Any]) -> Isolation:
+    from agent_tools.runtime.engine import Isolation
+
+    names = {field.name for field in fields(Isolation)}
+    _refuse_unknown("cfg", cfg, names | {field.name for field in fields(Options)} | set(_BASE_OPTIONS))
+    return Isolation(**{name: value for name, value in cfg.items() if name in names})
+
+
+def _refuse_unknown(where: str, given: dict[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), sorted(known), 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+            reason = " It would break the isolation." if name in _FORBIDDEN else ""
+            raise InvalidParams(f"{where} has no option {name!r}.{reason} {hint}")

@@ -1,0 +1,124 @@
+"""Rules of the house, held by tests: what importing costs, what is exported, who may import whom, what is shipped."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import agent_tools
+import agent_tools.tools
+from agent_tools.runtime import image
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "agent_tools"
+DISTRIBUTION = "agent-tools-sandbox"
+HEAVY = {"docker", "zmq", "jupyter_client", "requests", "urllib3", "rich", "click", "httpx", "openai", "anyio", "json5"}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def _python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/").stdout
+
+
+@pytest.mark.parametrize("module", ["agent_tools", "agent_tools.tools"])
+def test_importing_loads_nothing_heavy_and_starts_nothing(module: str) -> None:
+    code = f"import sys, threading; before = set(sys.modules); import {module}; import json, signal\n"
+    code += "print(json.dumps([sorted(set(sys.modules) - before), threading.active_count()]))"
+    loaded, threads = json.loads(_python(code))
+    assert HEAVY.isdisjoint(name.split(".")[0] for name in loaded)
+    assert threads == 1
+
+
+def test_constructing_a_tool_needs_no_engine() -> None:
+    code = "import os; os.environ['DOCKER_HOST'] = 'unix:///nowhere'\n"
+    assert "code_interpreter" in _python(
+        code + "from agent_tools import CodeInterpreter; print(CodeInterpreter().name)"
+    )
+
+
+@pytest.mark.parametrize("module", [agent_tools, agent_tools.tools], ids=lambda module: module.__name__)
+def test_every_exported_name_resolves_and_is_listed_in_order(module: object) -> None:
+    assert module.__all__ == sorted(module.__all__, key=lambda name: (not name.isupper(), name))  # type: ignore[attr-defined]
+    for name in module.__all__:  # type: ignore[attr-defined]
+        assert getattr(module, name) is not None
+    assert set(module.__all__) <= set(dir(module))  # type: ignore[attr-defined]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = agent_tools.nonsense
+
+
+def test_imports_point_down() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_core_install_is_lean() -> None:
+    found: set[str] = set()
+    pending = [DISTRIBUTION]
+    while pending:
+        name = pending.pop().lower().replace("_", "-")
+        if name in found:
+            continue
+        found.add(name)
+        requirements = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+        pending += [r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    assert 5 < len(found) <= 30, sorted(found)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 320
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            assert not body or node.end_lineno - body[0].lineno < 40, node.name  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.timeout(600)
+def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    code = (
+        "import agent_tools, json; from agent_tools.runtime import image, shipped\n"
+        "names = ['docker/seccomp.json', 'docker/debian_base.sh', 'fonts/LICENSE-Apache-2.0.txt']\n"
+        "print(json.dumps([image.tag_for(), [str(shipped.shipped(n)) for n in names if shipped.shipped(n).is_file()]]))"
+    )
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    tag, files = json.loads(done.stdout)
+    assert tag == image.tag_for()
+    assert len(files) == 3
+    assert all(str(tmp_path) in file for file in files)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("[0-9]*.py")), ids=lambda path: path.stem)
+def test_every_example_runs(path: Path, work_dir: Path) -> None:
+    environment = {"M6_CODE_INTERPRETER_WORK_DIR": str(work_dir), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

@@ -1,0 +1,578 @@
+import contextlib
+import os
+import socket
+import stat
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agent_tools.errors import FileRejected, InvalidParams
+from agent_tools.execution import FileChange, StagedFile
+from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.workspace import Workspace, prepare_work_dir, safe_name
+from agent_tools.settings import Limits
+
+NOBODY = 65534
+ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
+GUEST = Guest(inside=(10001, 10001), outside=(10001, 10001)) if os.getuid() == 0 else ME
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return prepare_work_dir(tmp_path / "work", GUEST)
+
+
+@pytest.fixture
+def workspace(folder: Path) -> Workspace:
+    return Workspace(folder, GUEST, Limits())
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A file of the caller's, outside work_dir."""
+    path = tmp_path / "mine" / "data.csv"
+    path.parent.mkdir()
+    path.write_text("a,b\n1,2\n")
+    return path
+
+
+def stage(workspace: Workspace, source: object) -> StagedFile:
+    (staged,) = workspace.stage([str(source)])
+    return staged
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[None]:
+    """Without root's right to read everything."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+# -- prepare_work_dir -------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_folder_is_made_private_and_given_to_the_guest(tmp_path: Path) -> None:
+    path = prepare_work_dir(tmp_path / "a" / "b", GUEST)
+    assert path == tmp_path / "a" / "b"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert (path.stat().st_uid, path.stat().st_gid) == GUEST.outside
+
+
+def test_a_folder_that_is_there_keeps_its_mode_and_content(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir(mode=0o750)
+    (tmp_path / "old" / "notes.txt").write_text("kept")
+    path = prepare_work_dir(tmp_path / "old", ME)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert (path / "notes.txt").read_text() == "kept"
+
+
+def test_the_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert prepare_work_dir(Path("x/../work"), ME) == tmp_path / "work"
+    assert prepare_work_dir(Path("~/other"), ME) == tmp_path / "other"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/etc", "/etc/ssl", "/proc", "/proc/self", "/sys", "/dev", "/dev/shm", "/run", "/run/lock"),
+        *("/var", "/var/run", "/usr", "/bin", "/lib", "/boot", "/tmp/../etc", "//etc", "/../proc"),
+    ],
+)
+def test_parts_of_the_system_are_refused(path: str) -> None:
+    with pytest.raises(InvalidParams, match="work_dir .* is part of the system"):
+        prepare_work_dir(Path(path), ME)
+
+
+@pytest.mark.parametrize("path", ["~", "~/..", "~/x/.."])
+def test_the_home_folder_and_what_holds_it_are_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "people" / "me").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "people" / "me"))
+    with pytest.raises(InvalidParams, match="home"):
+        prepare_work_dir(Path(path), ME)
+
+
+def test_a_link_is_refused_even_to_a_harmless_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(InvalidParams, match="symbolic link"):
+        prepare_work_dir(tmp_path / "link", ME)
+
+
+def test_a_way_through_a_link_into_the_system_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").symlink_to("/")
+    for path in ("root/etc", "root/proc/sys", "root/usr"):
+        with pytest.raises(InvalidParams, match="is part of the system"):
+            prepare_work_dir(tmp_path / path, ME)
+
+
+def test_a_way_through_a_link_to_the_home_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "var" / "home" / "me").mkdir(parents=True)
+    (tmp_path / "home").symlink_to("var/home")
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "me"))
+    with pytest.raises(InvalidParams, match="home"):
+        prepare_work_dir(tmp_path / "var" / "home" / "me", ME)
+
+
+def test_a_file_is_refused(mine: Path) -> None:
+    for path in (mine, mine / "below"):
+        with pytest.raises(InvalidParams):
+            prepare_work_dir(path, ME)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"], ids=["too long", "NUL"])
+def test_an_impossible_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidParams, match="work_dir"):
+        prepare_work_dir(tmp_path / name, ME)
+
+
+def test_a_folder_with_a_socket_is_refused(work_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(work_dir / "docker.sock"))
+        with pytest.raises(InvalidParams, match=r"socket \('docker.sock'\)"):
+            prepare_work_dir(work_dir, ME)
+
+
+# -- safe_name --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("data.csv", "data.csv"),
+        ("My report (final).xlsx", "My report (final).xlsx"),
+        ("数据.csv", "数据.csv"),
+        ("../../etc/passwd", "passwd"),
+        ("/etc/shadow", "shadow"),
+        ("..", "file"),
+        (".", "file"),
+        ("", "file"),
+        ("   ", "file"),
+        ("a/", "file"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("C:\\Users\\me\\a.txt", "a.txt"),
+        ("C:a.txt", "C_a.txt"),
+        ('a<b>c:"d"|e?f*.txt', "a_b_c__d__e_f_.txt"),
+        ("a\nb\tc\r.txt", "a_b_c_.txt"),
+        ("a\0b.txt", "a_b.txt"),
+        ("a\x7f\x9b.txt", "a__.txt"),
+        ("evil\u202etxt.exe", "evil_txt.exe"),
+        ("a\u2066b\u200fc\u061cd.txt", "a_b_c_d.txt"),
+        (".bashrc", "bashrc"),
+        ("...", "file"),
+        ("-rf", "rf"),
+        ("--.-x", "x"),
+        ("- x", "x"),
+        (". . .x", "x"),
+        ("a.b.c.tar.gz", "a.b.c.tar.gz"),
+        ("cafe\u0301.txt", "caf\u00e9.txt"),
+        ("\udcff.txt", "_.txt"),
+        ("x" * 5000 + ".csv", "x" * 196 + ".csv"),
+        ("x." + "y" * 5000, "x." + "y" * 198),
+        ("é" * 5000 + ".csv", "é" * 98 + ".csv"),
+    ],
+    ids=lambda name: ascii(name[:24]),
+)
+def test_a_name_is_made_harmless(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+@given(st.text())
+@example(". .")
+@example("-\u00a0")
+@example("." + "\U0001f600" * 16)
+@example("a." + "\U0001f600" * 15)
+def test_any_name_is_made_harmless(name: str) -> None:
+    safe = safe_name(name)
+    assert safe
+    assert safe not in {".", ".."}
+    assert not safe[0].isspace()
+    assert not safe.startswith((".", "-"))
+    assert "/" not in safe
+    assert not any(unicodedata.category(char) == "Cc" for char in safe)
+    assert len(safe.encode()) <= 216
+
+
+@given(st.text())
+def test_a_harmless_name_stays(name: str) -> None:
+    safe = safe_name(name)
+    assert len(safe) > 100 or safe_name(safe) == safe
+
+
+# -- stage ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_local_file_is_copied(workspace: Workspace, folder: Path, mine: Path) -> None:
+    assert stage(workspace, mine) == StagedFile(str(mine), "data.csv")
+    copy = folder / "data.csv"
+    assert copy.read_bytes() == mine.read_bytes()
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o644
+    assert copy.stat().st_uid == GUEST.outside[0]
+
+
+@pytest.mark.parametrize("prefix", ["file://", "FILE://", "file://localhost", "file:"])
+def test_a_file_url_is_copied(workspace: Workspace, folder: Path, mine: Path, prefix: str) -> None:
+    spaced = mine.rename(mine.with_name("my data.csv"))
+    url = prefix + str(spaced).replace(" ", "%20")
+    assert stage(workspace, url) == StagedFile(url, "my data.csv")
+    assert names(folder) == ["my data.csv"]
+
+
+def test_a_path_below_the_home_folder_is_copied(
+    workspace: Workspace, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(mine.parent))
+    assert stage(workspace, "~/data.csv").name == "data.csv"
+
+
+def test_a_relative_path_is_copied(workspace: Workspace, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(mine.parent)
+    assert stage(workspace, "data.csv").name == "data.csv"
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("/none/such.csv", "no such file or directory"),
+        ("/tmp", "it is not a regular file"),
+        ("/dev/zero", "it is not a regular file"),
+        ("/dev/null/x", "not a directory"),
+        ("a\0b", "the name is not usable"),
+        ("", "it is not a regular file"),
+        ("ftp://host/file", "only paths, file://, http:// and https:// are known"),
+        ("s3://bucket/file", "only paths, file://, http:// and https:// are known"),
+        ("file://[", "the name is not usable"),
+    ],
+)
+def test_what_cannot_be_had_is_told(workspace: Workspace, folder: Path, source: str, error: str) -> None:
+    assert stage(workspace, source) == StagedFile(source, None, error=error)
+    assert names(folder) == []
+
+
+def test_a_fifo_is_not_waited_for(workspace: Workspace, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert stage(workspace, tmp_path / "fifo").error == "it is not a regular file"
+
+
+def test_a_file_the_caller_may_not_read_is_told(workspace: Workspace, mine: Path) -> None:
+    mine.chmod(0)
+    with unprivileged():
+        assert stage(workspace, mine).error == "permission denied"
+
+
+def test_a_file_that_fails_while_it_is_read_leaves_nothing(workspace: Workspace, folder: Path) -> None:
+    staged = stage(workspace, "/proc/self/mem")
+    assert (staged.name, bool(staged.error)) == (None, True)
+    assert names(folder) == []
+
+
+def test_one_bad_file_does_not_keep_the_others_out(workspace: Workspace, folder: Path, mine: Path) -> None:
+    staged = workspace.stage(["/none", str(mine), "/tmp"])
+    assert [file.name for file in staged] == [None, "data.csv", None]
+    assert names(folder) == ["data.csv"]
+
+
+def test_a_link_of_the_callers_is_followed(workspace: Workspace, folder: Path, mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest.csv").symlink_to(mine)
+    assert stage(workspace, tmp_path / "latest.csv").name == "latest.csv"
+    assert not (folder / "latest.csv").is_symlink()
+    assert (folder / "latest.csv").read_bytes() == mine.read_bytes()
+
+
+def test_files_of_the_same_name_are_numbered(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
+    sources = [tmp_path / part / "data.tar.gz" for part in "abc"]
+    for source in sources:
+        source.parent.mkdir()
+        source.write_text(str(source))
+    staged = workspace.stage([str(source) for source in sources])
+    assert [(file.name, file.is_renamed) for file in staged] == [
+        ("data.tar.gz", False),
+        ("data.tar-1.gz", True),
+        ("data.tar-2.gz", True),
+    ]
+    assert [(folder / str(file.name)).read_text() for file in staged] == [str(source) for source in sources]
+
+
+def test_what_lies_there_is_never_replaced(workspace: Workspace, folder: Path, mine: Path) -> None:
+    (folder / "data.csv").write_text("the guest's")
+    (folder / "data-1.csv").mkdir()
+    assert stage(workspace, mine) == StagedFile(str(mine), "data-2.csv", is_renamed=True)
+    assert (folder / "data.csv").read_text() == "the guest's"
+
+
+def test_an_unchanged_file_is_not_copied_again(workspace: Workspace, folder: Path, mine: Path) -> None:
+    stage(workspace, mine)
+    before = (folder / "data.csv").stat()
+    assert stage(workspace, mine) == StagedFile(str(mine), "data.csv")
+    after = (folder / "data.csv").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert names(folder) == ["data.csv"]
+
+
+def test_the_guests_edits_of_an_unchanged_file_survive(workspace: Workspace, folder: Path, mine: Path) -> None:
+    stage(workspace, mine)
+    (folder / "data.csv").write_text("edited")
+    assert stage(workspace, mine).name == "data.csv"
+    assert (folder / "data.csv").read_text() == "edited"
+
+
+def test_a_changed_file_gets_a_new_name(workspace: Workspace, folder: Path, mine: Path) -> None:
+    stage(workspace, mine)
+    mine.write_text("other, longer content")
+    assert stage(workspace, mine) == StagedFile(str(mine), "data-1.csv", is_renamed=True)
+    assert (folder / "data.csv").read_text() == "a,b\n1,2\n"
+    assert (folder / "data-1.csv").read_text() == "other, longer content"
+
+
+def test_the_same_content_is_taken_from_an_earlier_session(folder: Path, mine: Path) -> None:
+    stage(Workspace(folder, GUEST, Limits()), mine)
+    before = (folder / "data.csv").stat()
+    assert stage(Workspace(folder, GUEST, Limits()), mine) == StagedFile(str(mine), "data.csv")
+    assert (folder / "data.csv").stat() == before
+    assert names(folder) == ["data.csv"]
+
+
+def test_other_content_of_the_same_size_is_not_taken_for_it(workspace: Workspace, folder: Path, mine: Path) -> None:
+    (folder / "data.csv").write_text("a,b\n3,4\n")
+    assert stage(workspace, mine).name == "data-1.csv"
+
+
+def test_a_file_in_work_dir_is_used_where_it_is(workspace: Workspace, folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "own.txt").touch()
+    source = folder / "x" / ".." / "sub" / "own.txt"
+    assert stage(workspace, source) == StagedFile(str(source), "sub/own.txt")
+    assert names(folder) == ["sub"]
+
+
+def test_too_large_a_file_is_not_copied(folder: Path, mine: Path) -> None:
+    workspace = Workspace(folder, GUEST, Limits(max_file_bytes=7))
+    assert stage(workspace, mine).error == "it is larger than 7 bytes (max_file_bytes)"
+    assert names(folder) == []
+
+
+def test_a_file_of_exactly_the_largest_size_is_copied(folder: Path, mine: Path) -> None:
+    assert stage(Workspace(folder, GUEST, Limits(max_file_bytes=8)), mine).name == "data.csv"
+
+
+def test_a_file_larger_than_it_says_is_not_copied(folder: Path) -> None:
+    workspace = Workspace(folder, GUEST, Limits(max_file_bytes=10))
+    assert stage(workspace, "/proc/self/status").error == "it is larger than 10 bytes (max_file_bytes)"
+    assert names(folder) == []
+
+
+def test_too_many_files_are_refused_as_a_whole(folder: Path, mine: Path) -> None:
+    workspace = Workspace(folder, GUEST, Limits(max_files=2))
+    with pytest.raises(InvalidParams, match=r"3 files are more than 2 \(max_files\)"):
+        workspace.stage([str(mine)] * 3)
+    assert len(workspace.stage([str(mine)] * 2)) == 2
+
+
+# -- what the guest may have planted ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file outside work_dir that the guest would like to read or change."""
+    path = tmp_path / "host" / "secret.txt"
+    path.parent.mkdir()
+    path.write_text("secret")
+    return path
+
+
+def test_a_planted_link_is_not_followed_as_a_source(workspace: Workspace, folder: Path, secret: Path) -> None:
+    (folder / "innocent.txt").symlink_to(secret)
+    assert stage(workspace, folder / "innocent.txt").error == "it is not a regular file"
+    assert names(folder) == ["innocent.txt"]
+
+
+def test_a_planted_link_to_a_folder_is_not_followed(workspace: Workspace, folder: Path, secret: Path) -> None:
+    (folder / "sub").symlink_to(secret.parent)
+    staged = stage(workspace, folder / "sub" / "secret.txt")
+    assert (staged.name, bool(staged.error)) == (None, True)
+    assert names(folder) == ["sub"]
+
+
+@pytest.mark.parametrize("planted", ["innocent.txt", "sub/secret.txt"])
+def test_a_planted_link_is_not_followed_on_another_way_in(
+    workspace: Workspace, folder: Path, secret: Path, tmp_path: Path, planted: str
+) -> None:
+    (folder / "innocent.txt").symlink_to(secret)
+    (folder / "sub").symlink_to(secret.parent)
+    (tmp_path / "alias").symlink_to(tmp_path)
+    staged = stage(workspace, tmp_path / "alias" / "work" / planted)
+    assert (staged.name, bool(staged.error)) == (None, True)
+    assert names(folder) == ["innocent.txt", "sub"]
+
+
+def test_a_planted_link_does_not_bend_a_way_through_work_dir(
+    workspace: Workspace, folder: Path, mine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "host" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "host" / "mine").mkdir()
+    (tmp_path / "host" / "mine" / "data.csv").write_text("secret")
+    (folder / "sub").symlink_to(tmp_path / "host" / "a" / "b")
+    assert stage(workspace, folder / "sub" / ".." / ".." / "mine" / "data.csv").name == "data.csv"
+    assert (folder / "data.csv").read_bytes() == mine.read_bytes()
+
+
+def test_nothing_is_written_through_a_planted_link(
+    workspace: Workspace, folder: Path, mine: Path, secret: Path
+) -> None:
+    (folder / "data.csv").symlink_to(secret)
+    assert stage(workspace, mine).name == "data-1.csv"
+    assert secret.read_text() == "secret"
+
+
+def test_a_planted_link_to_the_same_content_is_not_taken(workspace: Workspace, folder: Path, mine: Path) -> None:
+    (folder / "data.csv").symlink_to(mine)
+    assert stage(workspace, mine).name == "data-1.csv"
+    assert not (folder / "data-1.csv").is_symlink()
+
+
+def test_a_dangling_link_is_not_written_through(workspace: Workspace, folder: Path, mine: Path, tmp_path: Path) -> None:
+    (folder / "data.csv").symlink_to(tmp_path / "made")
+    assert stage(workspace, mine) == StagedFile(str(mine), "data-1.csv", is_renamed=True)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_planted_fifo_is_not_waited_for(workspace: Workspace, folder: Path, mine: Path) -> None:
+    os.mkfifo(folder / "data.csv")
+    assert stage(workspace, mine).name == "data-1.csv"
+    assert stage(workspace, folder / "data.csv").error == "it is not a regular file"
+
+
+def test_a_work_dir_that_became_a_link_is_not_written_to(
+    workspace: Workspace, folder: Path, mine: Path, secret: Path
+) -> None:
+    folder.rmdir()
+    folder.symlink_to(secret.parent)
+    assert stage(workspace, mine).name is None
+    assert workspace.snapshot() == {}
+    assert names(secret.parent) == ["secret.txt"]
+
+
+# -- snapshot and changes ---------------------------------------------------------------------------------------------
+
+
+def test_new_and_changed_files_are_told_by_name(workspace: Workspace, folder: Path) -> None:
+    for name in ("same", "edited", "gone"):
+        (folder / name).write_text(name)
+    before = workspace.snapshot()
+    (folder / "edited").write_text("edited again")
+    (folder / "new").write_text("new")
+    (folder / "gone").unlink()
+    assert workspace.changes(before) == (FileChange("edited", 12, is_new=False), FileChange("new", 3, is_new=True))
+    assert workspace.changes(workspace.snapshot()) == ()
+
+
+def test_a_file_replaced_by_one_of_the_same_size_is_changed(workspace: Workspace, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    before, facts = workspace.snapshot(), (folder / "a").stat()
+    (folder / "b").write_text("two")
+    os.utime(folder / "b", ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    (folder / "b").rename(folder / "a")
+    assert workspace.changes(before) == (FileChange("a", 3, is_new=False),)
+
+
+def test_files_in_subfolders_are_told_with_their_path(workspace: Workspace, folder: Path) -> None:
+    (folder / "out" / "deep").mkdir(parents=True)
+    (folder / "out" / "deep" / "a.txt").write_text("1")
+    (folder / "out" / "b.txt").touch()
+    assert [change.name for change in workspace.changes({})] == ["out/b.txt", "out/deep/a.txt"]
+
+
+def test_what_is_to_be_ignored_is_not_told(workspace: Workspace, folder: Path) -> None:
+    (folder / "figure.png").touch()
+    assert workspace.changes({}, ignore=["figure.png"]) == ()
+
+
+def test_links_fifos_and_folders_are_not_listed(workspace: Workspace, folder: Path, secret: Path) -> None:
+    (folder / "link").symlink_to(secret)
+    (folder / "way out").symlink_to(secret.parent)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "fifo")
+    (folder / "empty").mkdir()
+    assert workspace.snapshot() == {}
+
+
+@pytest.mark.parametrize("place", [".", "sub"])
+def test_only_so_many_entries_are_looked_at(folder: Path, place: str) -> None:
+    (folder / place).mkdir(exist_ok=True)
+    for number in range(20):
+        (folder / place / str(number)).touch()
+    found = Workspace(folder, GUEST, Limits(max_listed_entries=10)).snapshot()
+    assert 0 < len(found) <= 10
+
+
+def test_folders_as_deep_as_can_be_are_no_error(workspace: Workspace, folder: Path) -> None:
+    here = folder
+    for _ in range(100):
+        here = here / "d"
+        here.mkdir()
+        (here / "f").touch()
+    assert len(workspace.snapshot()) == 16
+
+
+def test_names_that_are_no_text_are_listed_as_text(workspace: Workspace, folder: Path) -> None:
+    for name in (b"\xff\xfe.txt", "日本.txt".encode(), b"a\nb"):
+        with open(os.path.join(os.fsencode(folder), name), "w"):
+            pass
+    assert sorted(workspace.snapshot()) == ["??.txt", "a\nb", "日本.txt"]
+
+
+def test_a_folder_that_is_gone_has_no_files(workspace: Workspace, folder: Path) -> None:
+    folder.rmdir()
+    assert workspace.snapshot() == {}
+    assert workspace.changes({"a": (1, 1, 1)}) == ()
+
+
+# -- save_picture -----------------------------------------------------------------------------------------------------
+
+
+def test_pictures_get_fresh_names(workspace: Workspace, folder: Path) -> None:
+    paths = [Path(workspace.save_picture(b"\x89PNG", ".png")) for _ in range(20)]
+    assert sorted(path.name for path in paths) == names(folder)
+    assert len(names(folder)) == 20
+    assert {(path.parent, path.suffix, path.read_bytes()) for path in paths} == {(folder, ".png", b"\x89PNG")}
+
+
+def test_a_picture_goes_where_it_is_wanted(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    path = Path(workspace.save_picture(b"\xff\xd8", ".jpg", tmp_path / "figures"))
+    assert path.parent == tmp_path / "figures"
+    assert path.read_bytes() == b"\xff\xd8"
+    assert names(folder) == []
+
+
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "gone": lambda path: None,
+    "a file": Path.touch,
+    "a link": lambda path: path.symlink_to(tempfile.gettempdir()),
+}
+
+
+@pytest.mark.parametrize("plant", FOLDERS.values(), ids=FOLDERS.keys())
+def test_a_picture_that_cannot_be_saved_is_rejected(
+    workspace: Workspace, tmp_path: Path, plant: Callable[[Path], object]
+) -> None:
+    plant(tmp_path / "figures")
+    with pytest.raises(FileRejected, match="a picture could not be saved"):
+        workspace.save_picture(b"\x89PNG", ".png", tmp_path / "figures")
