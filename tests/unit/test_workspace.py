@@ -95,7 +95,7 @@ def test_the_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_parts_of_the_system_are_refused(path: str) -> None:
-    with pytest.raises(InvalidParams, match="work_dir .* is part of the system"):
+    with pytest.raises(InvalidParams, match=r"work_dir .* is part of the system"):
         prepare_work_dir(Path(path), ME)
 
 

@@ -1,0 +1,170 @@
+"""Cold and warm latency of the tool, as ratios to the same work done by hand in the same run.
+
+    .venv/bin/python benchmarks/latency.py [--rounds 7] [--calls 300]
+
+The baseline is a container with the same settings and image that runs a stock ipykernel, spoken to with plain pyzmq and
+`jupyter_client.session.Session`: no checks, no limits, no time limit, nothing saved. Qwen-Agent's tool is measured
+beside it when it is installed. Rounds alternate, so that a machine that slows down slows everything down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session as Wire
+
+from agent_tools.runtime import image
+from agent_tools.runtime.connection import Connection, RunDir
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Isolation, Sandbox, SandboxSpec
+from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.payload import container_config
+from agent_tools.runtime.shipped import shipped
+from agent_tools.runtime.workspace import prepare_work_dir
+from agent_tools.tools import CodeInterpreter
+
+PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/1/kernel.json"]
+
+
+class ByHand:
+    """A stock kernel in a container, with raw sockets."""
+
+    def __init__(self, engine: DockerEngine, work_dir: Path) -> None:
+        guest = engine.guest()
+        self.engine, self.run_dir = engine, RunDir(guest)
+        connection = self.run_dir.prepare(1)
+        spec = SandboxSpec(image.tag_for(), self.run_dir.path, work_dir, guest, Isolation(), Owner.current().labels)
+        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
+        api = engine._api()
+        self.sandbox = Sandbox(api.create_container_from_config(config)["Id"])
+        api.start(self.sandbox.id)
+        self._connect(connection)
+
+    def _connect(self, connection: Connection) -> None:
+        while not all((self.run_dir.path / "1" / f"k-{port}").exists() for port in (1, 2)):
+            time.sleep(0.001)
+        context = zmq.Context.instance()
+        self.wire = Wire(key=connection.key)
+        self.shell, self.iopub = context.socket(zmq.DEALER), context.socket(zmq.SUB)
+        self.iopub.subscribe(b"")
+        self.iopub.connect(connection.iopub)
+        self.shell.connect(connection.shell)
+        self.poller = zmq.Poller()
+        self.poller.register(self.iopub, zmq.POLLIN)
+        self.poller.register(self.shell, zmq.POLLIN)
+
+    def execute(self, code: str) -> str:
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        request = self.wire.send(self.shell, "execute_request", content)["header"]["msg_id"]
+        text, replied, idle = "", False, False
+        while not (replied and idle):
+            ready = self.poller.poll(2000)
+            if not ready and replied:
+                break  # the first subscription can miss the idle message
+            for socket, _ in ready:
+                _, parts = self.wire.feed_identities(socket.recv_multipart())
+                message = self.wire.deserialize(parts)
+                if message["parent_header"].get("msg_id") != request:
+                    continue
+                replied = replied or message["msg_type"] == "execute_reply"
+                idle = idle or message["content"].get("execution_state") == "idle"
+                text += message["content"].get("text", "")
+        return text
+
+    def close(self) -> None:
+        self.shell.close(0)
+        self.iopub.close(0)
+        self.engine.remove(self.sandbox)
+        self.run_dir.remove()
+
+
+def by_hand(engine: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    kernel = ByHand(engine, work_dir)
+    kernel.execute("print(1)")
+    return lambda: kernel.execute("print(1)"), kernel.close
+
+
+def ours(_: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    tool = CodeInterpreter({"work_dir": str(work_dir)})
+    assert tool.call("print(1)") == "stdout:\n\n```\n1\n\n```"
+    return lambda: tool.call("print(1)"), tool.close
+
+
+def qwen(_: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    from qwen_agent.tools.code_interpreter import CodeInterpreter as Theirs  # type: ignore[import-not-found]
+
+    tool = Theirs({"work_dir": str(work_dir)})
+    tool.call({"code": "print(1)"})
+    return lambda: tool.call('{"code": "print(1)"}'), lambda: None
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="agent-tools-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def measure(rounds: int, calls: int) -> None:
+    engine = DockerEngine()
+    image.ensure(engine, progress=print)
+    kinds: dict[str, Callable[..., Any]] = {"by hand": by_hand, "agent_tools": ours}
+    try:
+        import qwen_agent  # type: ignore[import-not-found]  # noqa: F401
+
+        kinds["qwen-agent"] = qwen
+    except ImportError:
+        print("qwen-agent is not installed; it is left out")
+    cold: dict[str, list[float]] = {name: [] for name in kinds}
+    warm: dict[str, list[float]] = {name: [] for name in kinds}
+    with ExitStack() as stack:
+        folders = {name: prepare_work_dir(stack.enter_context(scratch()), engine.guest()) for name in kinds}
+        for number in range(rounds + 1):  # the first round warms the page cache and is not counted
+            for name, start in kinds.items():
+                began = time.perf_counter()
+                call, close = start(engine, folders[name])
+                if number:
+                    cold[name].append(time.perf_counter() - began)
+                    warm[name] += timed(call, calls // rounds)
+                close()
+    report("cold: new instance to first result", cold, "s", 1)
+    report("warm: print(1)", warm, "ms", 1000)
+
+
+def timed(call: Callable[[], Any], times: int) -> list[float]:
+    for _ in range(10):
+        call()
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def report(title: str, figures: dict[str, list[float]], unit: str, scale: float) -> None:
+    print(f"\n{title}\n  {'':12} {'median':>9} {'p95':>9}   ratio to by hand")
+    baseline = statistics.median(figures["by hand"])
+    for name, values in figures.items():
+        median, p95 = statistics.median(values), statistics.quantiles(values, n=20)[-1]
+        print(f"  {name:12} {median * scale:7.2f} {unit} {p95 * scale:7.2f} {unit}   {median / baseline:.2f}x")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="cold starts of each kind (default 7)")
+    parser.add_argument("--calls", type=int, default=300, help="warm calls of each kind over all rounds (default 300)")
+    options = parser.parse_args()
+    measure(options.rounds, options.calls)
