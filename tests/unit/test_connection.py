@@ -27,6 +27,8 @@ def top(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.chmod(0o1777)
     monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
     yield folder
+    for path, _, _ in os.walk(folder):
+        os.chmod(path, 0o700)  # also what was locked
     shutil.rmtree(folder)
 
 
