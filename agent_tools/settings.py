@@ -28,6 +28,8 @@ class Limits:
     """After the reply: how long to wait for the kernel to say that it is idle."""
     start_timeout: float = 60.0
     """How long a sandbox and its kernel may take to become ready."""
+    restart_timeout: float = 2.0
+    """How long a fresh kernel in a running sandbox may take; after that the sandbox is replaced."""
     max_code_bytes: int = MIB
     """The longest code, as UTF-8."""
     max_message_bytes: int = 16 * MIB
@@ -46,6 +48,8 @@ class Limits:
     """Characters of one HTML, SVG, LaTeX, Markdown or JSON representation."""
     max_displays: int = 200
     """Displays and results kept in one call."""
+    max_updates: int = 2_000
+    """Updates of displays passed on in one call."""
     max_call_bytes: int = 64 * MIB
     """Bytes kept from one call over all outputs; what comes after is read and dropped."""
     max_file_bytes: int = GIB

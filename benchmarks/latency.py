@@ -29,7 +29,7 @@ from agent_tools.runtime.engine import Isolation, Sandbox, SandboxSpec
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.payload import container_config
 from agent_tools.runtime.shipped import shipped
-from agent_tools.runtime.workspace import prepare_work_dir
+from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.tools import CodeInterpreter
 
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/1/kernel.json"]

@@ -15,8 +15,6 @@ from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
 class ProcessEngine:
     """Implements the Engine protocol with subprocesses of this Python."""
 
-    guest_run_dir = None
-
     def __init__(self) -> None:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.labels: dict[str, Mapping[str, str]] = {}

@@ -42,5 +42,6 @@ def main() -> None:
         console = Console(stderr=True, highlight=False)
         if log:
             console.print(log.rstrip(), style="dim", markup=False)
-        console.print(f"agent-tools: {getattr(exc, 'message', None) or exc}", style="red", markup=False)
+        message = getattr(exc, "message", None) or exc
+        console.print(f"agent-tools: {message}", style="red", markup=False, soft_wrap=True)
         sys.exit(2 if isinstance(exc, InvalidParams) else 3)

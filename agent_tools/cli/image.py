@@ -75,7 +75,7 @@ def ensure_with_progress(packages: Sequence[str]) -> None:
 
 def _with_progress(engine: DockerEngine, packages: Sequence[str], always: bool) -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Preparing the sandbox's image")
 
         def report(line: str) -> None:

@@ -55,4 +55,4 @@ def interpreter(**options: Any) -> CodeInterpreter:
     options["packages"] = list(options.get("packages") or ())
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
-    return CodeInterpreter({name: value for name, value in options.items() if value})
+    return CodeInterpreter({name: value for name, value in options.items() if value is not None})

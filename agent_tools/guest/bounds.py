@@ -1,4 +1,4 @@
-"""Cuts what is too long before it is sent, so that honest code never meets the host's message limit.
+"""Cuts what is too long before it is sent, so that honest code never meets the host's message limits.
 
 A courtesy: the host trusts none of it and has limits of its own.
 """
@@ -7,50 +7,68 @@ from typing import Any
 
 from jupyter_client.session import Session
 
-MAX_MIME_CHARS = 12 * 1024 * 1024  # one MIME entry of a display; a larger picture is replaced by a note
-MAX_TEXT_CHARS = 1024 * 1024  # text/plain of a display or result, and one traceback
+MAX_MESSAGE_BYTES = 12 * 1024 * 1024  # one message, all parts
+MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
+MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 
 
 class BoundedSession(Session):
-    """The kernel's session, sending bounded displays and tracebacks."""
+    """The kernel's session, sending messages of bounded size."""
 
-    def send(self, stream: Any, msg_or_type: Any, content: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Send a message whose displays and tracebacks are bounded."""
-        if isinstance(msg_or_type, dict):
-            _bound_content(msg_or_type["header"]["msg_type"], msg_or_type["content"])
-        elif isinstance(content, dict):
-            _bound_content(msg_or_type, content)
-        return super().send(stream, msg_or_type, content, *args, **kwargs)
-
-
-def _bound_content(kind: str, content: dict[str, Any]) -> None:
-    if kind in {"execute_result", "display_data", "update_display_data"}:
-        content["data"] = _bound_bundle(content.get("data") or {})
-    elif kind in {"error", "execute_reply"} and content.get("traceback"):
-        content["traceback"] = _bound_lines(content["traceback"])
-        content["evalue"] = _cut(str(content.get("evalue", "")), MAX_TEXT_CHARS)
+    def serialize(self, msg: dict[str, Any], ident: Any = None) -> list[bytes]:
+        """Serialise a message; one that is too large is sent as a note of what it was."""
+        content = msg.get("content")
+        if isinstance(content, dict):
+            _shorten(content)
+        parts = super().serialize(msg, ident)
+        if _is_too_large(parts):
+            note = f"[{_describe(content)} left out: {sum(map(len, parts)):,} bytes are too much for one message]"
+            parts = super().serialize({**msg, "content": _replacement(content, note), "metadata": {}}, ident)
+        return parts  # type: ignore[no-any-return]
 
 
-def _bound_bundle(data: dict[str, Any]) -> dict[str, Any]:
-    bounded: dict[str, Any] = {}
-    for mime, value in data.items():
-        if mime == "text/plain":
-            bounded[mime] = _cut(str(value), MAX_TEXT_CHARS)
-        elif isinstance(value, (str, bytes)) and len(value) > MAX_MIME_CHARS:
-            note = f"[{mime} of {len(value)} bytes left out: larger than {MAX_MIME_CHARS}]"
-            bounded["text/plain"] = f"{bounded.get('text/plain', '')}\n{note}".lstrip()
-        else:
-            bounded[mime] = value
-    return bounded
+def _is_too_large(parts: list[bytes]) -> bool:
+    if sum(map(len, parts)) > MAX_MESSAGE_BYTES:
+        return True
+    content = parts[-1]
+    return len(content) > MAX_MESSAGE_MARKS and sum(map(content.count, (b",", b"[", b"{"))) > MAX_MESSAGE_MARKS
 
 
-def _bound_lines(lines: list[str]) -> list[str]:
-    text = "\n".join(lines)
-    return lines if len(text) <= MAX_TEXT_CHARS else [_cut(text, MAX_TEXT_CHARS)]
+def _describe(content: Any) -> str:
+    data = content.get("data") if isinstance(content, dict) else None
+    return " and ".join(data) if isinstance(data, dict) and data else "a message"
 
 
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
+def _replacement(content: Any, note: str) -> dict[str, Any]:
+    """The same content with its large parts replaced."""
+    small: dict[str, Any] = {
+        key: value for key, value in content.items() if isinstance(value, (int, float, bool, type(None)))
+    }
+    for key in ("status", "name", "ename", "evalue", "execution_state"):
+        if isinstance(content.get(key), str):
+            small[key] = content[key][:1000]
+    if "data" in content:
+        small.update(data={"text/plain": note}, metadata={}, transient=content.get("transient", {}))
+    if "text" in content:
+        small["text"] = note
+    if "traceback" in content:
+        small["traceback"] = [note]
+    return small
+
+
+def _shorten(content: dict[str, Any]) -> None:
+    data = content.get("data")
+    if isinstance(data, dict) and isinstance(data.get("text/plain"), str):
+        content["data"] = {**data, "text/plain": _cut(data["text/plain"])}
+    lines = content.get("traceback")
+    if isinstance(lines, list) and sum(map(len, map(str, lines))) > MAX_TEXT_CHARS:
+        content["traceback"] = [_cut("\n".join(map(str, lines)))]
+    if isinstance(content.get("evalue"), str):
+        content["evalue"] = _cut(content["evalue"])
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
         return text
-    half = limit // 2
+    half = MAX_TEXT_CHARS // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

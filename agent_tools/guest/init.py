@@ -3,13 +3,15 @@
 The host listens on a unix socket in the mounted run directory and accepts one connection: this process. Each datagram
 on it is one line of ASCII words.
 
-    host  -> guest   start <generation> | interrupt | kill
-    guest -> host    ready <generation> | failed <generation> <traceback>
-                     exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
+    host  -> guest   start <generation> <key>    with two listening sockets: shell, iopub
+                     arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
+                     disarm | interrupt | kill
+    guest -> host    exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
+                     failed <generation> <traceback>
 
-A kernel is a fork of this process, so a fresh one costs no imports. The connection is closed in the fork before any
-user code runs; when the host process ends, however it ends, the socket reaches end-of-file here and PID 1 returns,
-which ends every process of the sandbox. Signals sent from inside a PID namespace cannot kill its init.
+A kernel is a fork of this process, so a fresh one costs no imports. It inherits nothing of this process but its two
+sockets. When the host process ends, however it ends, the connection reaches end-of-file here and PID 1 returns, which
+ends every process of the sandbox. It handles no signal: those sent from inside a PID namespace do not reach its init.
 """
 
 import contextlib
@@ -19,17 +21,20 @@ import os
 import select
 import signal
 import socket
+import time
 import traceback
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 MAX_WORDS = 4096  # bytes in one datagram
+REAP_SECONDS = 1.0  # how often adopted processes that ended are collected
 PR_SET_DUMPABLE = 4
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 def main() -> None:
     """Serve the host until it goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     host.connect(f"{RUN_DIR}/init.sock")
     from . import startup  # noqa: F401  (the preload: everything a kernel needs, imported once)
@@ -46,50 +51,76 @@ class Init:
     def __init__(self, host: socket.socket) -> None:
         self.host = host
         self.kernel_pid = 0
+        self.kernel_fd = -1
         self.generation = 0
         self.oom_kills = 0
+        self.alarms: list[tuple[float, int]] = []  # monotonic time, signal; in order
 
     def serve(self) -> None:
-        """Fork the first kernel, then obey and reap until the host hangs up."""
-        wakeup, wakeup_writer = os.pipe()
-        os.set_blocking(wakeup_writer, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
-        self.start("1")
-        while True:
-            readable, _, _ = select.select([self.host.fileno(), wakeup], [], [])
-            if wakeup in readable:
-                os.read(wakeup, 4096)
-                self.reap()
+        """Obey the host, watch the kernel and reap, until the host hangs up."""
+        is_host_there = True
+        while is_host_there:
+            watched = [self.host.fileno(), *([self.kernel_fd] if self.kernel_fd >= 0 else [])]
+            readable, _, _ = select.select(watched, [], [], self.patience())
+            self.ring()
+            self.reap()
             if self.host.fileno() in readable:
-                words = self.host.recv(MAX_WORDS).decode("ascii", "replace").split()
-                if not words:
-                    break
-                self.obey(words)
+                is_host_there = self.listen()
         self.kill()
 
-    def obey(self, words: list[str]) -> None:
-        """Carry out one order of the host; unknown words are ignored."""
+    def patience(self) -> float:
+        """Seconds until something is due without anyone's word."""
+        due = self.alarms[0][0] - time.monotonic() if self.alarms else REAP_SECONDS
+        return max(0.0, min(due, REAP_SECONDS))
+
+    def ring(self) -> None:
+        """Send the signals that are due to a kernel that runs over its time."""
+        while self.alarms and self.alarms[0][0] <= time.monotonic():
+            _, number = self.alarms.pop(0)
+            if number == signal.SIGKILL:
+                self.kill()
+            elif self.kernel_pid:
+                os.kill(self.kernel_pid, number)
+
+    def listen(self) -> bool:
+        """Take one order of the host and carry it out; False when the host is gone."""
+        data, descriptors, _, _ = socket.recv_fds(self.host, MAX_WORDS, 2)
+        try:
+            self.obey(data.decode("ascii", "replace").split(), descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return bool(data)
+
+    def obey(self, words: list[str], descriptors: list[int]) -> None:
+        """Carry out one order; unknown words are ignored."""
         match words:
-            case ["start", generation]:
-                self.start(generation)
+            case ["start", generation, key]:
+                self.start(int(generation), key, descriptors)
+            case ["arm", interrupt, kill]:
+                now = time.monotonic()
+                first = now + float(interrupt)
+                self.alarms = [(first, signal.SIGINT), (first + float(kill), signal.SIGKILL)]
+            case ["disarm"]:
+                self.alarms = []
             case ["interrupt"] if self.kernel_pid:
                 os.kill(self.kernel_pid, signal.SIGINT)
             case ["kill"]:
                 self.kill()
 
-    def start(self, generation: str) -> None:
+    def start(self, generation: int, key: str, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.kill()
-        self.generation = int(generation)
+        self.generation = generation
         self.oom_kills = _count_oom_kills()
         pid = os.fork()
         if pid == 0:
-            _become_kernel(self.host, self.generation)
-        self.kernel_pid = pid
+            _become_kernel(self.host, generation, key, descriptors)
+        self.kernel_pid, self.kernel_fd = pid, os.pidfd_open(pid)
 
     def kill(self) -> None:
         """End the kernel and all its descendants, whoever they were adopted by."""
+        self.alarms = []
         if os.getpid() == 1:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
@@ -100,18 +131,26 @@ class Init:
             self.reap(block=True)
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; report the kernel's end to the host."""
+        """Collect ended children; when the kernel is among them, end what it left running and report."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
                 if pid == 0:
                     return
                 if pid == self.kernel_pid:
-                    self.kernel_pid = 0
+                    self.forget_kernel()
+                    self.kill()
                     self.report_exit(status)
                     return
         if block:
-            self.kernel_pid = 0
+            self.forget_kernel()
+
+    def forget_kernel(self) -> None:
+        """Note that there is no kernel any more."""
+        self.kernel_pid = 0
+        if self.kernel_fd >= 0:
+            os.close(self.kernel_fd)
+            self.kernel_fd = -1
 
     def report_exit(self, status: int) -> None:
         """Tell the host how the kernel ended, and whether the memory limit had a part in it."""
@@ -119,26 +158,24 @@ class Init:
         words = f"exit {self.generation} " + (f"signal {-code}" if code < 0 else f"code {code}")
         if _count_oom_kills() > self.oom_kills:
             words += " oom"
+        self.host.setblocking(False)  # a host that does not listen must not hold PID 1 up
         with contextlib.suppress(OSError):
             self.host.send(words.encode())
+        self.host.setblocking(True)
 
 
-def _become_kernel(host: socket.socket, generation: int) -> None:
-    """Turn this fork into a kernel; never returns."""
+def _become_kernel(host: socket.socket, generation: int, key: str, descriptors: list[int]) -> None:
+    """Turn this fork into a kernel; never returns. The lifeline is closed before anything else can run."""
     code = 1
     try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         _set_dumpable(True)
         _prefer_as_oom_victim()
         from . import startup
 
-        def ready() -> None:
-            host.send(f"ready {generation}".encode())
-            host.close()
-
-        startup.run_kernel(f"{RUN_DIR}/{generation}/kernel.json", WORK_DIR, ready)
+        app = startup.make_kernel(key.encode(), descriptors, WORK_DIR)
+        host.close()
+        app.start()
         code = 0
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1

@@ -1,6 +1,7 @@
 """IPython's shell as this project wants it: a countdown, lazy names, tracebacks of the user's own code."""
 
 import ast
+import asyncio
 import builtins
 import contextlib
 import importlib
@@ -41,8 +42,8 @@ def prepare_shell(shell: Any) -> None:
     """Give a fresh shell all that is in this room."""
     shell.ast_transformers.append(LazyNames(shell.user_ns))
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
-    if group := getattr(builtins, "BaseExceptionGroup", None):
-        shell.set_custom_exc((group,), _format_exception_group)
+    groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
+    shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
     shell.user_ns["exit"] = shell.user_ns["quit"] = _leave
     shell.user_ns_hidden.update(exit=_leave, quit=_leave)
     countdown = Countdown(shell)
@@ -132,19 +133,26 @@ def _is_library(filename: str) -> bool:
     return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", os.path.dirname(__file__)))
 
 
-def _format_exception_group(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
-    """Format an exception group with the standard library: IPython's own formatter does not know them."""
-    while tb is not None and _is_library(tb.tb_frame.f_code.co_filename):
-        tb = tb.tb_next
+def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
+    """Format with the standard library: exception groups, which IPython does not know, and interruptions.
+
+    An interruption has to be told in milliseconds, and the first use of IPython's formatter takes many.
+    """
+    told = traceback.TracebackException(etype, value, tb)
+    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not _is_library(frame.filename)])
     cells = {file: f"Cell In[{number}]" for file, number in shell.compile._filename_map.items()}
-    text = "".join(traceback.format_exception(etype, value, tb))
-    stb = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), text).rstrip("\n").split("\n")
-    shell._showtraceback(etype, value, stb)
-    return stb
+    text = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), "".join(told.format()))
+    lines = text.rstrip("\n").split("\n")
+    shell._showtraceback(etype, value, lines)
+    return lines
 
 
 class SandboxShell(ZMQInteractiveShell):
-    """IPython's shell; `exit()` reads as what it is and not as advice about the terminal."""
+    """IPython's shell; `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal."""
+
+    def system(self, cmd: str) -> None:
+        """Run a shell command whose output is the cell's."""
+        self.system_raw(cmd)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""

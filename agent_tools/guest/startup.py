@@ -5,10 +5,10 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import zmq
+from ipykernel.control import ControlThread
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Type
@@ -18,22 +18,23 @@ from . import streams
 from .bounds import BoundedSession
 from .shell import SandboxShell, prepare_shell
 
+SHELL, IOPUB, STDIN, CONTROL = 1, 2, 3, 4  # "ports" of the kernel application
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 
 
-def run_kernel(connection_file: str, work_dir: str, ready: Callable[[], None]) -> None:
-    """Run an IPython kernel in this process until it is told to stop; `ready` is called once its sockets are bound."""
+def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelApp:
+    """Make this process an IPython kernel, ready to start, that listens on the sockets given for shell and iopub."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.chdir(work_dir)
     _seed_font_cache()
     _silence_inherited_streams()
-    app = KernelApp(config=_config(), connection_file=connection_file)
-    app.session = BoundedSession(parent=app)
+    app = KernelApp(config=_config())
+    app.session = BoundedSession(parent=app, key=key)
+    app.listeners = dict(zip((SHELL, IOPUB), descriptors))
     app.initialize([])
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
     prepare_shell(app.shell)
-    ready()
-    app.start()
+    return app
 
 
 def _config() -> Config:
@@ -99,11 +100,39 @@ class NoShellThread:
 
 
 class KernelApp(IPKernelApp):
-    """The kernel application without subshells and without its heartbeat: PID 1 tells the host when a kernel ends."""
+    """The kernel application with what a sandbox needs: no files, no heartbeat, no subshells, sockets that are given.
+
+    A fresh kernel in a used sandbox reads nothing that earlier code could have written.
+    """
+
+    shell_port, iopub_port, stdin_port, control_port = SHELL, IOPUB, STDIN, CONTROL
+    listeners: dict[int, int]
+
+    def load_config_file(self, *args: Any, **kwargs: Any) -> None:
+        """Read no configuration files."""
+
+    def init_code(self) -> None:
+        """Run no start-up files."""
+
+    def init_connection_file(self) -> None:
+        """Have no connection file: the key and the sockets came from the host."""
+
+    def write_connection_file(self, **kwargs: Any) -> None:
+        """Write none either."""
+
+    def init_heartbeat(self) -> None:
+        """Start no heartbeat thread: PID 1 tells the host when a kernel ends."""
+
+    def init_pdb(self) -> None:
+        """Leave pdb alone: there is no terminal."""
 
     def init_control(self, context: Any) -> None:
-        """Set the control channel up, and no thread between the shell channel and the code."""
-        super().init_control(context)
+        """Set up a control channel that nobody outside can reach, and no thread between shell channel and code."""
+        self.control_socket = context.socket(zmq.ROUTER)
+        self.control_port = self._bind_socket(self.control_socket, CONTROL)
+        self.debugpy_socket = context.socket(zmq.STREAM)
+        self.debug_shell_socket = context.socket(zmq.DEALER)
+        self.control_thread = ControlThread(daemon=True)
         self.shell_channel_thread = NoShellThread()
 
     def init_iopub(self, context: Any) -> None:
@@ -111,8 +140,10 @@ class KernelApp(IPKernelApp):
         context.setsockopt(zmq.XPUB_NODROP, 1)  # for new sockets: the thread that owns iopub starts at once
         super().init_iopub(context)
 
-    def init_heartbeat(self) -> None:
-        """Start no heartbeat thread."""
-
-    def init_pdb(self) -> None:
-        """Leave pdb alone: there is no terminal."""
+    def _bind_socket(self, socket: Any, port: int) -> int:
+        if port in self.listeners:
+            socket.setsockopt(zmq.USE_FD, os.dup(self.listeners[port]))
+            socket.bind(f"ipc:///run/kernel/{port}")  # the name is only a name: libzmq listens on the descriptor
+        else:
+            socket.bind(f"inproc://{port}")
+        return port

@@ -1,5 +1,6 @@
 """stdout and stderr as messages: in order, in pieces, and with what subprocesses write to the descriptors."""
 
+import codecs
 import fcntl
 import os
 import select
@@ -26,6 +27,7 @@ class Stream(iostream.OutStream):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._pipe_lock = threading.Lock()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._keyed_parent: Any = None
         self._key: frozenset[Any] = frozenset()
         self._buffered = 0
@@ -72,7 +74,7 @@ class Stream(iostream.OutStream):
             select.select([fd], [], [])
             with self._pipe_lock:
                 data = os.read(fd, 65536)
-                self.write(data.decode(errors="replace"))
+                self.write(self._decoder.decode(data))
 
     def is_drained(self) -> bool:
         """Whether everything written to the descriptor so far is in the buffer."""

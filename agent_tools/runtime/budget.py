@@ -39,7 +39,7 @@ class _Budget:
         self.tail_chars = 0
         self.chars_dropped = 0
         self.bytes_left = limits.max_call_bytes
-        self.displays = self.images = 0
+        self.displays = self.updates = self.images = 0
         self.displays_dropped = self.images_dropped = 0
         self.notes_passed = self.notes_dropped = 0
 
@@ -95,14 +95,22 @@ class _Budget:
         pictures = len(pictures_of(output))
         if self.images + pictures > self.limits.max_images:
             self.images_dropped += pictures
-        elif self.displays >= self.limits.max_displays or size > self.bytes_left:
+        elif self._has_no_room_for(output) or size > self.bytes_left:
             self.displays_dropped += 1
         else:
             self.images += pictures
-            self.displays += not (isinstance(output, Display) and output.is_update)  # an update replaces
+            if _is_update(output):
+                self.updates += 1
+            else:
+                self.displays += 1
             self.bytes_left -= size
             yield from self.flush()
             yield output
+
+    def _has_no_room_for(self, output: Result | Display) -> bool:
+        if _is_update(output):  # an update replaces what is there, so there may be more of them
+            return self.updates >= self.limits.max_updates
+        return self.displays >= self.limits.max_displays
 
     def notes(self) -> Iterator[Output]:
         yield from self._characters()
@@ -112,3 +120,7 @@ class _Budget:
             yield Omitted(f"{self.images_dropped:,} pictures after the first {self.limits.max_images}")
         if self.displays_dropped:
             yield Omitted(f"{self.displays_dropped:,} displayed values")
+
+
+def _is_update(output: Result | Display) -> bool:
+    return isinstance(output, Display) and output.is_update

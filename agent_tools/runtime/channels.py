@@ -1,30 +1,22 @@
-"""One kernel's shell and iopub sockets and the lifeline beside them, read as one sequence of events.
-
-Every socket is bounded: no message above the limit enters this process, few are queued, and a connection that libzmq
-drops for that reason stays dropped and is reported.
-"""
+"""One kernel's shell and iopub channels and the lifeline beside them, read as one sequence of events."""
 
 from __future__ import annotations
 
-import contextlib
-import math
+import select
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Union
 
-import zmq
 from jupyter_client.session import Session
-from zmq.utils.monitor import recv_monitor_message
 
 from agent_tools.errors import KernelDied, ProtocolViolation
-from agent_tools.runtime.connection import Connection
 from agent_tools.runtime.link import Link
 from agent_tools.runtime.protocol import Message, read_message
-from agent_tools.settings import Limits
+from agent_tools.runtime.zmtp import ZmtpSocket
 
-QUEUED_MESSAGES = 2  # per socket, above what the kernel holds back; times the message limit this is the memory at stake
 WELCOME_SECONDS = 0.05  # silence after which a starting kernel is asked for a sign of life
-BATCH = 64  # messages taken from one socket before looking at the others
+DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """A socket's connection went away: the kernel ended, or libzmq refused a message over the size limit."""
+    """The kernel closed a channel: it ended, or is about to."""
 
 
 Event = Union[FromShell, FromIopub, Words, Broken, Disconnected]
@@ -66,16 +58,11 @@ Event = Union[FromShell, FromIopub, Words, Broken, Disconnected]
 class Channels:
     """Used by one thread at a time."""
 
-    def __init__(self, connection: Connection, link: Link, limits: Limits) -> None:
-        self._session = Session(key=connection.key)
+    def __init__(self, key: bytes, shell: ZmtpSocket, iopub: ZmtpSocket, link: Link) -> None:
+        self._session = Session(key=key, packer="json", unpacker="json")  # not orjson: an old one can be crashed
+        self._shell = shell
+        self._iopub = iopub
         self._link = link
-        self._limits = limits
-        self._poller = zmq.Poller()
-        self._sockets: list[zmq.Socket[Any]] = []
-        self._shell = self._connect(zmq.DEALER, connection.shell)
-        self._iopub = self._connect(zmq.SUB, connection.iopub)
-        self._iopub.setsockopt(zmq.SUBSCRIBE, b"")
-        self._poller.register(link.fileno(), zmq.POLLIN)
 
     def await_welcome(self, deadline: float) -> None:
         """Wait until the kernel has seen our subscription; any iopub message proves it. Then no output can be missed.
@@ -86,9 +73,9 @@ class Channels:
             KernelDied: it ended or said nothing before the deadline.
         """
         while time.monotonic() < deadline:
-            events = self.receive(min(WELCOME_SECONDS, deadline - time.monotonic()))
+            events = list(self.receive(min(WELCOME_SECONDS, deadline - time.monotonic())))
             if not events:
-                self._session.send(self._shell, "kernel_info_request", {})
+                self._send("kernel_info_request", {}, {})
             for event in events:
                 match event:
                     case FromIopub():
@@ -109,78 +96,74 @@ class Channels:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        sent = self._session.send(self._shell, "execute_request", content, metadata={"timeout": timeout})
-        return str(sent["header"]["msg_id"])
+        return self._send("execute_request", content, {"timeout": timeout})
 
-    def receive(self, wait: float) -> list[Event]:
-        """What arrives within `wait` seconds: nothing, or all that is ready when the first thing is."""
-        ready = dict(self._poller.poll(math.ceil(max(0.0, wait) * 1000)))
-        events: list[Event] = []
-        if self._iopub in ready:
-            events += self._take(self._iopub, FromIopub)
-        if self._shell in ready:
-            events += self._take(self._shell, FromShell)
+    def receive(self, wait: float) -> Iterator[Event]:
+        """What arrives within `wait` seconds: nothing, or all that is there when the first thing is, one by one."""
+        ready = self._poll(wait)
         if self._link.fileno() in ready:
-            events += self._take_words()
-        events += [
-            event for monitor in self._sockets[1::2] if monitor in ready for event in self._take_monitor(monitor)
-        ]
-        return events
+            yield from self._take_words()
+        for channel, kind in ((self._iopub, FromIopub), (self._shell, FromShell)):
+            if channel.fileno() in ready:
+                yield from self._take(channel, kind)
 
     def discard(self) -> list[Event]:
-        """Drop what came in between calls (output of threads left running); return what concerns the kernel itself."""
-        kept: list[Event] = []
-        for _ in range(1024):
-            events = self.receive(0)
-            kept += [event for event in events if not isinstance(event, (FromShell, FromIopub))]
-            if not events or any(isinstance(event, Words) and not event.words for event in events):
+        """Drop what came in between runs, unread; return what concerns the kernel itself."""
+        deadline = time.monotonic() + DISCARD_SECONDS
+        events: list[Event] = []
+        while time.monotonic() < deadline and (ready := self._poll(0)):
+            if self._link.fileno() in ready:
+                events += self._take_words()
+            for channel in (self._iopub, self._shell):
+                if channel.fileno() in ready:
+                    events += self._skip(channel)
+            if events:
                 break
-        return kept
+        return events
 
     def close(self) -> None:
-        """Close the sockets; nothing is waited for."""
-        for socket, monitor in zip(self._sockets[::2], self._sockets[1::2]):
-            with contextlib.suppress(zmq.ZMQError):
-                socket.disable_monitor()  # first: libzmq waits for ever to report to a monitor that is gone
-                monitor.close(linger=0)
-                socket.close(linger=0)
-        self._sockets.clear()
+        """Hang up."""
+        self._shell.close()
+        self._iopub.close()
 
-    def _connect(self, kind: int, address: str) -> zmq.Socket[Any]:
-        socket: zmq.Socket[Any] = zmq.Context.instance().socket(kind)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message_bytes)
-        socket.setsockopt(zmq.RCVHWM, QUEUED_MESSAGES)
-        socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._sockets += [socket, monitor]
-        self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
-        socket.connect(address)
-        return socket
+    def _send(self, kind: str, content: dict[str, object], metadata: dict[str, object]) -> str:
+        message = self._session.msg(kind, content, metadata=metadata)
+        self._shell.send(self._session.serialize(message))
+        return str(message["header"]["msg_id"])
 
-    def _take(self, socket: zmq.Socket[Any], kind: type[FromShell] | type[FromIopub]) -> list[Event]:
-        events: list[Event] = []
-        size = 0
-        with contextlib.suppress(zmq.Again):
-            while len(events) < BATCH and size < self._limits.max_message_bytes:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-                size += sum(map(len, frames))
-                try:
-                    events.append(kind(read_message(self._session, frames)))
-                except ProtocolViolation as exc:
-                    return [*events, Broken(str(exc))]
-        return events
+    def _poll(self, wait: float) -> set[int]:
+        """The descriptors that have something, after at most `wait` seconds."""
+        poller = select.poll()
+        for channel in (self._shell, self._iopub):
+            if not channel.is_closed:
+                poller.register(channel.fileno(), select.POLLIN)
+        if self._link.is_open:
+            poller.register(self._link.fileno(), select.POLLIN)
+        return {fd for fd, _ in poller.poll(max(0.0, wait) * 1000)}
+
+    def _take(self, channel: ZmtpSocket, kind: type[FromShell] | type[FromIopub]) -> Iterator[Event]:
+        try:
+            for frames in channel.receive():
+                yield kind(read_message(self._session, frames))
+        except ProtocolViolation as exc:
+            channel.close()  # there is no way back into step, and nothing more is wanted
+            yield Broken(str(exc))
+            return
+        if channel.is_closed:
+            yield Disconnected()
+
+    def _skip(self, channel: ZmtpSocket) -> list[Event]:
+        try:
+            channel.skip()
+        except ProtocolViolation as exc:
+            channel.close()
+            return [Broken(str(exc))]
+        return [Disconnected()] if channel.is_closed else []
 
     def _take_words(self) -> list[Event]:
         events: list[Event] = []
-        while len(events) < BATCH and (words := self._link.receive()) is not None:
+        while (words := self._link.receive()) is not None:
             events.append(Words(words))
             if not words:
-                self._poller.unregister(self._link.fileno())
                 break
         return events
-
-    def _take_monitor(self, monitor: zmq.Socket[Any]) -> list[Event]:
-        recv_monitor_message(monitor)
-        return [Disconnected()]

@@ -15,7 +15,7 @@ import requests
 
 import docker
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
-from agent_tools.runtime.engine import GUEST_RUN_DIR, Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
 from agent_tools.runtime.payload import container_config
 from agent_tools.runtime.shipped import shipped
 
@@ -56,8 +56,6 @@ class EngineInfo:
 
 class DockerEngine:
     """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST)."""
-
-    guest_run_dir: str | None = GUEST_RUN_DIR
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -6,10 +6,13 @@ answer differently the second time. Proxy settings are not used: a proxy would r
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import ipaddress
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import certifi
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.settings import Limits, ca_bundle
@@ -24,6 +28,9 @@ from agent_tools.settings import Limits, ca_bundle
 CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.ip_network(
+    "2000::/3"
+)  # all of IPv6 that is given out; older Pythons call more of it global
 
 
 @dataclass(frozen=True)
@@ -47,22 +54,23 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
             Messages name the host and never the path, the query or credentials.
     """
     deadline = time.monotonic() + limits.download_timeout
+    parts = _checked(url)
     for _ in range(limits.max_redirects + 1):
-        parts = _checked(url)
-        response = _request(parts, _public_address(parts, allow_private), deadline)
+        answer = _request(parts, _public_address(parts, allow_private), deadline)
+        response = answer.response
         if response.status not in _REDIRECTS:
             if response.status != 200:
-                response.close()
+                answer.close()
                 raise FileRejected(f"{parts.hostname} answered with status {response.status}")
-            return Download(_name_of(response, parts), _read(response, parts, limits, deadline))
-        url = urljoin(url, response.headers.get("location", ""))
-        response.close()
+            return Download(_name_of(response, parts), _read(answer, parts, limits, deadline))
+        answer.close()
+        parts = _checked(response.headers.get("location", ""), parts.geturl())
     raise FileRejected(f"more than {limits.max_redirects} redirects")
 
 
-def _checked(url: str) -> SplitResult:
+def _checked(url: str, base: str = "") -> SplitResult:
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(urljoin(base, url))
         parts.port  # noqa: B018  (raises for a bad port)
     except ValueError as exc:
         raise FileRejected("the URL is malformed") from exc
@@ -97,6 +105,8 @@ def is_public(address: str) -> bool:
             wrapped = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if wrapped is not None:
             return is_public(str(wrapped))
+        if ip not in _GLOBAL_UNICAST:
+            return False
     return ip.is_global and not ip.is_multicast
 
 
@@ -104,49 +114,88 @@ def _default_port(parts: SplitResult) -> int:
     return 443 if parts.scheme == "https" else 80
 
 
-def _request(parts: SplitResult, address: str, deadline: float) -> urllib3.BaseHTTPResponse:
+@dataclass(frozen=True)
+class _Answer:
+    """A response, and what must be let go of with it."""
+
+    response: urllib3.BaseHTTPResponse
+    connection: HTTPConnection
+    hang_up: threading.Timer
+
+    def close(self) -> None:
+        self.hang_up.cancel()
+        self.response.close()
+        self.connection.close()
+
+
+def _request(parts: SplitResult, address: str, deadline: float) -> _Answer:
+    """Ask for a URL. A socket's timeout is for one read, and a server may drip; the timer is for all of them."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise FileRejected(f"{parts.hostname} took too long")
-    timeout = urllib3.Timeout(connect=min(10.0, left), read=min(10.0, left))
-    port = parts.port or _default_port(parts)
-    pool: urllib3.HTTPConnectionPool
-    if parts.scheme == "https":
-        bundle = str(ca_bundle() or certifi.where())
-        pool = urllib3.HTTPSConnectionPool(
-            address,
-            port,
-            server_hostname=parts.hostname,
-            assert_hostname=parts.hostname,
-            ca_certs=bundle,
-            timeout=timeout,
-        )
-    else:
-        pool = urllib3.HTTPConnectionPool(address, port, timeout=timeout)
+    connection = _connection(parts, address, min(10.0, left))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Host": parts.netloc, "User-Agent": "agent-tools", "Accept-Encoding": "identity"}
     try:
-        return pool.urlopen("GET", target, headers=headers, redirect=False, retries=False, preload_content=False)
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as exc:
+        connection.connect()
+        hang_up = _hang_up_at(deadline, connection.sock)
+        try:
+            connection.request("GET", _encoded(target), headers=headers, preload_content=False)
+            return _Answer(connection.getresponse(), connection, hang_up)
+        except BaseException:
+            hang_up.cancel()
+            raise
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
+        connection.close()
         raise FileRejected(f"{parts.hostname} cannot be fetched from ({type(exc).__name__})") from exc
 
 
-def _read(response: urllib3.BaseHTTPResponse, parts: SplitResult, limits: Limits, deadline: float) -> Iterator[bytes]:
+def _encoded(target: str) -> str:
+    """A path and query with percent escapes for what HTTP does not allow."""
+    return urllib3.util.parse_url(f"http://host{target}").request_uri
+
+
+def _connection(parts: SplitResult, address: str, timeout: float) -> HTTPConnection:
+    port = parts.port or _default_port(parts)
+    if parts.scheme == "http":
+        return HTTPConnection(address, port, timeout=timeout)
+    bundle = str(ca_bundle() or certifi.where())
+    name = parts.hostname
+    return HTTPSConnection(address, port, timeout=timeout, server_hostname=name, assert_hostname=name, ca_certs=bundle)
+
+
+def _hang_up_at(deadline: float, sock: socket.socket) -> threading.Timer:
+    """Make reads that go on at the deadline end; what they read is then too late."""
+
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), hang_up)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _read(answer: _Answer, parts: SplitResult, limits: Limits, deadline: float) -> Iterator[bytes]:
     try:
-        while chunk := response.read(CHUNK):
+        while True:
+            chunk = answer.response.read(CHUNK)
             if time.monotonic() > deadline:
                 raise FileRejected(f"{parts.hostname} took longer than {limits.download_timeout:g} s")
+            if not chunk:
+                return
             yield chunk
     except (urllib3.exceptions.HTTPError, OSError) as exc:
         raise FileRejected(f"{parts.hostname} broke off ({type(exc).__name__})") from exc
     finally:
-        response.close()
+        answer.close()
 
 
 def _name_of(response: urllib3.BaseHTTPResponse, parts: SplitResult) -> str:
     """The file name the server gives, else the last part of the path, else the host."""
     disposition = response.headers.get("content-disposition", "")
-    match = re.search(r"filename\*=(?:UTF-8'')?([^;]+)", disposition, re.IGNORECASE) or re.search(
+    match = re.search(r"filename\*=(?:UTF-8'[^']*')?([^;]+)", disposition, re.IGNORECASE) or re.search(
         r'filename="?([^";]+)', disposition, re.IGNORECASE
     )
     name = unquote(match[1]).strip() if match else unquote(os.path.basename(parts.path))

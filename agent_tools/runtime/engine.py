@@ -124,9 +124,6 @@ class Sandbox:
 class Engine(Protocol):
     """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
 
-    guest_run_dir: str | None
-    """Where the run directory appears inside a sandbox; None where it keeps the host's path."""
-
     def guest(self) -> Guest:
         """Who the guest's processes will be under this engine."""
         ...

@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
+from agent_tools.runtime.connection import private_base
 from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.shipped import shipped
 
@@ -154,9 +155,7 @@ def _tar(files: dict[str, bytes]) -> io.BytesIO:
 @contextmanager
 def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
     """One build at a time among the processes of this user."""
-    folder = settings.runtime_dir()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(Path(folder) / f"{tag.replace(':', '-')}.lock", "w") as file:
+    with open(private_base() / f"{tag.replace(':', '-')}.lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

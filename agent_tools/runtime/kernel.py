@@ -1,14 +1,17 @@
 """One IPython process in a sandbox: runs code under a deadline that holds whatever the code does.
 
-The time limit comes in three steps: the countdown inside the guest interrupts the cell; `interrupt_grace` later the
-host has PID 1 send SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and
-all it started. A run is over at the shell reply plus iopub idle (or `idle_grace` after the reply), at the kernel's end,
-or at the end of the sandbox; each of these is an event, so nothing is ever waited for without a deadline.
+The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
+sends SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and all it
+started. PID 1 is armed with these before the code runs, so they hold while nobody reads the outputs; the host repeats
+the last step, and then gives the sandbox up. A run is over at the shell reply plus iopub idle (or `idle_grace` after
+the reply), at the kernel's end, or at the end of the sandbox; each of these is an event, so nothing is ever waited for
+without a deadline.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +23,11 @@ from agent_tools.runtime.link import Link
 from agent_tools.runtime.protocol import Message, outputs_of, read_error
 from agent_tools.settings import GIB, Limits
 
+KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
 END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
+
+
+_INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 
 
 @dataclass
@@ -34,6 +41,7 @@ class _Run:
     replied: float = 0.0
     is_idle: bool = False
     errors: list[Error] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
     interrupted: float = 0.0
     killed: float = 0.0
     kill_reason: str = ""
@@ -45,8 +53,9 @@ class _Run:
         return self.started + self.timeout
 
     @property
-    def is_overdue(self) -> bool:
-        return (self.replied or time.monotonic()) >= self.deadline
+    def was_interrupted_in_time(self) -> bool:
+        """Whether the reply is what the countdown makes of a cell, and came after the time limit."""
+        return self.replied >= self.deadline and bool(self.errors) and self.errors[-1].name in _INTERRUPTIONS
 
 
 class Kernel:
@@ -64,22 +73,26 @@ class Kernel:
 
     def is_alive(self) -> bool:
         """Whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
-        for event in self._channels.discard():
-            self._note_end(event)
+        if not self.end_reason:
+            for event in self._channels.discard():
+                self._note_end(event)
         return not self.end_reason
 
-    def execute(self, code: str, timeout: float) -> Iterator[Output]:
+    def execute(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
-        Closing the iterator early interrupts the code.
+        Closing the iterator early interrupts the code, and so does setting `cancelled`, at the next event.
         """
-        run = _Run(self._channels.send_execute(code, timeout), timeout)
+        due = timeout + self._limits.interrupt_grace
+        self._link.send(f"arm {due:.3f} {self._limits.kill_grace:.3f}")
+        run = _Run(self._channels.send_execute(code, timeout), timeout, cancelled=cancelled or threading.Event())
         try:
             yield from self._outputs(run)
             yield from self._ending(run)
         finally:
             if not self._is_over(run):
                 self._stop(run)
+            self._link.send("disarm")
 
     def interrupt(self) -> None:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
@@ -110,6 +123,7 @@ class Kernel:
             self._escalate(run)
             for event in self._channels.receive(self._patience(run)):
                 yield from self._take(event, run)
+                self._escalate(run)
 
     def _take(self, event: Event, run: _Run) -> Iterator[Output]:
         match event:
@@ -141,20 +155,25 @@ class Kernel:
 
     def _escalate(self, run: _Run) -> None:
         """Take the next step against code that should have ended, and against a guest that no longer answers."""
-        now, limits = time.monotonic(), self._limits
+        now = time.monotonic()
         if run.killed:
             if now >= run.killed + END_GRACE:
                 self.sandbox_ended, self.end_reason = True, "the sandbox stopped answering"
         elif run.hung_up and now >= run.hung_up + END_GRACE / 2:
-            self._kill(run, f"it sent a message over {limits.max_message_bytes:,} bytes")
+            self._kill(run, "it closed its channels")
         elif run.replied:
             return
-        elif run.interrupted:
-            if now >= run.interrupted + limits.kill_grace:
-                self._kill(run, "")
-        elif now >= run.deadline + limits.interrupt_grace:
+        elif now >= self._last_moment(run):
+            self._kill(run, "")
+        elif run.cancelled.is_set() and not run.interrupted:
             run.interrupted = now
             self.interrupt()
+
+    def _last_moment(self, run: _Run) -> float:
+        """When code that did not stop is killed from here; PID 1 does it a little earlier by itself."""
+        limits = self._limits
+        armed = run.deadline + limits.interrupt_grace + limits.kill_grace + KILL_MARGIN
+        return min(armed, run.interrupted + limits.kill_grace) if run.interrupted else armed
 
     def _kill(self, run: _Run, reason: str) -> None:
         if not run.killed:
@@ -170,10 +189,8 @@ class Kernel:
             due = run.hung_up + END_GRACE / 2
         elif run.replied:
             due = run.replied + limits.idle_grace
-        elif run.interrupted:
-            due = run.interrupted + limits.kill_grace
         else:
-            due = run.deadline + limits.interrupt_grace
+            due = self._last_moment(run)
         return max(0.0, due - time.monotonic())
 
     def _is_over(self, run: _Run) -> bool:
@@ -187,12 +204,14 @@ class Kernel:
         """How the run ended, if not by itself."""
         if self.end_reason:
             if run.kill_reason:
+                self.end_reason = run.kill_reason
                 yield Died(run.kill_reason)
-            elif run.killed and run.interrupted:
+            elif run.killed or (self._was_killed and time.monotonic() >= run.deadline):
+                self.end_reason = "its code did not stop at the time limit"
                 yield TimedOut(run.timeout, state_kept=False)
             else:
                 yield Died(self.end_reason)
-        elif run.status == "error" and run.is_overdue:
+        elif run.was_interrupted_in_time:
             yield TimedOut(run.timeout, state_kept=True, where=run.errors[-1].traceback)
         else:
             yield from run.errors[-1:]
@@ -205,19 +224,23 @@ class Kernel:
         for _ in self._outputs(run):
             pass
 
+    @property
+    def _was_killed(self) -> bool:
+        return self.end_reason == describe_exit(f"signal {int(signal.SIGKILL)}", self._memory)
+
     def _note_end(self, event: Event) -> None:
+        if self.end_reason:
+            return
         match event:
             case Words(["exit", _, how]):
-                self.end_reason = self.end_reason or describe_exit(how, self._memory)
+                self.end_reason = describe_exit(how, self._memory)
             case Words([]):
-                self.end_reason = self.end_reason or "the sandbox ended"
-                self.sandbox_ended = True
+                self.end_reason, self.sandbox_ended = "the sandbox ended", True
             case Broken(reason):
                 self.kill()
                 self.end_reason = f"it sent {reason}"
-            case Disconnected() if not self.end_reason:
-                self.kill()
-                self.end_reason = "it hung up"
+            case Disconnected():
+                self.end()
 
 
 def describe_exit(how: str, memory: int) -> str:
@@ -238,19 +261,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def require_ready(words: list[str], generation: int) -> bool:
-    """Whether PID 1's words say that this kernel is ready.
+def refuse_end(words: list[str], generation: int) -> None:
+    """Go through PID 1's words while a kernel starts.
 
     Raises:
-        KernelDied: they say that it never will be.
+        KernelDied: they say that it never will be ready.
     """
     match words:
-        case ["ready", number] if number == str(generation):
-            return True
         case ["failed", _, traceback]:
             raise KernelDied(f"it failed to start: {traceback}")
         case ["exit", number, how] if number == str(generation):
             raise KernelDied(f"it ended at its start ({how})")
         case []:
             raise KernelDied("the sandbox ended before its kernel was ready")
-    return False

@@ -13,7 +13,7 @@ import select
 import socket
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MAX_WORDS = 4096  # bytes in one datagram
@@ -49,15 +49,25 @@ class Link:
                 return False
         return False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether words can still come."""
+        return self._socket is not None and not self.is_closed_by_guest
+
     def fileno(self) -> int:
         """The descriptor to poll, -1 once closed."""
         return self._socket.fileno() if self._socket else -1
 
-    def send(self, words: str) -> None:
-        """Send one order; a guest that is gone or does not read is no error (its end is seen on the receiving side)."""
-        with contextlib.suppress(OSError):
-            if self._socket:
-                self._socket.send(words.encode("ascii"))
+    def send(self, words: str, descriptors: Sequence[int] = ()) -> bool:
+        """Send one order, with open descriptors; whether it went out (a guest that is gone is seen when receiving)."""
+        connected = self._socket
+        if connected is None:
+            return False
+        try:
+            socket.send_fds(connected, [words.encode("ascii")], list(descriptors))
+        except OSError:
+            return False
+        return True
 
     def receive(self) -> list[str] | None:
         """The next words, [] when the guest has hung up, None when there is nothing to read."""

@@ -56,9 +56,14 @@ def remove_stale_run_dirs() -> list[Path]:
         for entry in os.scandir(runtime_dir()):
             token = "-".join(entry.name.split("-")[:2])
             if entry.is_dir(follow_symlinks=False) and entry.stat().st_uid == os.getuid() and _is_gone(token):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                remove_tree(Path(entry.path))
                 removed.append(Path(entry.path))
     return removed
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a run directory, which nobody but us can write."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_gone(token: str) -> bool:

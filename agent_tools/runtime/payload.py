@@ -54,14 +54,17 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
         "ReadonlyRootfs": True,
-        "Mounts": [_bind(str(spec.run_dir), GUEST_RUN_DIR), _bind(str(spec.work_dir), GUEST_WORK_DIR)],
+        "Mounts": [
+            _bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True),
+            _bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False),
+        ],
         "Tmpfs": {
             "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
             GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},uid={uid},gid={gid},mode=0700",
         },
         "Memory": limits.memory,
         "MemorySwap": limits.memory,  # equal: no swap
-        "NanoCpus": int(limits.cpus * 1_000_000_000),
+        "NanoCpus": round(limits.cpus * 1_000_000_000),
         "PidsLimit": limits.pids,
         "ShmSize": limits.shm,
         "Ulimits": [
@@ -80,9 +83,10 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     }
 
 
-def _bind(source: str, target: str) -> dict[str, Any]:
+def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
     """A mount that fails when its source is missing (a `Binds` entry would be created, owned by root)."""
-    return {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"Propagation": "rprivate"}}
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}
 
 
 def _gpus(gpus: int | str) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from agent_tools.settings import Limits
 from agent_tools.text import neutralise, shorten
 
 MAX_FRAMES = 64
+MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
+MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
+MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
@@ -42,11 +45,13 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
         ProtocolViolation: the frames are not a signed, well-formed message.
     """
     if len(frames) > MAX_FRAMES:
-        raise ProtocolViolation(f"a message of {len(frames)} frames")
+        raise ProtocolViolation(f"a message of {len(frames)} parts")
     try:
         _, parts = session.feed_identities(frames)
-        raw = session.deserialize(parts)
-        kind, parent, content = raw["msg_type"], raw["parent_header"], raw["content"]
+        if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]):
+            raise ProtocolViolation("a header that is too long")
+        raw = session.deserialize(parts, content=False)
+        kind, parent, content = raw["msg_type"], raw["parent_header"], _content(session, raw["content"])
         parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError, Warning) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
@@ -55,10 +60,19 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
     return Message(kind, parent_id if isinstance(parent_id, str) else "", content)
 
 
+def _content(session: Session, packed: bytes) -> object:
+    """The content, unless reading it would cost more memory and time than it can be worth."""
+    if len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS:
+        return {"omitted": len(packed)}
+    return session.unpack(packed)
+
+
 def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
     """What an iopub message shows the reader: nothing, one output, or one with notes of what it had to lose."""
     content = message.content
     match message.kind:
+        case "stream" | "execute_result" | "display_data" | "update_display_data" if content.keys() == {"omitted"}:
+            yield Omitted(f"a message of {content['omitted']:,} bytes that would be costly to read")
         case "stream":
             yield Stream("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
         case "execute_result":
@@ -111,7 +125,7 @@ def _mime_value(mime: str, value: object, limits: Limits) -> Any:
     if mime in ("image/png", "image/jpeg"):
         return check_picture(mime, value, limits)
     if _JSON_TYPE.fullmatch(mime):
-        value = _neutral(value, MAX_JSON_DEPTH)
+        value = _neutral(value, MAX_JSON_DEPTH, iter(range(MAX_JSON_NODES)))
         if (size := len(repr(value))) > limits.max_rich_chars:
             raise _TooLong(f"{size:,} characters")
         return value
@@ -123,17 +137,19 @@ def _mime_value(mime: str, value: object, limits: Limits) -> Any:
     return text
 
 
-def _neutral(value: object, depth: int) -> object:
-    """A JSON value with all its text neutralised."""
+def _neutral(value: object, depth: int, nodes: Iterator[int]) -> object:
+    """A JSON value with all its text neutralised; `nodes` counts its parts down."""
     if depth == 0:
         raise _TooLong(f"more than {MAX_JSON_DEPTH} levels")
+    if next(nodes, None) is None:
+        raise _TooLong(f"more than {MAX_JSON_NODES:,} parts")
     match value:
         case str():
             return neutralise(value)
         case list():
-            return [_neutral(item, depth - 1) for item in value]
+            return [_neutral(item, depth - 1, nodes) for item in value]
         case dict():
-            return {neutralise(key): _neutral(item, depth - 1) for key, item in value.items()}
+            return {neutralise(key): _neutral(item, depth - 1, nodes) for key, item in value.items()}
     return value
 
 

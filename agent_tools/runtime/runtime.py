@@ -23,7 +23,7 @@ class Runtime:
         self.engine = engine
         self.ensure_image = ensure_image
         """Give the tag of an image with these further packages that is there, building it if need be."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._sessions: dict[str, Session] = {}
         self._pid = os.getpid()
         self._has_swept = False

@@ -26,81 +26,19 @@ from agent_tools.runtime.engine import Guest
 from agent_tools.settings import Limits
 
 MAX_NAME_BYTES = 200
-_SYSTEM_DIRS = (
-    "/",
-    "/proc",
-    "/sys",
-    "/dev",
-    "/run",
-    "/var/run",
-    "/etc",
-    "/boot",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/usr",
-    "/var",
-)
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+_LEADING = re.compile(r"^[\s.-]+")
 
 Snapshot = dict[str, tuple[int, int, int]]
 """Relative name -> (size in bytes, mtime in ns, inode)."""
 
 
-def prepare_work_dir(path: Path, guest: Guest) -> Path:
-    """Make and check a work_dir, and give it to the guest; return its absolute path.
-
-    Raises:
-        InvalidParams: the folder is unsafe to hand to code that is not trusted.
-    """
-    path = Path(os.path.abspath(os.path.expanduser(path)))
-    _refuse_unsafe(path)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, _OPEN_DIR)
-    except OSError as exc:
-        raise InvalidParams(f"work_dir {path} cannot be used: {exc.strerror}. Give a folder of your own.") from exc
-    try:
-        _refuse_sockets(fd, path)
-        if os.getuid() == 0 and os.fstat(fd).st_uid != guest.outside[0]:
-            os.fchown(fd, *guest.outside)
-    finally:
-        os.close(fd)
-    return path
-
-
-def _refuse_unsafe(path: Path) -> None:
-    reason = ""
-    home = Path.home()
-    if str(path) in _SYSTEM_DIRS or any(path.is_relative_to(top) for top in _SYSTEM_DIRS[1:7]):
-        reason = "is part of the system"
-    elif path == home or path in home.parents:
-        reason = "is your home folder or holds it"
-    elif path.is_symlink():
-        reason = "is a symbolic link"
-    elif path.exists() and not path.is_dir():
-        reason = "is not a folder"
-    if reason:
-        raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
-
-
-def _refuse_sockets(fd: int, path: Path) -> None:
-    with os.scandir(fd) as entries:
-        for entry in itertools.islice(entries, 10_000):
-            with contextlib.suppress(OSError):
-                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                    raise InvalidParams(
-                        f"work_dir {path} holds a socket ({entry.name!r}), through which code could leave the sandbox. "
-                        "Give another folder, or remove the socket."
-                    )
-
-
 def safe_name(name: str) -> str:
     """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
-    name = _UNSAFE.sub("_", name).strip().lstrip(".-") or "file"
+    name = _LEADING.sub("", _UNSAFE.sub("_", name)).rstrip() or "file"
     stem, dot, suffix = name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
     return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
@@ -139,6 +77,7 @@ class Workspace:
         target = folder or self.path
         name = f"{uuid.uuid4()}{suffix}"
         try:
+            target.mkdir(parents=True, exist_ok=True)
             with _directory(target) as dir_fd:
                 self._write(dir_fd, name, iter([data]), limit=len(data))
         except OSError as exc:
@@ -175,7 +114,7 @@ class Workspace:
 
     def _stage_url(self, url: str, shown: str) -> StagedFile:
         key = ("url", url)
-        if key in self._staged:
+        if key in self._staged and self._still_has(self._staged[key]):
             return StagedFile(shown, self._staged[key])
         download = open_url(url, self.limits, self.allow_private_urls)
         wanted = safe_name(download.name)
@@ -185,22 +124,34 @@ class Workspace:
         return StagedFile(shown, name, is_renamed=name != wanted)
 
     def _stage_path(self, path: Path, shown: str) -> StagedFile:
+        path = Path(os.path.abspath(path))
         inside = self._name_inside(path)
         if inside is not None:
             return StagedFile(shown, inside)
         with _regular_file(path, self.limits) as (fd, facts):
             key = ("path", facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-            if key not in self._staged:
+            if key not in self._staged or not self._still_has(self._staged[key]):
                 self._staged[key] = self._copy(fd, safe_name(path.name))
         name = self._staged[key]
         return StagedFile(shown, name, is_renamed=name != safe_name(path.name))
 
+    def _still_has(self, name: str) -> bool:
+        """Whether a staged file is still there as a file; the code may have deleted it."""
+        try:
+            with _directory(self.path) as fd:
+                return stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
+
     def _name_inside(self, path: Path) -> str | None:
-        """The name of a source that already lies in work_dir, which is used where it is."""
-        absolute = Path(os.path.abspath(path))
-        if not absolute.is_relative_to(self.path) or absolute == self.path:
+        """The name of a source that already lies in work_dir, which is used where it is.
+
+        Work_dir is recognised on whatever way the path takes to it: from there on, links are the guest's.
+        """
+        above = next((folder for folder in reversed(path.parents) if _is_same(folder, self.path)), None)
+        if above is None:
             return None
-        relative = absolute.relative_to(self.path)
+        relative = path.relative_to(above)
         with _directory(self.path) as fd, contextlib.ExitStack() as stack:
             for part in relative.parts[:-1]:
                 fd = os.open(part, _OPEN_DIR, dir_fd=fd)
@@ -253,6 +204,12 @@ def _shown(source: str) -> str:
         parts = urlsplit(source)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     return "a URL"
+
+
+def _is_same(folder: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(folder, other)
+    return False
 
 
 def _local_path(source: str) -> Path:

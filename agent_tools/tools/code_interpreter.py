@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -88,32 +88,13 @@ class CodeInterpreter(BaseToolWithFileAccess):
         Raises:
             ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
         """
-        code = code_of(params, self.options.limits)
-        if not code.strip():
-            return ""
-        execution = self.run(code, files, timeout)
-        pictures = dict(zip(execution.images, execution.figures))
-        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
+        return self._call(params, files, timeout, threading.Event())
 
     def run(
         self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
     ) -> Execution:
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
-        code, seconds = (
-            code_of(params, self.options.limits),
-            timeout_of(timeout, self.options.timeout, self.options.limits),
-        )
-        with _as_tool_errors():
-            staged, before = self.stage(files), self._open_workspace().snapshot()
-            execution = self._session().run(code, seconds)
-            figures = self.save_pictures(execution.images)
-            saved_here = [Path(path).name for path in figures if path]
-            return replace(
-                execution,
-                files=staged,
-                changes=self._open_workspace().changes(before, ignore=saved_here),
-                figures=figures,
-            )
+        return self._run(params, files, timeout, threading.Event())
 
     def stream(
         self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
@@ -140,19 +121,19 @@ class CodeInterpreter(BaseToolWithFileAccess):
         import anyio.lowlevel
         import anyio.to_thread
 
-        finished = False
+        cancelled, finished = threading.Event(), False
         answer = ""
 
-        async def interrupt_when_cancelled() -> None:
+        async def cancel_with_us() -> None:
             try:
                 await anyio.sleep_forever()
             finally:
                 if not finished:
-                    self.interrupt()
+                    self._cancel(cancelled)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(interrupt_when_cancelled)
-            answer = await anyio.to_thread.run_sync(partial(self.call, params, files, timeout, **kwargs))
+            group.start_soon(cancel_with_us)
+            answer = await anyio.to_thread.run_sync(self._call, params, files, timeout, cancelled)
             finished = True
             group.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -213,6 +194,42 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     # -- a call's parts -----------------------------------------------------------------------------------------------
 
+    def _call(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None,
+        timeout: float | None,
+        cancelled: threading.Event,
+    ) -> str:
+        code = code_of(params, self.options.limits)
+        if not code.strip():
+            return ""
+        execution = self._run({"code": code}, files, timeout, cancelled)
+        pictures = dict(zip(execution.images, execution.figures))
+        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
+
+    def _run(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None,
+        timeout: float | None,
+        cancelled: threading.Event,
+    ) -> Execution:
+        code = code_of(params, self.options.limits)
+        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        with _as_tool_errors():
+            staged, before = self.stage(files), self._open_workspace().snapshot()
+            execution = self._session().run(code, seconds, cancelled)
+            figures = self.save_pictures(execution.images)
+            saved_here = [Path(path).name for path in figures if path]
+            changes = self._open_workspace().changes(before, ignore=saved_here)
+            return replace(execution, files=staged, changes=changes, figures=figures)
+
+    def _cancel(self, cancelled: threading.Event) -> None:
+        cancelled.set()
+        if session := self._find_session():
+            session.cancel(cancelled)
+
     def _url(self, path: str) -> str:
         base = self.options.static_url or settings.static_url()
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
@@ -242,7 +259,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def _open_workspace(self) -> Workspace:
         if self._workspace is None or not self._workspace.path.is_dir():
-            from agent_tools.runtime.workspace import Workspace, prepare_work_dir
+            from agent_tools.runtime.work_dir import prepare_work_dir
+            from agent_tools.runtime.workspace import Workspace
 
             guest = self._open_runtime().engine.guest()
             path = prepare_work_dir(Path(self.work_dir), guest)
