@@ -97,9 +97,8 @@ def test_a_channel_leaves_nothing_on_disk(run_dir: RunDir) -> None:
 
 def test_nobody_else_can_connect_to_a_channel(run_dir: RunDir) -> None:
     host, listener = run_dir.new_channel("shell")
-    with host, listener, socket.socket(socket.AF_UNIX) as stranger:
-        with pytest.raises(FileNotFoundError):
-            stranger.connect(listener.getsockname())
+    with host, listener, socket.socket(socket.AF_UNIX) as stranger, pytest.raises(FileNotFoundError):
+        stranger.connect(listener.getsockname())
 
 
 def test_channels_of_the_same_name_are_apart(run_dir: RunDir) -> None:

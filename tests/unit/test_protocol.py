@@ -1,7 +1,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,16 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
-from agent_tools.runtime.protocol import Message, outputs_of, read_bundle, read_error, read_message
+from agent_tools.runtime.protocol import (
+    MAX_HEADER_BYTES,
+    MAX_JSON_NODES,
+    MAX_MARKS,
+    Message,
+    outputs_of,
+    read_bundle,
+    read_error,
+    read_message,
+)
 from agent_tools.settings import Limits
 
 LIMITS = Limits()
@@ -218,6 +227,63 @@ def test_arbitrary_signed_parts_raise_only_violations(parts: list[bytes]) -> Non
     assert isinstance(message.content, dict)
 
 
+DISPLAYS = ["stream", "execute_result", "display_data", "update_display_data"]
+
+
+def display_of(json_value: bytes, kind: str = "display_data") -> list[bytes]:
+    content = b'{"data": {"application/json": ' + json_value + b"}}"
+    return frames_of({**HEADER, "msg_type": kind}, content=content)
+
+
+@pytest.mark.parametrize("kind", DISPLAYS)
+@pytest.mark.parametrize(
+    "costly", [b"[" + b"0," * MAX_MARKS + b"0]", b"[" * MAX_MARKS, b"{" * MAX_MARKS], ids=["numbers", "lists", "dicts"]
+)
+def test_a_content_that_is_costly_to_read_is_noted_and_not_parsed(session: Session, kind: str, costly: bytes) -> None:
+    frames = display_of(costly, kind)
+    note = Omitted(f"a message of {len(frames[-1]):,} bytes that would be costly to read")
+    message = read_message(session, frames)
+    assert (message.kind, message.parent_id) == (kind, "r")
+    assert list(outputs_of(message, LIMITS)) == [note]
+
+
+@pytest.mark.parametrize("kind", ["execute_reply", "status"])
+def test_another_content_that_is_costly_to_read_shows_nothing(session: Session, kind: str) -> None:
+    message = read_message(session, display_of(b"[" * MAX_MARKS, kind))
+    assert list(outputs_of(message, LIMITS)) == []
+
+
+def test_a_content_with_as_many_marks_as_may_be_is_read(session: Session) -> None:
+    numbers = b"[" + b"0," * (MAX_MARKS - 3) + b"0]"
+    message = read_message(session, display_of(numbers))
+    assert len(message.content["data"]["application/json"]) == MAX_MARKS - 2
+
+
+def test_a_long_text_without_marks_is_read(session: Session) -> None:
+    text = "x" * (MAX_MARKS * 4)
+    assert read_message(session, frames_of(content={"text": text})).content == {"text": text}
+
+
+def test_a_costly_content_with_another_key_is_a_violation(session: Session) -> None:
+    frames = display_of(b"[" * MAX_MARKS)
+    frames[1] = b"0" * 64
+    with pytest.raises(ProtocolViolation):
+        read_message(session, frames)
+
+
+def padded(size: int) -> bytes:
+    """A header, parent and metadata in one, of so many bytes."""
+    base = json.dumps({**HEADER, "username": ""}).encode()
+    return base.replace(b'"username": ""', b'"username": "' + b"x" * (size - len(base)) + b'"')
+
+
+@pytest.mark.parametrize("name", ["header", "parent", "metadata"])
+def test_a_header_that_is_too_long_is_a_violation(session: Session, name: str) -> None:
+    read_message(session, frames_of(**{name: padded(MAX_HEADER_BYTES)}))
+    with pytest.raises(ProtocolViolation, match="a header that is too long"):
+        read_message(session, frames_of(**{name: padded(MAX_HEADER_BYTES + 1)}))
+
+
 # --- messages to outputs ---
 
 
@@ -271,6 +337,18 @@ def test_json_that_is_too_long_leaves_a_note() -> None:
     data, notes = read_bundle({"application/vnd.plotly.v1+json": ["x" * 1001]}, Limits(max_rich_chars=1000))
     assert data == {}
     assert len(notes) == 1
+
+
+@pytest.mark.parametrize("wrap", [list, lambda parts: [list(parts)], lambda parts: dict.fromkeys(map(str, parts), 0)])
+def test_json_of_too_many_parts_leaves_a_note(wrap: Callable[[range], object]) -> None:
+    data, notes = read_bundle({"application/json": wrap(range(MAX_JSON_NODES)), "text/plain": "p"}, LIMITS)
+    assert data == {"text/plain": "p"}
+    assert notes == [Omitted(f"application/json of more than {MAX_JSON_NODES:,} parts")]
+
+
+def test_json_of_as_many_parts_as_may_be_is_kept() -> None:
+    value = [0] * (MAX_JSON_NODES - 1)
+    assert read_bundle({"application/json": value}, LIMITS) == ({"application/json": value}, [])
 
 
 def test_plain_text_that_is_too_long_is_shortened() -> None:

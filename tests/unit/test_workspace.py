@@ -563,9 +563,21 @@ def test_a_picture_goes_where_it_is_wanted(workspace: Workspace, folder: Path, t
     assert names(folder) == []
 
 
+def test_a_folder_for_pictures_is_made_with_its_parents(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
+    path = Path(workspace.save_picture(b"\x89PNG", ".png", tmp_path / "a" / "figures"))
+    assert path.parent == tmp_path / "a" / "figures"
+    assert path.read_bytes() == b"\x89PNG"
+    assert names(folder) == []
+
+
+def test_a_picture_below_a_file_is_rejected(workspace: Workspace, mine: Path) -> None:
+    with pytest.raises(FileRejected, match="a picture could not be saved"):
+        workspace.save_picture(b"\x89PNG", ".png", mine / "figures")
+
+
 FOLDERS: dict[str, Callable[[Path], object]] = {
-    "gone": lambda path: None,
     "a file": Path.touch,
+    "a dangling link": lambda path: path.symlink_to("nowhere"),
     "a link": lambda path: path.symlink_to(tempfile.gettempdir()),
 }
 

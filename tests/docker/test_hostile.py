@@ -1,0 +1,207 @@
+"""Code that attacks its own kernel, PID 1 and the host: each call answers in time, and the next one works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.owner import same_host
+from agent_tools.settings import MIB
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+PATIENCE = 3.0
+
+CHANNELS = """
+import os, socket, struct, time
+def channels(name):
+    found = []
+    for fd in os.listdir('/proc/self/fd'):
+        try:
+            s = socket.socket(fileno=os.dup(int(fd)))
+            if s.family == socket.AF_UNIX and str(s.getsockname()).endswith(name) and s.getpeername() is not None:
+                found.append(s)
+        except OSError:
+            pass
+    return found
+"""
+KERNEL = "kernel = get_ipython().kernel\nparent = kernel.get_parent('shell')\n"
+ATTACKS = {
+    "a message that never ends": CHANNELS
+    + "s = channels('iopub')[0]\ns.setblocking(True)\nbody = bytes(4 << 20)\n"
+    + "while True: s.sendall(b'\\x03' + struct.pack('>Q', len(body)) + body)",
+    "a frame that claims to be huge": CHANNELS
+    + "channels('iopub')[0].send(b'\\x02' + struct.pack('>Q', 1 << 40))\ntime.sleep(60)",
+    "noise on the wire": CHANNELS + "channels('shell')[0].send(os.urandom(4096))\ntime.sleep(60)",
+    "JSON that is costly to read": KERNEL
+    + "import json\nbomb = b'{\"data\":{\"application/json\":[' + b'[],' * 4_000_000 + b'0]}}'\n"
+    + "kernel.session.pack = lambda o: bomb if 'data' in o else json.dumps(o, default=str).encode()\n"
+    + "for _ in range(4): kernel.session.send(kernel.iopub_socket, 'display_data', {'data': {}}, parent=parent)",
+    "a bad signature": KERNEL + "kernel.session.key = b'other'\nkernel._publish_status('busy', 'shell')",
+    "closing its own channels": "import os\nos.closerange(3, 1024)\nimport time\ntime.sleep(60)",
+    "signals to PID 1": "import os\nfor s in range(1, 65):\n    try: os.kill(1, s)\n    except OSError: pass",
+    "a flood of messages": KERNEL
+    + "text = {'name': 'stdout', 'text': 'x' * 9999}\n"
+    + "while True: kernel.session.send(kernel.iopub_socket, 'stream', text, parent=parent)",
+    "a flood of empty updates": "from IPython.display import publish_display_data\n"
+    + "while True: publish_display_data({'text/plain': ''}, transient={'display_id': 'a'}, update=True)",
+    "a fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "stopping everything": "import os, signal\nos.fork()\nos.kill(-1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+def _memory() -> int:
+    """Bytes this process has resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("code", ATTACKS.values(), ids=ATTACKS.keys())
+def test_an_attack_ends_in_time_without_growth_and_the_next_call_works(tool: CodeInterpreter, code: str) -> None:
+    tool.call("1")
+    before, started = _memory(), time.monotonic()
+    tool.run({"code": code}, timeout=2)
+    assert time.monotonic() - started < 2 + PATIENCE
+    assert _memory() - before < 100 * MIB
+    assert tool.run("print('works')").stdout == "works\n"
+
+
+def test_a_forged_end_can_only_lie_about_itself(tool: CodeInterpreter) -> None:
+    forge = (
+        KERNEL + "kernel.session.send(kernel.shell_stream, 'execute_reply', {'status': 'ok'}, parent=parent, "
+        "ident=kernel._get_shell_context_var(kernel._shell_parent_ident))\n"
+        "kernel._publish_status('idle', 'shell')\nimport time\ntime.sleep(1)\nprint('late')"
+    )
+    tool.run({"code": forge}, timeout=5)
+    execution = tool.run("print('mine')", timeout=10)
+    assert execution.stdout == "mine\n"
+
+
+def test_what_earlier_code_planted_does_not_run_in_a_fresh_kernel(tool: CodeInterpreter) -> None:
+    plant = """
+import os, pathlib
+for folder in ('.ipython/profile_default/startup', '.ipython/profile_default', '.config', 'matplotlib'):
+    pathlib.Path.home().joinpath(folder).mkdir(parents=True, exist_ok=True)
+home = pathlib.Path.home() / '.ipython/profile_default'
+(home / 'startup/00-x.py').write_text('import time; planted = 1; time.sleep(60)')
+(home / 'ipython_config.py').write_text('import time; time.sleep(60)')
+(home / 'ipython_kernel_config.py').write_text('import time; time.sleep(60)')
+os._exit(0)
+"""
+    tool.run({"code": plant})
+    started = time.monotonic()
+    execution = tool.run("print('planted' in globals())", timeout=5)
+    assert time.monotonic() - started < 5
+    assert isinstance(execution.outputs[0], Restarted)
+    assert execution.stdout == "False\n"
+
+
+def test_the_guest_inherits_nothing_of_pid_1_but_its_channels(tool: CodeInterpreter) -> None:
+    code = CHANNELS + "print(len(channels('init.sock')), os.listdir('/run/kernel'))"
+    assert tool.run({"code": code}).stdout == "0 []\n"
+
+
+def test_what_the_code_left_running_ends_with_its_kernel(tool: CodeInterpreter) -> None:
+    orphan = "while True: open('/workspace/beat', 'a').write('x'); time.sleep(0.05)"
+    code = f"import os, time\nif os.fork() == 0:\n    os.setsid()\n    {orphan}\ntime.sleep(0.3)\nos._exit(1)"
+    assert isinstance(tool.run({"code": code}).outputs[-1], Died)
+    beat = Path(tool.work_dir) / "beat"
+    size = beat.stat().st_size
+    time.sleep(0.3)
+    assert size > 0
+    assert beat.stat().st_size == size
+
+
+def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter) -> None:
+    code = """
+import signal, time
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+print('started', flush=True)
+while True:
+    open('/workspace/beat', 'a').write('x')
+    time.sleep(0.05)
+"""
+    stream = tool.stream({"code": code}, timeout=0.5)
+    assert next(stream) == Stream("stdout", "started\n")
+    time.sleep(2)
+    beat = Path(tool.work_dir) / "beat"
+    size = beat.stat().st_size
+    time.sleep(0.3)
+    assert beat.stat().st_size == size
+    assert any(isinstance(output, TimedOut) for output in stream)
+
+
+def test_an_error_read_late_is_still_an_error(tool: CodeInterpreter) -> None:
+    stream = tool.stream("print('now', flush=True)\n1/0", timeout=1)
+    next(stream)
+    time.sleep(1.5)
+    assert isinstance(list(stream)[-1], Error)
+
+
+def test_honest_large_displays_cost_no_variables(tool: CodeInterpreter) -> None:
+    code = "x = 1\nfrom IPython.display import HTML, JSON, display\ndisplay(HTML('中' * 6_000_000))"
+    execution = tool.run({"code": f"{code}\ndisplay(JSON({{'a': list(range(1_500_000))}}))"}, timeout=30)
+    assert execution.ok
+    assert "left out" in execution.outputs[0].text  # type: ignore[union-attr]
+    assert tool.run("x").result is not None
+
+
+def test_a_paused_sandbox_is_given_up_and_replaced(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    tool.call("1")
+    docker_engine._api().pause(tool.sandbox.id)  # type: ignore[union-attr]
+    started = time.monotonic()
+    tool.run("print(1)", timeout=0.5)
+    assert time.monotonic() - started < 0.5 + PATIENCE + 2
+    assert tool.run("print('works')").stdout == "works\n"
+
+
+def test_a_host_killed_while_its_guest_attacks_leaves_nothing(docker_engine: DockerEngine, work_dir: Path) -> None:
+    script = f"""
+from agent_tools.tools import CodeInterpreter
+tool = CodeInterpreter({{"work_dir": {str(work_dir)!r}}})
+tool.call("1")
+print(tool.sandbox.id, flush=True)
+tool.call({ATTACKS["a fork bomb"]!r}, timeout=60)
+"""
+    host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert host.stdout
+    id_ = host.stdout.readline().strip()
+    time.sleep(1)
+    host.send_signal(signal.SIGKILL)
+    host.wait(10)
+    host.stdout.close()
+    deadline = time.monotonic() + 5
+    while id_ in {sandbox.id for sandbox, _ in docker_engine.strays(same_host())}:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_cancelling_a_waiting_run_does_not_touch_the_one_that_runs(tool: CodeInterpreter) -> None:
+    tool.call("1")
+    answers: list[str] = []
+    first = threading.Thread(target=lambda: answers.append(tool.call("import time\ntime.sleep(1)\nprint('whole')")))
+    first.start()
+    time.sleep(0.3)
+    cancelled = threading.Event()
+    second = threading.Thread(target=tool._call, args=("print('never')", None, None, cancelled))
+    second.start()
+    time.sleep(0.2)
+    tool._cancel(cancelled)
+    second.join(5)
+    first.join(5)
+    assert answers == ["stdout:\n\n```\nwhole\n\n```"]
+
+
+def test_pictures_that_are_none_are_left_out_with_a_note(new_tool: Callable[..., CodeInterpreter]) -> None:
+    code = "from IPython.display import display\ndisplay({'image/png': 'bm90IGEgcG5n', 'text/plain': 'x'}, raw=True)"
+    outputs = new_tool().run({"code": code}).outputs
+    assert outputs[-1] == Omitted("a picture (not image/png)")
