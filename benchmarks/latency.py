@@ -10,6 +10,9 @@ beside it when it is installed. Rounds alternate, so that a machine that slows d
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import secrets
 import shutil
 import statistics
 import tempfile
@@ -23,16 +26,15 @@ import zmq
 from jupyter_client.session import Session as Wire
 
 from agent_tools.runtime import image
-from agent_tools.runtime.connection import Connection, RunDir
 from agent_tools.runtime.docker import DockerEngine
-from agent_tools.runtime.engine import Isolation, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Guest, Isolation, Sandbox, SandboxSpec
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.payload import container_config
 from agent_tools.runtime.shipped import shipped
 from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.tools import CodeInterpreter
 
-PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/1/kernel.json"]
+PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel.json"]
 
 
 class ByHand:
@@ -40,25 +42,36 @@ class ByHand:
 
     def __init__(self, engine: DockerEngine, work_dir: Path) -> None:
         guest = engine.guest()
-        self.engine, self.run_dir = engine, RunDir(guest)
-        connection = self.run_dir.prepare(1)
-        spec = SandboxSpec(image.tag_for(), self.run_dir.path, work_dir, guest, Isolation(), Owner.current().labels)
+        self.engine, self.folder = engine, Path(tempfile.mkdtemp(prefix="agent-tools-bench-"))
+        self.key = secrets.token_hex(32)
+        self._write_connection_file(guest)
+        spec = SandboxSpec(image.tag_for(), self.folder, work_dir, guest, Isolation(), Owner.current().labels)
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
+        config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets
         api = engine._api()
         self.sandbox = Sandbox(api.create_container_from_config(config)["Id"])
         api.start(self.sandbox.id)
-        self._connect(connection)
+        self._connect()
 
-    def _connect(self, connection: Connection) -> None:
-        while not all((self.run_dir.path / "1" / f"k-{port}").exists() for port in (1, 2)):
+    def _write_connection_file(self, guest: Guest) -> None:
+        ports = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
+        info = {"transport": "ipc", "ip": "/run/kernel/k", "key": self.key, "signature_scheme": "hmac-sha256", **ports}
+        file = self.folder / "kernel.json"
+        file.write_text(json.dumps(info))
+        if os.getuid() == 0:
+            os.chown(self.folder, *guest.outside)
+            os.chown(file, *guest.outside)
+
+    def _connect(self) -> None:
+        while not all((self.folder / f"k-{port}").exists() for port in (1, 2)):
             time.sleep(0.001)
         context = zmq.Context.instance()
-        self.wire = Wire(key=connection.key)
+        self.wire = Wire(key=self.key.encode())
         self.shell, self.iopub = context.socket(zmq.DEALER), context.socket(zmq.SUB)
         self.iopub.subscribe(b"")
-        self.iopub.connect(connection.iopub)
-        self.shell.connect(connection.shell)
+        self.iopub.connect(f"ipc://{self.folder}/k-2")
+        self.shell.connect(f"ipc://{self.folder}/k-1")
         self.poller = zmq.Poller()
         self.poller.register(self.iopub, zmq.POLLIN)
         self.poller.register(self.shell, zmq.POLLIN)
@@ -85,7 +98,7 @@ class ByHand:
         self.shell.close(0)
         self.iopub.close(0)
         self.engine.remove(self.sandbox)
-        self.run_dir.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def by_hand(engine: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:

@@ -56,7 +56,7 @@ ATTACKS = {
     "a flood of empty updates": "from IPython.display import publish_display_data\n"
     + "while True: publish_display_data({'text/plain': ''}, transient={'display_id': 'a'}, update=True)",
     "a fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "stopping everything": "import os, signal\nos.fork()\nos.kill(-1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)",
+    "stopping everything": "import os, signal\nos.fork()\nfor pid in (-1, os.getpid()): os.kill(pid, signal.SIGSTOP)",
 }
 
 

@@ -69,6 +69,7 @@ def connect(context: zmq.Context, peer_kind: int, limit: int = LIMIT) -> tuple[Z
     """A socket of ours, after its handshake, and a libzmq one that listens on a descriptor, as the kernel's do."""
     peer = context.socket(peer_kind)
     peer.set(zmq.SNDHWM, 0)
+    peer.set(zmq.RCVHWM, 0)
     peer.set(zmq.RCVTIMEO, int(SOON * 1000))
     connected = socket.socket(socket.AF_UNIX)
     with tempfile.TemporaryDirectory(prefix="at-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
@@ -164,6 +165,7 @@ def test_libzmqs_message_over_the_limit_is_a_violation(context: zmq.Context) -> 
     with pytest.raises(ProtocolViolation, match="over 1,048,576 bytes"):
         take(ours, 1)
     ours.close()
+    publisher.close(linger=0)
 
 
 # -- a raw peer: the handshake ----------------------------------------------------------------------------------------
@@ -225,35 +227,33 @@ def test_a_silent_peer_is_not_waited_for(new_pair: NewPair, sent: int, patience:
         ours.handshake(time.monotonic() + patience)
 
 
-@pytest.mark.parametrize("sent", range(len(GREETING)))
-def test_hanging_up_before_the_handshake_is_a_violation(new_pair: NewPair, sent: int) -> None:
-    ours, peer = new_pair()
-    peer.sendall(GREETING[:sent])
-    peer.close()
-    with pytest.raises(ProtocolViolation):
-        ours.handshake(soon())
+def test_hanging_up_before_the_handshake_is_a_violation(new_pair: NewPair) -> None:
+    for sent in range(len(GREETING)):
+        ours, peer = new_pair()
+        peer.sendall(GREETING[:sent])
+        peer.close()
+        with pytest.raises(ProtocolViolation):
+            ours.handshake(soon())
 
 
-def leave(peer: socket.socket, unread: bool) -> None:
-    """Wait for the greeting, then hang up."""
+def leave(peer: socket.socket, reads: bool) -> None:
+    """Wait for the greeting, read it or not, and hang up."""
     select.select([peer], [], [], SOON)
-    if not unread:
+    if reads:
         peer.recv(1000)
     peer.close()
 
 
-@pytest.mark.parametrize("unread", [True, False])
-@pytest.mark.parametrize("sent", range(len(GREETING)))
-def test_hanging_up_during_the_handshake_is_a_violation(new_pair: NewPair, sent: int, unread: bool) -> None:
-    ours, peer = new_pair()
-    peer.sendall(GREETING[:sent])
-    thread = threading.Thread(target=leave, args=(peer, unread))
-    thread.start()
-    try:
+@pytest.mark.parametrize("reads", [True, False])
+def test_hanging_up_during_the_handshake_is_a_violation(new_pair: NewPair, reads: bool) -> None:
+    for sent in range(len(GREETING)):
+        ours, peer = new_pair()
+        peer.sendall(GREETING[:sent])
+        leaving = threading.Thread(target=leave, args=(peer, reads))
+        leaving.start()
         with pytest.raises(ProtocolViolation):
             ours.handshake(soon())
-    finally:
-        thread.join()
+        leaving.join()
 
 
 @pytest.mark.parametrize("kind", ["DEALER", "SUB"])
@@ -291,11 +291,12 @@ def test_parts_that_are_together_over_the_limit_are_refused_before_they_are_sent
 @pytest.mark.parametrize(("part", "limit"), [(b"", LIMIT), (b"x", LIMIT), (b"x" * 5000, 100_000)])
 def test_a_message_without_an_end_is_refused(new_pair: NewPair, part: bytes, limit: int) -> None:
     ours, peer = new_pair(limit=limit)
-    endless = frame(part, MORE)
+    for _ in range(min(MAX_FRAMES, limit // max(1, len(part)))):
+        peer.sendall(frame(part, MORE))
+        assert list(ours.receive()) == []
+    peer.sendall(frame(part, MORE))
     with pytest.raises(ProtocolViolation):
-        for _ in range(MAX_FRAMES + 1):
-            peer.sendall(endless)
-            assert list(ours.receive()) == []
+        list(ours.receive())
 
 
 def test_a_flood_of_empty_parts_in_one_read_is_refused(new_pair: NewPair) -> None:
