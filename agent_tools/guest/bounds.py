@@ -23,7 +23,10 @@ class BoundedSession(Session):
         parts = super().serialize(msg, ident)
         if _is_too_large(parts):
             note = f"[{_describe(content)} left out: {sum(map(len, parts)):,} bytes are too much for one message]"
-            parts = super().serialize({**msg, "content": _replacement(content, note), "metadata": {}}, ident)
+            parts = super().serialize(
+                {**msg, "content": _replacement(content if isinstance(content, dict) else {}, note), "metadata": {}},
+                ident,
+            )
         return parts  # type: ignore[no-any-return]
 
 

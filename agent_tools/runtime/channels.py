@@ -63,6 +63,7 @@ class Channels:
         self._shell = shell
         self._iopub = iopub
         self._link = link
+        self._told: list[ZmtpSocket] = []
 
     def await_welcome(self, deadline: float) -> None:
         """Wait until the kernel has seen our subscription; any iopub message proves it. Then no output can be missed.
@@ -106,6 +107,7 @@ class Channels:
         for channel, kind in ((self._iopub, FromIopub), (self._shell, FromShell)):
             if channel.fileno() in ready:
                 yield from self._take(channel, kind)
+        yield from self._tell_closed()
 
     def discard(self) -> list[Event]:
         """Drop what came in between runs, unread; return what concerns the kernel itself."""
@@ -117,6 +119,7 @@ class Channels:
             for channel in (self._iopub, self._shell):
                 if channel.fileno() in ready:
                     events += self._skip(channel)
+            events += self._tell_closed()
             if events:
                 break
         return events
@@ -134,12 +137,14 @@ class Channels:
     def _poll(self, wait: float) -> set[int]:
         """The descriptors that have something, after at most `wait` seconds."""
         poller = select.poll()
-        for channel in (self._shell, self._iopub):
-            if not channel.is_closed:
-                poller.register(channel.fileno(), select.POLLIN)
+        open_channels = [channel for channel in (self._shell, self._iopub) if not channel.is_closed]
+        for channel in open_channels:
+            poller.register(channel.fileno(), select.POLLIN)
         if self._link.is_open:
             poller.register(self._link.fileno(), select.POLLIN)
-        return {fd for fd, _ in poller.poll(max(0.0, wait) * 1000)}
+        waiting = {channel.fileno() for channel in open_channels if channel.has_more}
+        is_urgent = waiting or len(open_channels) + len(self._told) < 2
+        return waiting | {fd for fd, _ in poller.poll(0 if is_urgent else max(0.0, wait) * 1000)}
 
     def _take(self, channel: ZmtpSocket, kind: type[FromShell] | type[FromIopub]) -> Iterator[Event]:
         try:
@@ -148,9 +153,6 @@ class Channels:
         except ProtocolViolation as exc:
             channel.close()  # there is no way back into step, and nothing more is wanted
             yield Broken(str(exc))
-            return
-        if channel.is_closed:
-            yield Disconnected()
 
     def _skip(self, channel: ZmtpSocket) -> list[Event]:
         try:
@@ -158,7 +160,14 @@ class Channels:
         except ProtocolViolation as exc:
             channel.close()
             return [Broken(str(exc))]
-        return [Disconnected()] if channel.is_closed else []
+        return []
+
+    def _tell_closed(self) -> Iterator[Event]:
+        """Tell once of each channel that was closed, by whomever and whenever."""
+        for channel in (self._iopub, self._shell):
+            if channel.is_closed and channel not in self._told:
+                self._told.append(channel)
+                yield Disconnected()
 
     def _take_words(self) -> list[Event]:
         events: list[Event] = []

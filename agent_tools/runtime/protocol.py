@@ -50,8 +50,10 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
         _, parts = session.feed_identities(frames)
         if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]):
             raise ProtocolViolation("a header that is too long")
-        raw = session.deserialize(parts, content=False)
-        kind, parent, content = raw["msg_type"], raw["parent_header"], _content(session, raw["content"])
+        is_costly = _is_costly(parts[4])
+        raw = session.deserialize(parts, content=not is_costly)
+        kind, parent = raw["msg_type"], raw["parent_header"]
+        content = {"omitted": len(parts[4])} if is_costly else raw["content"]
         parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError, Warning) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
@@ -60,11 +62,9 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
     return Message(kind, parent_id if isinstance(parent_id, str) else "", content)
 
 
-def _content(session: Session, packed: bytes) -> object:
-    """The content, unless reading it would cost more memory and time than it can be worth."""
-    if len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS:
-        return {"omitted": len(packed)}
-    return session.unpack(packed)
+def _is_costly(packed: bytes) -> bool:
+    """Whether reading a content would cost more memory and time than it can be worth."""
+    return len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS
 
 
 def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:

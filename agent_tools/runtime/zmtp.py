@@ -20,7 +20,8 @@ MAX_FRAMES = 64  # of one message; Jupyter's have seven or so
 READ_SIZE = 256 * 1024
 SEND_SECONDS = 1.0  # how long a peer may leave a request unread
 _MORE, _LONG, _COMMAND = 1, 2, 4
-_GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+_MECHANISM = b"NULL".ljust(20, b"\0")
+_GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + _MECHANISM + b"\0" + bytes(31)
 _SUBSCRIBE_ALL = b"\x01"
 
 
@@ -29,6 +30,7 @@ class ZmtpSocket:
 
     Attributes:
         is_closed: the peer hung up; nothing more will come.
+        has_more: messages may be waiting in the buffer, because the last `receive` was not read to its end.
     """
 
     def __init__(self, connected: socket.socket, kind: Literal["DEALER", "SUB"], max_message_bytes: int) -> None:
@@ -39,6 +41,7 @@ class ZmtpSocket:
         self._frames: list[bytes] = []
         self._message_bytes = 0
         self.is_closed = False
+        self.has_more = False
 
     def handshake(self, deadline: float) -> None:
         """Exchange greetings with the peer, and subscribe to everything if this is a SUB socket.
@@ -49,7 +52,7 @@ class ZmtpSocket:
         """
         self._send(_GREETING)
         greeting = self._read_exactly(len(_GREETING), deadline)
-        if greeting[0] != 0xFF or greeting[9] & 1 == 0 or greeting[10] < 3 or greeting[12:16] != b"NULL":
+        if greeting[0] != 0xFF or greeting[9] & 1 == 0 or greeting[10] < 3 or greeting[12:32] != _MECHANISM:
             raise ProtocolViolation("a greeting that is not ZeroMQ's")
         kind = self._kind.encode()
         ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
@@ -77,20 +80,17 @@ class ZmtpSocket:
         Raises:
             ProtocolViolation: a message over the limits, or bytes that are not ZMTP.
         """
-        data = self._read()
-        if not data:
-            return
-        self._buffer += data
+        self._buffer += self._read()
+        self.has_more = True
         while (frame := self._next_frame()) is not None:
             if frame:
                 yield frame
+        self.has_more = False
 
-    def skip(self) -> int:
-        """Drop what is there without decoding it, but keep the place in the stream; return the bytes read."""
-        size = 0
-        for message in self.receive():
-            size += sum(map(len, message))
-        return size
+    def skip(self) -> None:
+        """Drop the messages that are there, but keep the place in the stream."""
+        for _ in self.receive():
+            pass
 
     def close(self) -> None:
         """Hang up."""
@@ -143,6 +143,8 @@ class ZmtpSocket:
         return body
 
     def _read(self) -> bytes:
+        if self._socket.fileno() < 0:
+            return b""
         self._socket.setblocking(False)
         try:
             data = self._socket.recv(READ_SIZE)
@@ -157,13 +159,18 @@ class ZmtpSocket:
         data = b""
         while len(data) < size:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            piece = self._socket.recv(size - len(data))
+            try:
+                piece = self._socket.recv(size - len(data))
+            except ConnectionError:
+                piece = b""
             if not piece:
                 raise ProtocolViolation("nothing, and hung up")
             data += piece
         return data
 
     def _send(self, data: bytes | bytearray) -> None:
+        if self.is_closed:
+            return
         self._socket.settimeout(SEND_SECONDS)
         with contextlib.suppress(OSError):
             self._socket.sendall(data)

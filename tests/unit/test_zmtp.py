@@ -408,7 +408,7 @@ def test_one_read_takes_a_bounded_amount(new_pair: NewPair) -> None:
 def test_nothing_there_is_nothing_and_no_hang_up(new_pair: NewPair) -> None:
     ours, _ = new_pair()
     assert list(ours.receive()) == []
-    assert ours.skip() == 0
+    ours.skip()
     assert not ours.is_closed
 
 
@@ -416,7 +416,7 @@ def test_skipping_keeps_in_step(new_pair: NewPair) -> None:
     ours, peer = new_pair()
     data = wire([b"dropped", b"too"], [b"kept", b"x" * 300])
     peer.sendall(data[:20])
-    assert ours.skip() > 0
+    ours.skip()
     peer.sendall(data[20:])
     assert take(ours, 1) == [[b"kept", b"x" * 300]]
 
@@ -471,4 +471,5 @@ def test_a_closed_socket_takes_and_gives_nothing(new_pair: NewPair) -> None:
     ours.close()
     ours.close()
     ours.send([b"request"])
-    assert (list(ours.receive()), ours.skip(), ours.is_closed) == ([], 0, True)
+    ours.skip()
+    assert (list(ours.receive()), ours.is_closed) == ([], True)
