@@ -13,7 +13,8 @@ from agent_tools.runtime import image
 from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.owner import is_orphan, remove_stale_run_dirs, same_host
-from agent_tools.runtime.session import Session, SessionSpec
+from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.runtime.session import Session
 
 
 class Runtime:

@@ -235,7 +235,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
 
     def _session(self) -> Session:
-        from agent_tools.runtime.session import SessionSpec
+        from agent_tools.runtime.sandbox import SessionSpec
 
         runtime = self._open_runtime()
         session = runtime.find(self.instance_id)

@@ -16,7 +16,8 @@ from agent_tools.execution import Died, Display, Error, Restarted, Result, Strea
 from agent_tools.runtime import image
 from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.engine import Engine, Isolation
-from agent_tools.runtime.session import Session, SessionSpec
+from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.runtime.session import Session
 from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
