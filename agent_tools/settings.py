@@ -60,6 +60,14 @@ class Limits:
     """How long fetching one URL may take, redirects included."""
     max_redirects: int = 5
     """Redirects followed for one URL."""
+    max_work_dir_bytes: int = 4 * GIB
+    """How much work_dir may come to hold; code that goes beyond it is killed. One that holds more may not grow."""
+    max_work_dir_entries: int = 100_000
+    """How many files and folders work_dir may come to hold, likewise."""
+    sync_timeout: float = 60.0
+    """How long bringing work_dir to or from a remote engine's sandbox may take, before and after a run."""
+    min_disk_free: int = GIB
+    """Bytes that must stay free on work_dir's file system; code under which it shrinks below that is killed."""
     max_listed_entries: int = 10_000
     """Entries of work_dir looked at to find new and changed files."""
 

@@ -4,47 +4,67 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
 
 
 class ProcessEngine:
-    """Implements the Engine protocol with subprocesses of this Python."""
+    """Implements the Engine protocol with subprocesses of this Python.
 
-    def __init__(self) -> None:
+    With `shares_files=False` it behaves like an engine on another machine: the guest has a folder of its own.
+    """
+
+    def __init__(self, *, shares_files: bool = True) -> None:
+        self.shares_files = shares_files
+        self.folders: dict[str, Path] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.labels: dict[str, Mapping[str, str]] = {}
+        self._temporary: dict[str, list[Path]] = {}
 
     def guest(self) -> Guest:
         me = (os.getuid(), os.getgid())
-        return Guest(inside=me, outside=me)
+        return Guest(inside=me, outside=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 
     def start(self, spec: SandboxSpec) -> Sandbox:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(spec.run_dir),
-            "IPYTHONDIR": f"{spec.run_dir}/ipython",
-            "AGENT_TOOLS_RUN_DIR": str(spec.run_dir),
-            "AGENT_TOOLS_WORK_DIR": str(spec.work_dir),
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "agent_tools.guest.init"]
-            if sys.version_info >= (3, 11)
-            else [sys.executable, "-m", "agent_tools.guest.init"],
-            env=environment,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        sandbox = Sandbox(str(process.pid))
+        home = spec.run_dir or Path(tempfile.mkdtemp(prefix="agent-tools-home-"))
+        work_dir = spec.work_dir or Path(tempfile.mkdtemp(prefix="agent-tools-guest-"))
+        ours, theirs = socket.socketpair()
+        with theirs:
+            over_stdio = spec.run_dir is None
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *(["-P"] if sys.version_info >= (3, 11) else []),
+                    *("-m", "agent_tools.guest.init", *(["stdio"] if over_stdio else [])),
+                ],
+                env={
+                    "PATH": os.environ["PATH"],
+                    "HOME": str(home),
+                    "IPYTHONDIR": f"{home}/ipython",
+                    "AGENT_TOOLS_RUN_DIR": str(spec.run_dir),
+                    "AGENT_TOOLS_WORK_DIR": str(work_dir),
+                },
+                cwd="/",
+                stdin=theirs if over_stdio else subprocess.DEVNULL,
+                stdout=theirs if over_stdio else subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None)
+        if not over_stdio:
+            ours.close()
         self.processes[sandbox.id] = process
         self.labels[sandbox.id] = spec.labels
+        self.folders[sandbox.id] = work_dir
+        self._temporary[sandbox.id] = [home] * over_stdio + [work_dir] * (spec.work_dir is None)
         return sandbox
 
     def remove(self, sandbox: Sandbox) -> None:
@@ -55,6 +75,8 @@ class ProcessEngine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait(10)
+        for folder in self._temporary.pop(sandbox.id, []):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
         process = self.processes.get(sandbox.id)
@@ -62,6 +84,34 @@ class ProcessEngine:
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:
         return [(Sandbox(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
+
+
+class SocketStdio:
+    """Implements the Stdio protocol on one end of a socketpair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def receive(self) -> bytes | None:
+        try:
+            return self._end.recv(65536)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self, data: bytes | bytearray) -> int:
+        try:
+            return self._end.send(data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        self._end.close()
 
 
 def _children(pid: int) -> list[int]:

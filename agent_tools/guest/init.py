@@ -1,16 +1,16 @@
 """PID 1 of the sandbox: preloads IPython, forks kernels, reaps, and ends the sandbox when the host goes away.
 
-The host listens on a unix socket in the mounted run directory and accepts one connection: this process. Each datagram
-on it is one line of ASCII words.
+The host speaks to it in lines of ASCII words, over a unix socket or over stdio (lifeline.py).
 
-    host  -> guest   start <generation> <key>    with two listening sockets: shell, iopub
+    host  -> guest   start <generation> <key>    with three sockets: shell and iopub, listening, and calls
+                     files <number>              with one socket: serve work_dir on it (files.py)
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
-                     disarm | interrupt | kill
+                     disarm | interrupt | kill | pause | resume
     guest -> host    exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
 
-A kernel is a fork of this process, so a fresh one costs no imports. It inherits nothing of this process but its two
-sockets. When the host process ends, however it ends, the connection reaches end-of-file here and PID 1 returns, which
+A kernel is a fork of this process, so a fresh one costs no imports. It inherits nothing of this process but its
+sockets. When the host process ends, however it ends, the lifeline reaches end-of-file here and PID 1 returns, which
 ends every process of the sandbox. It handles no signal: those sent from inside a PID namespace do not reach its init.
 """
 
@@ -20,13 +20,17 @@ import gc
 import os
 import select
 import signal
-import socket
+import sys
 import time
 import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from .lifeline import SocketLifeline, StdioLifeline
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
-MAX_WORDS = 4096  # bytes in one datagram
+MAX_TRACEBACK = 2048  # characters of a failed start told to the host
 REAP_SECONDS = 1.0  # how often adopted processes that ended are collected
 PR_SET_DUMPABLE = 4
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -35,8 +39,7 @@ OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oo
 def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    host.connect(f"{RUN_DIR}/init.sock")
+    host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
     from . import startup  # noqa: F401  (the preload: everything a kernel needs, imported once)
 
     gc.collect()
@@ -48,24 +51,30 @@ def main() -> None:
 class Init:
     """Holds at most one kernel and speaks to the host."""
 
-    def __init__(self, host: socket.socket) -> None:
+    def __init__(self, host: SocketLifeline | StdioLifeline) -> None:
         self.host = host
         self.kernel_pid = 0
         self.kernel_fd = -1
+        self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
         self.generation = 0
         self.oom_kills = 0
         self.alarms: list[tuple[float, int]] = []  # monotonic time, signal; in order
 
     def serve(self) -> None:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
-        is_host_there = True
-        while is_host_there:
-            watched = [self.host.fileno(), *([self.kernel_fd] if self.kernel_fd >= 0 else [])]
-            readable, _, _ = select.select(watched, [], [], self.patience())
+        while self.host.is_open:
+            readers, writers = self.host.watched()
+            if self.kernel_fd >= 0:
+                readers.append(self.kernel_fd)
+            readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.ring()
             self.reap()
-            if self.host.fileno() in readable:
-                is_host_there = self.listen()
+            for words, descriptors in self.host.exchange({*readable, *writable}):
+                try:
+                    self.obey(words, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
         self.kill()
 
     def patience(self) -> float:
@@ -82,21 +91,13 @@ class Init:
             elif self.kernel_pid:
                 os.kill(self.kernel_pid, number)
 
-    def listen(self) -> bool:
-        """Take one order of the host and carry it out; False when the host is gone."""
-        data, descriptors, _, _ = socket.recv_fds(self.host, MAX_WORDS, 2)
-        try:
-            self.obey(data.decode("ascii", "replace").split(), descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return bool(data)
-
     def obey(self, words: list[str], descriptors: list[int]) -> None:
         """Carry out one order; unknown words are ignored."""
         match words:
             case ["start", generation, key]:
                 self.start(int(generation), key, descriptors)
+            case ["files", _]:
+                self.serve_files(descriptors)
             case ["arm", interrupt, kill]:
                 now = time.monotonic()
                 first = now + float(interrupt)
@@ -107,28 +108,41 @@ class Init:
                 os.kill(self.kernel_pid, signal.SIGINT)
             case ["kill"]:
                 self.kill()
+            case ["pause" | "resume" as word]:
+                self.signal_all(signal.SIGSTOP if word == "pause" else signal.SIGCONT)
 
     def start(self, generation: int, key: str, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.kill()
         self.generation = generation
         self.oom_kills = _count_oom_kills()
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
         pid = os.fork()
         if pid == 0:
-            _become_kernel(self.host, generation, key, descriptors)
-        self.kernel_pid, self.kernel_fd = pid, os.pidfd_open(pid)
+            _in_fork(lambda: _become_kernel(self.host, key, descriptors), writer)
+        os.close(writer)
+        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, os.pidfd_open(pid), reader
+
+    def serve_files(self, descriptors: list[int]) -> None:
+        """Fork a server of work_dir for a host that cannot see the folder."""
+        if os.fork() == 0:
+            _in_fork(lambda: _become_file_server(self.host, descriptors), -1)
 
     def kill(self) -> None:
         """End the kernel and all its descendants, whoever they were adopted by."""
         self.alarms = []
-        if os.getpid() == 1:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        elif self.kernel_pid:  # outside a PID namespace (a test double): only the kernel's own process group
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.kernel_pid, signal.SIGKILL)
+        self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to every process but this one, in one step that no fork escapes."""
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpid() == 1:
+                os.kill(-1, number)
+            elif self.kernel_pid:  # outside a PID namespace (a test double): only the kernel's own process group
+                os.killpg(self.kernel_pid, number)
 
     def reap(self, *, block: bool = False) -> None:
         """Collect ended children; when the kernel is among them, end what it left running and report."""
@@ -138,52 +152,70 @@ class Init:
                 if pid == 0:
                     return
                 if pid == self.kernel_pid:
+                    report = self.read_report()
                     self.forget_kernel()
                     self.kill()
-                    self.report_exit(status)
+                    self.report_exit(status, report)
                     return
         if block:
             self.forget_kernel()
+
+    def read_report(self) -> bytes:
+        """What the kernel said of its start; nothing, as a rule."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self.kernel_report, MAX_TRACEBACK)
+        return b""
 
     def forget_kernel(self) -> None:
         """Note that there is no kernel any more."""
         self.kernel_pid = 0
         if self.kernel_fd >= 0:
             os.close(self.kernel_fd)
-            self.kernel_fd = -1
+            os.close(self.kernel_report)
+            self.kernel_fd = self.kernel_report = -1
 
-    def report_exit(self, status: int) -> None:
-        """Tell the host how the kernel ended, and whether the memory limit had a part in it."""
+    def report_exit(self, status: int, report: bytes) -> None:
+        """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""
+        if report:
+            self.host.say(f"failed {self.generation} {report.decode('ascii', 'replace')}")
         code = os.waitstatus_to_exitcode(status)
         words = f"exit {self.generation} " + (f"signal {-code}" if code < 0 else f"code {code}")
         if _count_oom_kills() > self.oom_kills:
             words += " oom"
-        self.host.setblocking(False)  # a host that does not listen must not hold PID 1 up
-        with contextlib.suppress(OSError):
-            self.host.send(words.encode())
-        self.host.setblocking(True)
+        self.host.say(words)
 
 
-def _become_kernel(host: socket.socket, generation: int, key: str, descriptors: list[int]) -> None:
-    """Turn this fork into a kernel; never returns. The lifeline is closed before anything else can run."""
+def _in_fork(work: Callable[[], None], report: int) -> NoReturn:
+    """Do something in this forked process and end with it; its failure is written to `report`."""
     code = 1
     try:
         os.setsid()
-        _set_dumpable(True)
-        _prefer_as_oom_victim()
-        from . import startup
-
-        app = startup.make_kernel(key.encode(), descriptors, WORK_DIR)
-        host.close()
-        app.start()
+        work()
         code = 0
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1
     except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
         with contextlib.suppress(OSError):
-            host.send(f"failed {generation} {traceback.format_exc()[-MAX_WORDS // 2 :]}".encode("ascii", "replace"))
+            os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
     finally:
         os._exit(code)
+
+
+def _become_kernel(host: SocketLifeline | StdioLifeline, key: str, descriptors: list[int]) -> None:
+    """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
+    host.close()
+    _set_dumpable(True)
+    _prefer_as_oom_victim()
+    from . import startup
+
+    startup.make_kernel(key.encode(), descriptors, WORK_DIR).start()
+
+
+def _become_file_server(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:
+    host.close()
+    from . import files
+
+    files.serve(descriptors[0], WORK_DIR)
 
 
 def _set_dumpable(dumpable: bool) -> None:

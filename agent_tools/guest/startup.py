@@ -23,7 +23,7 @@ BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 
 
 def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelApp:
-    """Make this process an IPython kernel, ready to start, that listens on the sockets given for shell and iopub."""
+    """Make this process an IPython kernel, ready to start. Descriptors: listeners for shell and iopub; calls."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.chdir(work_dir)
     _seed_font_cache()

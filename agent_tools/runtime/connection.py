@@ -1,7 +1,7 @@
 """How the host reaches one sandbox: a private directory, of which the guest sees one socket, read-only.
 
     <runtime dir>/<pid>-<start time>-<random>/      0700
-        shell, iopub                                exist for an instant: bound, connected to, unlinked
+        channel                                     exists for an instant: bound, connected to, unlinked
         guest/                                      mounted read-only as /run/kernel
             init.sock                               the host listens; PID 1 connects once, then it is unlinked
 
@@ -47,9 +47,9 @@ class RunDir:
         """Where the host listens for PID 1."""
         return self.mounted / "init.sock"
 
-    def new_channel(self, name: str) -> tuple[socket.socket, socket.socket]:
+    def new_channel(self) -> tuple[socket.socket, socket.socket]:
         """A connected socket for the host, and the listening one for the guest; no path to either is left."""
-        path = self.path / name
+        path = self.path / "channel"
         listener, connected = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
         try:
             listener.bind(str(path))

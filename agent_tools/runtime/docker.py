@@ -16,11 +16,17 @@ import requests
 import docker
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
-from agent_tools.runtime.payload import container_config
+from agent_tools.runtime.payload import container_config, local_log
 from agent_tools.runtime.shipped import shipped
+from agent_tools.runtime.stdio import AttachedStdio
 
 FIXED_GUEST = (10001, 10001)  # the guest's uid and gid where the caller is root
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
+_LOCAL = (
+    "http+docker://localhost",
+    "http+docker://localunixsocket",
+    "http+unix://",
+)  # the SDK's names for a unix socket
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
@@ -52,6 +58,7 @@ class EngineInfo:
     storage_driver: str
     kernel: str
     memory_limited: bool
+    is_desktop: bool = False
 
 
 class DockerEngine:
@@ -70,10 +77,12 @@ class DockerEngine:
         """The caller's own ids; a fixed unprivileged pair for root; the mapped root of a rootless engine."""
         caller = (os.getuid(), os.getgid())
         info = self.info()
+        is_local = self._api().base_url.startswith(_LOCAL)
+        shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
         if info.is_rootless and os.getuid() != 0:
-            return Guest(inside=(0, 0), outside=caller)  # uid 0 in there is the caller out here
+            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
         ids = FIXED_GUEST if os.getuid() == 0 else caller
-        return Guest(inside=ids, outside=ids)
+        return Guest(inside=ids, outside=ids, **shares)
 
     @_translated()
     def start(self, spec: SandboxSpec) -> Sandbox:
@@ -82,8 +91,10 @@ class DockerEngine:
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
         """
-        sandbox = self._create(spec, auto_remove=True)
+        sandbox = self._create(spec)
         try:
+            if spec.run_dir is None:  # before the start, so that no output is missed
+                sandbox = Sandbox(sandbox.id, self._attach(sandbox))
             self._api().start(sandbox.id)
         except docker.errors.APIError as exc:
             self.remove(sandbox)
@@ -93,9 +104,18 @@ class DockerEngine:
             raise
         return sandbox
 
-    def _create(self, spec: SandboxSpec, auto_remove: bool) -> Sandbox:
+    def _attach(self, sandbox: Sandbox) -> AttachedStdio:
+        """Its stdin and stdout, on a connection of its own."""
+        with contextlib.ExitStack() as undo:
+            client = self._new_client(timeout=60)
+            undo.callback(client.close)
+            everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
+
+    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Sandbox:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
-        config["HostConfig"]["AutoRemove"] = auto_remove
+        if for_diagnosis:
+            config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
         try:
             return Sandbox(self._api().create_container_from_config(config)["Id"])
         except docker.errors.ImageNotFound as exc:
@@ -122,7 +142,7 @@ class DockerEngine:
                 return None
         except docker.errors.NotFound:
             pass
-        again = self._create(spec, auto_remove=False)
+        again = self._create(spec, for_diagnosis=True)
         try:
             self._api().start(again.id)
             with contextlib.suppress(requests.RequestException):
@@ -224,6 +244,7 @@ class DockerEngine:
                 storage_driver=info.get("Driver", "?"),
                 kernel=info.get("KernelVersion", "?"),
                 memory_limited=bool(info.get("MemoryLimit")),
+                is_desktop=info.get("OperatingSystem") == "Docker Desktop",
             )
         return self._info
 
@@ -248,10 +269,11 @@ class DockerEngine:
             if self._client is None or self._client_pid != os.getpid():
                 self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
                 self._client_pid = os.getpid()
-        if timeout is None:
-            patient = docker.DockerClient.from_env(timeout=3600, version=self._client.api.api_version)
-            return patient.api
-        return self._client.api
+        return self._client.api if timeout is not None else self._new_client(timeout=3600).api
+
+    def _new_client(self, timeout: int) -> docker.DockerClient:
+        """A client of its own, which need not ask for the engine's version again."""
+        return docker.DockerClient.from_env(timeout=timeout, version=self._api().api_version, use_ssh_client=True)
 
 
 def _root_cause(exc: BaseException) -> str:

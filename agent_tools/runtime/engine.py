@@ -96,29 +96,62 @@ def _check_env(env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Guest:
-    """Who the guest's processes are: `inside` the sandbox, and as the owner of their files seen from the host."""
+    """Who the guest's processes are: `inside` the sandbox, and as the owner of their files seen from the host.
+
+    Attributes:
+        shares_sockets: whether a unix socket of the host can be mounted and connected to (not from within a VM).
+        shares_files: whether folders of the host can be mounted (not by an engine on another machine).
+    """
 
     inside: tuple[int, int]
     outside: tuple[int, int]
+    shares_sockets: bool = True
+    shares_files: bool = True
 
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """One sandbox to start."""
+    """One sandbox to start.
+
+    Without a `run_dir` to mount, it is spoken to over stdio; without a `work_dir`, it gets a memory-backed one of
+    `work_dir_bytes`.
+    """
 
     image: str
-    run_dir: Path
-    work_dir: Path
+    run_dir: Path | None
+    work_dir: Path | None
     guest: Guest
     isolation: Isolation
     labels: Mapping[str, str]
+    work_dir_bytes: int = 0
+
+
+class Stdio(Protocol):
+    """The stdin and stdout of a sandbox, as one stream that never waits. Closing it ends the sandbox."""
+
+    def fileno(self) -> int:
+        """The descriptor to poll; -1 once closed."""
+        ...
+
+    def receive(self) -> bytes | None:
+        """What it printed, b'' at its end, None when there is nothing yet."""
+        ...
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; the number of bytes."""
+        ...
+
+    def close(self) -> None:
+        """Hang up. May be called twice, and in a forked child."""
+        ...
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """One running sandbox, by the engine's id."""
+    """One running sandbox, by the engine's id. `stdio` is there when it was started without a run directory."""
 
     id: str
+    stdio: Stdio | None = field(default=None, compare=False, repr=False)
 
 
 class Engine(Protocol):

@@ -66,6 +66,7 @@ class Kernel:
         self._link = link
         self._limits = limits
         self._memory = memory
+        self._condemned = ""
         self.end_reason = ""
         """Why the kernel ended; '' while it lives."""
         self.sandbox_ended = False
@@ -98,8 +99,9 @@ class Kernel:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
         self._link.send("interrupt")
 
-    def kill(self) -> None:
-        """End the kernel and everything it started."""
+    def kill(self, reason: str = "") -> None:
+        """End the kernel and everything it started. The reason, if there is one, is told with its end."""
+        self._condemned = self._condemned or reason
         self._link.send("kill")
 
     def end(self) -> None:
@@ -203,9 +205,9 @@ class Kernel:
     def _ending(self, run: _Run) -> Iterator[Output]:
         """How the run ended, if not by itself."""
         if self.end_reason:
-            if run.kill_reason:
-                self.end_reason = run.kill_reason
-                yield Died(run.kill_reason)
+            if reason := run.kill_reason or self._condemned:
+                self.end_reason = reason
+                yield Died(reason)
             elif run.killed or (self._was_killed and time.monotonic() >= run.deadline):
                 self.end_reason = "its code did not stop at the time limit"
                 yield TimedOut(run.timeout, state_kept=False)
@@ -233,7 +235,7 @@ class Kernel:
             return
         match event:
             case Words(["exit", _, how]):
-                self.end_reason = describe_exit(how, self._memory)
+                self.end_reason = self._condemned or describe_exit(how, self._memory)
             case Words([]):
                 self.end_reason, self.sandbox_ended = "the sandbox ended", True
             case Broken(reason):

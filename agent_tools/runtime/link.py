@@ -32,6 +32,18 @@ class Link:
         path.chmod(0o666)  # its directory is what keeps others out
         self._listener.listen(1)
         self._socket: socket.socket | None = None
+        self._remember()
+
+    @classmethod
+    def of(cls, connected: socket.socket) -> Link:
+        """A link over a SEQPACKET socket that is connected already."""
+        link = cls.__new__(cls)
+        link._listener, link._socket = None, connected
+        connected.setblocking(False)
+        link._remember()
+        return link
+
+    def _remember(self) -> None:
         self.is_closed_by_guest = False
         _open_links.add(self)
         _install_fork_hook()
@@ -40,7 +52,7 @@ class Link:
         """Wait for PID 1 to connect; False when the deadline passes or `still_runs` says that the sandbox ended."""
         assert self._listener is not None
         while time.monotonic() < deadline:
-            if select.select([self._listener], [], [], 0.5)[0]:
+            if is_readable(0.5, self._listener.fileno()):
                 self._socket, _ = self._listener.accept()
                 self._socket.setblocking(False)
                 self._stop_listening()
@@ -95,6 +107,14 @@ class Link:
             self._listener = None
             with contextlib.suppress(OSError):
                 self._path.unlink()
+
+
+def is_readable(patience: float, *descriptors: int) -> bool:
+    """Whether one of the descriptors has something to read within `patience` seconds."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(patience * 1000))
 
 
 def _install_fork_hook() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_tools.runtime.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_WORK_DIR, SandboxSpec
+from agent_tools.runtime.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_WORK_DIR, Isolation, SandboxSpec
 
 COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
 ENVIRONMENT = {
@@ -28,9 +28,10 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     """The body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
     limits = spec.isolation
     uid, gid = spec.guest.inside
+    over_stdio = spec.run_dir is None
     return {
         "Image": spec.image,
-        "Cmd": COMMAND,
+        "Cmd": [*COMMAND, "stdio"] if over_stdio else COMMAND,
         "Entrypoint": [],
         "User": f"{uid}:{gid}",
         "Hostname": "sandbox",
@@ -38,15 +39,21 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "Env": [f"{name}={value}" for name, value in {**ENVIRONMENT, **limits.env}.items()],
         "Labels": dict(spec.labels),
         "Tty": False,
-        "OpenStdin": False,
+        "OpenStdin": over_stdio,
+        "StdinOnce": over_stdio,  # the engine closes it when we go, however we go
         "NetworkDisabled": limits.network == "none",
         "HostConfig": _host_config(spec, seccomp_profile),
     }
 
 
+def local_log(limits: Isolation) -> dict[str, Any]:
+    """A log driver that keeps a bounded file."""
+    config = {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"}
+    return {"Type": "local", "Config": config}
+
+
 def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     limits = spec.isolation
-    uid, gid = spec.guest.inside
     return {
         "NetworkMode": limits.network,
         "IpcMode": "private",
@@ -54,14 +61,8 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
         "ReadonlyRootfs": True,
-        "Mounts": [
-            _bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True),
-            _bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False),
-        ],
-        "Tmpfs": {
-            "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
-            GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},uid={uid},gid={gid},mode=0700",
-        },
+        "Mounts": _mounts(spec),
+        "Tmpfs": _tmpfs(spec),
         "Memory": limits.memory,
         "MemorySwap": limits.memory,  # equal: no swap
         "NanoCpus": round(limits.cpus * 1_000_000_000),
@@ -72,14 +73,28 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
             {"Name": "core", "Soft": 0, "Hard": 0},
             {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
         ],
-        "LogConfig": {
-            "Type": "local",
-            "Config": {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"},
-        },
+        "LogConfig": {"Type": "none"} if spec.run_dir is None else local_log(limits),
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": True,
         **({"Runtime": limits.runtime} if limits.runtime else {}),
         **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
+    }
+
+
+def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
+    run_dir = [_bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True)] if spec.run_dir else []
+    work_dir = [_bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False)] if spec.work_dir else []
+    return run_dir + work_dir
+
+
+def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
+    limits = spec.isolation
+    owner = "uid={},gid={},mode=0700".format(*spec.guest.inside)
+    work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{owner}"
+    return {
+        "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
+        GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
+        **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
     }
 
 

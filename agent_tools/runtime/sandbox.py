@@ -1,35 +1,41 @@
-"""A started sandbox with all it holds on the host: private directory, lifeline, kernel."""
+"""A started sandbox with all it holds on the host: transport, kernel, and a mirror of work_dir where one is needed."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import socket
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_tools.errors import EngineError, KernelDied, ProtocolViolation, SandboxStartError
+from agent_tools.errors import EngineError, FileRejected, KernelDied, ProtocolViolation, SandboxStartError
 from agent_tools.runtime.channels import Channels
-from agent_tools.runtime.connection import RunDir
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.kernel import Kernel, refuse_end
-from agent_tools.runtime.link import Link
+from agent_tools.runtime.link import is_readable
+from agent_tools.runtime.mirror import Mirror
 from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.quota import Brake, QuotaWatch
+from agent_tools.runtime.transport import TransportName, choose
 from agent_tools.runtime.zmtp import ZmtpSocket
 from agent_tools.settings import Limits
 
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """What a session is made of. `work_dir` exists and is the guest's to write."""
+    """What a session is made of. `work_dir` exists and is the guest's to write.
+
+    `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
+    """
 
     image: str
     work_dir: Path
     isolation: Isolation
     limits: Limits
+    transport: TransportName = "auto"
 
 
 class LiveSandbox:
@@ -38,26 +44,38 @@ class LiveSandbox:
     def __init__(self, engine: Engine, spec: SessionSpec) -> None:
         self._engine = engine
         self._spec = spec
-        self._generation = 0
+        self._orders = 0
         self._is_removed = False
+        self._is_busy = False
+        self._calls: socket.socket | None = None
         self.kernel: Kernel | None = None
+        guest = engine.guest()
         with ExitStack() as undo:
-            self._run_dir = RunDir()
-            undo.callback(self._run_dir.remove)
-            self._link = Link(self._run_dir.init_socket)
-            undo.callback(self._link.close)
+            self._transport = choose(spec.transport, guest, spec.isolation)
+            undo.callback(self._transport.close)
+            self._link = self._transport.link
             asked = SandboxSpec(
                 image=spec.image,
-                run_dir=self._run_dir.mounted,
-                work_dir=spec.work_dir,
-                guest=engine.guest(),
+                run_dir=self._transport.run_dir,
+                work_dir=spec.work_dir if guest.shares_files else None,
+                guest=guest,
                 isolation=spec.isolation,
                 labels=Owner.current().labels,
+                work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._await_guest(asked)
+            undo.callback(self._drop_kernel)
             self.start_kernel(spec.limits.start_timeout)
+            self._mirror, self._quota = None, None
+            if guest.shares_files:
+                brake = Brake(self._link.send, self._kill_kernel)
+                self._quota = QuotaWatch(spec.work_dir, spec.limits, brake, lambda: self._is_busy)
+                undo.callback(self._quota.close)
+            else:
+                self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
+                undo.callback(self._mirror.close)
             self._undo = undo.pop_all()
 
     @property
@@ -71,35 +89,77 @@ class LiveSandbox:
         Raises:
             KernelDied: it did not come up.
         """
-        if self.kernel:
-            self.kernel.close()
-            self.kernel = None
-        self._generation += 1
+        self._drop_kernel()
+        self._orders += 1
         deadline = time.monotonic() + patience
         key = secrets.token_hex(32)
         limit = self._spec.limits.max_message_bytes
+        order = f"start {self._orders} {key}"
+        sockets = self._transport.order(order, self._orders, "listener", "listener", "stream")
+        if sockets is None:
+            raise KernelDied("the sandbox takes no orders")
         with ExitStack() as undo:
-            listeners: list[socket.socket] = []
-            channels: list[ZmtpSocket] = []
-            for name in ("shell", "iopub"):
-                connected, listener = self._run_dir.new_channel(name)
-                listeners.append(undo.enter_context(listener))
-                channels.append(ZmtpSocket(connected, "DEALER" if name == "shell" else "SUB", limit))
-                undo.callback(channels[-1].close)
-            descriptors = [listener.fileno() for listener in listeners]
-            if not self._link.send(f"start {self._generation} {key}", descriptors):
-                raise KernelDied("the sandbox takes no orders")
+            for end in sockets:
+                undo.enter_context(end)
+            shell, iopub, self._calls = sockets
+            channels = [ZmtpSocket(shell, "DEALER", limit), ZmtpSocket(iopub, "SUB", limit)]
             self.kernel = self._connect(key.encode(), channels, deadline)
-            for listener in listeners:
-                listener.close()
             undo.pop_all()
         return self.kernel
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Callable[[], str]]:
+        """Around a run: work_dir is within its limits, and the same on both sides before.
+
+        Gives what makes it the same again after the run, and says in words what could not be fetched, '' if all could.
+
+        Raises:
+            FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
+        """
+        if self._quota:
+            self._quota.refuse_excess()
+        if self._mirror:
+            self._mirror.push()
+        self._is_busy = True
+        try:
+            yield self._fetch_files
+        finally:
+            self._is_busy = False
+
+    def _fetch_files(self) -> str:
+        if self._mirror is None:
+            return ""
+        if self.has_ended:
+            return "files written by this run: the sandbox ended before they could be fetched"
+        try:
+            self._mirror.pull()
+        except FileRejected as exc:
+            return f"changes to files: {exc}"
+        return ""
+
+    def _serve_files(self) -> socket.socket | None:
+        """A socket to a fresh file server in the guest."""
+        self._orders += 1
+        sockets = self._transport.order(f"files {self._orders}", self._orders, "stream")
+        return sockets[0] if sockets else None
+
+    def _kill_kernel(self, reason: str) -> None:
+        if self.kernel:
+            self.kernel.kill(reason)
+
+    def _drop_kernel(self) -> None:
+        if self.kernel:
+            self.kernel.close()
+            self.kernel = None
+        if self._calls:
+            self._calls.close()
+            self._calls = None
 
     def _connect(self, key: bytes, channels: list[ZmtpSocket], deadline: float) -> Kernel:
         """Wait for the kernel's side of both channels."""
         shell, iopub = channels
         for channel in channels:
-            while not select.select([channel.fileno(), self._link.fileno()], [], [], 0.5)[0] or self._hear():
+            while not is_readable(0.5, channel.fileno(), self._link.fileno()) or self._hear():
                 if time.monotonic() > deadline:
                     raise KernelDied("it did not become ready in time")
             try:
@@ -114,7 +174,7 @@ class LiveSandbox:
         """Take in what PID 1 says while a kernel starts; whether it said anything."""
         words = self._link.receive()
         if words is not None:
-            refuse_end(words, self._generation)
+            refuse_end(words, self._orders)
         return words is not None
 
     def remove(self) -> None:
@@ -129,8 +189,6 @@ class LiveSandbox:
 
     def close(self) -> None:
         """Release everything, in reverse order."""
-        if self.kernel:
-            self.kernel.close()
         self._undo.close()
 
     def _await_guest(self, asked: SandboxSpec) -> None:
@@ -143,5 +201,5 @@ class LiveSandbox:
             words = output if output is not None else words
             return output is None
 
-        if not self._link.accept(deadline, still_runs):
+        if not self._transport.await_guest(self.sandbox.stdio, deadline, still_runs):
             raise SandboxStartError(f"The sandbox of image {self._spec.image} did not come up: {words.strip()}", words)

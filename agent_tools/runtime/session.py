@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from agent_tools.errors import KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Output, Restarted, settle
+from agent_tools.execution import Execution, Omitted, Output, Restarted, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
@@ -93,8 +93,11 @@ class Session:
             times.started = time.monotonic()
             if lost:
                 yield Restarted(lost)
-            if not cancelled.is_set():
-                yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+            if not cancelled.is_set() and (sandbox := self._sandbox):
+                with sandbox.running() as fetch_files:
+                    yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+                    if missing := fetch_files():
+                        yield Omitted(missing)
             if self._closed:
                 raise SessionClosed("The session was closed while its code ran.")
             if self._sandbox and self._sandbox.has_ended:

@@ -23,16 +23,12 @@ from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.download import CHUNK, is_url, open_url
 from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.folder import OPEN_FILE, Snapshot, open_folder, open_parent, snapshot
 from agent_tools.settings import Limits
 
 MAX_NAME_BYTES = 200
-_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
 _LEADING = re.compile(r"^[\s.-]+")
-
-Snapshot = dict[str, tuple[int, int, int]]
-"""Relative name -> (size in bytes, mtime in ns, inode)."""
 
 
 def safe_name(name: str) -> str:
@@ -78,7 +74,7 @@ class Workspace:
         name = f"{uuid.uuid4()}{suffix}"
         try:
             target.mkdir(parents=True, exist_ok=True)
-            with _directory(target) as dir_fd:
+            with open_folder(target) as dir_fd:
                 self._write(dir_fd, name, iter([data]), limit=len(data))
         except OSError as exc:
             raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
@@ -86,10 +82,7 @@ class Workspace:
 
     def snapshot(self) -> Snapshot:
         """What regular files are there now, links not followed, up to `max_listed_entries` entries."""
-        found: Snapshot = {}
-        with contextlib.suppress(OSError), _directory(self.path) as fd:
-            budget = itertools.count(1)
-            _scan(fd, "", found, budget, self.limits.max_listed_entries, depth=16)
+        found, _ = snapshot(self.path, self.limits.max_listed_entries)
         return found
 
     def changes(self, before: Snapshot, ignore: Sequence[str] = ()) -> tuple[FileChange, ...]:
@@ -118,7 +111,7 @@ class Workspace:
             return StagedFile(shown, self._staged[key])
         download = open_url(url, self.limits, self.allow_private_urls)
         wanted = safe_name(download.name)
-        with _directory(self.path) as dir_fd:
+        with open_folder(self.path) as dir_fd:
             name = self._write_new(dir_fd, wanted, download.chunks)
         self._staged[key] = name
         return StagedFile(shown, name, is_renamed=name != wanted)
@@ -138,7 +131,7 @@ class Workspace:
     def _still_has(self, name: str) -> bool:
         """Whether a staged file is still there as a file; the code may have deleted it."""
         try:
-            with _directory(self.path) as fd:
+            with open_folder(self.path) as fd:
                 return stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
         except OSError:
             return False
@@ -152,16 +145,13 @@ class Workspace:
         if above is None:
             return None
         relative = path.relative_to(above)
-        with _directory(self.path) as fd, contextlib.ExitStack() as stack:
-            for part in relative.parts[:-1]:
-                fd = os.open(part, _OPEN_DIR, dir_fd=fd)
-                stack.callback(os.close, fd)
-            if not stat.S_ISREG(os.stat(relative.parts[-1], dir_fd=fd, follow_symlinks=False).st_mode):
+        with open_parent(self.path, str(relative)) as (fd, last):
+            if not stat.S_ISREG(os.stat(last, dir_fd=fd, follow_symlinks=False).st_mode):
                 raise FileRejected("it is not a regular file")
         return str(relative)
 
     def _copy(self, source_fd: int, wanted: str) -> str:
-        with _directory(self.path) as dir_fd:
+        with open_folder(self.path) as dir_fd:
             if _same_content(source_fd, dir_fd, wanted):
                 return wanted
             os.lseek(source_fd, 0, os.SEEK_SET)
@@ -221,18 +211,9 @@ def _local_path(source: str) -> Path:
 
 
 @contextlib.contextmanager
-def _directory(path: Path) -> Iterator[int]:
-    fd = os.open(path, _OPEN_DIR)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
 def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_result]]:
     """A caller's own file, opened without waiting for FIFOs or devices. The caller's links may be followed."""
-    fd = os.open(path, _OPEN_FILE & ~os.O_NOFOLLOW)
+    fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
     try:
         facts = os.fstat(fd)
         if not stat.S_ISREG(facts.st_mode):
@@ -247,7 +228,7 @@ def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_res
 def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
     """Whether work_dir already holds this very content under this name, as from an earlier session."""
     try:
-        fd = os.open(name, _OPEN_FILE, dir_fd=dir_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=dir_fd)
     except OSError:
         return False
     try:
@@ -263,21 +244,3 @@ def _digest(fd: int) -> bytes:
     while chunk := os.read(fd, CHUNK):
         digest.update(chunk)
     return digest.digest()
-
-
-def _scan(fd: int, prefix: str, found: Snapshot, budget: Iterator[int], limit: int, depth: int) -> None:
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            if next(budget) > limit:
-                return
-            with contextlib.suppress(OSError):
-                facts = entry.stat(follow_symlinks=False)
-                name = (prefix + entry.name).encode("utf-8", "replace").decode()
-                if stat.S_ISREG(facts.st_mode):
-                    found[name] = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
-                elif stat.S_ISDIR(facts.st_mode) and depth:
-                    inner = os.open(entry.name, _OPEN_DIR, dir_fd=fd)
-                    try:
-                        _scan(inner, f"{name}/", found, budget, limit, depth - 1)
-                    finally:
-                        os.close(inner)

@@ -43,6 +43,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
         figures_dir: where figures are saved instead of work_dir.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
         image: an image of your own to run instead; it must be derived from ours.
+        transport: how the host speaks to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
+            with remote engines, in VMs and under gVisor), or 'auto', which takes what works. Default 'auto'.
         allow_private_urls: whether `files` may name URLs on private addresses. Default False.
         network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
@@ -242,7 +244,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
         if session:
             return session
         tag = self.options.image or runtime.ensure_image(self.options.packages)
-        spec = SessionSpec(tag, self._open_workspace().path, self.options.isolation, self.options.limits)
+        options = self.options
+        spec = SessionSpec(tag, self._open_workspace().path, options.isolation, options.limits, options.transport)
         if self._finalizer is None:
             self._finalizer = weakref.finalize(self, runtime.close, self.instance_id)
         return runtime.open(self.instance_id, spec)

@@ -14,6 +14,7 @@ from agent_tools.tools.params import timeout_of
 
 if TYPE_CHECKING:
     from agent_tools.runtime.engine import Isolation
+    from agent_tools.runtime.transport import TransportName
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
 _FORBIDDEN = frozenset(
@@ -39,6 +40,7 @@ class Options:
     image: str | None = None
     packages: tuple[str, ...] = ()
     allow_private_urls: bool = False
+    transport: TransportName = "auto"
 
     @classmethod
     def read(cls, cfg: dict[str, Any]) -> Options:
@@ -61,7 +63,14 @@ class Options:
             image=cfg.get("image"),
             packages=tuple(packages),
             allow_private_urls=bool(cfg.get("allow_private_urls")),
+            transport=_transport(cfg.get("transport") or "auto"),
         )
+
+
+def _transport(name: Any) -> TransportName:
+    if name not in ("auto", "sockets", "stdio"):
+        raise InvalidParams(f"transport={name!r:.80} is not usable: give 'auto', 'sockets' or 'stdio'.")
+    return name  # type: ignore[no-any-return]
 
 
 def _limits(overrides: object) -> Limits:

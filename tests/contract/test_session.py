@@ -14,10 +14,13 @@ import pytest
 from agent_tools.errors import SessionBusy, SessionClosed
 from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime import image
+from agent_tools.runtime.connection import private_base
 from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.engine import Engine, Isolation
+from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
+from agent_tools.runtime.transport import TransportName
 from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
@@ -31,14 +34,20 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
 
 
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def transport(request: pytest.FixtureRequest) -> TransportName:
+    name: TransportName = request.param
+    return name
+
+
 @pytest.fixture
-def new_session(engine: Engine, work_dir: Path) -> Iterator[Callable[..., Session]]:
+def new_session(engine: Engine, transport: TransportName, work_dir: Path) -> Iterator[Callable[..., Session]]:
     sessions: list[Session] = []
 
     def make(**limits: float) -> Session:
         tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
         path = prepare_work_dir(work_dir, engine.guest())
-        sessions.append(Session(engine, SessionSpec(tag, path, Isolation(), Limits(**limits))))
+        sessions.append(Session(engine, SessionSpec(tag, path, Isolation(), Limits(**limits), transport)))
         return sessions[-1]
 
     yield make
@@ -94,7 +103,8 @@ def test_exception_groups_are_told_whole(session: Session) -> None:
     ["import time\ntime.sleep(60)", "while True:\n    pass", "import asyncio\nawait asyncio.sleep(60)"],
     ids=["sleep", "loop", "await"],
 )
-def test_a_time_out_keeps_variables(session: Session, code: str) -> None:
+def test_a_time_out_keeps_variables(new_session: Callable[..., Session], code: str) -> None:
+    session = new_session(kill_grace=2.0)
     session.run("x = 1", 30)
     started = time.monotonic()
     ending = session.run(code, 0.5).outputs[-1]
@@ -365,12 +375,15 @@ def test_a_forked_child_leaves_its_parents_sandbox_alone(session: Session) -> No
     assert session.run("x", 30).result == Result({"text/plain": "1"})
 
 
-def test_the_host_side_directory_goes_with_the_session(session: Session) -> None:
+def test_the_host_side_directory_goes_with_the_session(session: Session, transport: TransportName) -> None:
     session.run("1", 30)
-    run_dir = session._sandbox._run_dir.path  # type: ignore[union-attr]
-    assert run_dir.exists()
+    assert len(_own_run_dirs()) == (1 if transport == "sockets" else 0)
     session.close()
-    assert not run_dir.exists()
+    assert _own_run_dirs() == []
+
+
+def _own_run_dirs() -> list[Path]:
+    return list(private_base().glob(f"{Owner.current().token}-*"))
 
 
 def test_sessions_opened_and_closed_leave_nothing_on_the_host(new_session: Callable[..., Session]) -> None:

@@ -70,7 +70,7 @@ def test_only_the_mounted_folder_can_be_read_by_others_whatever_the_umask(base: 
 
 def test_the_mounted_folder_holds_the_lifelines_socket_and_nothing_else(run_dir: RunDir) -> None:
     link = Link(run_dir.init_socket)
-    channels = [*run_dir.new_channel("shell"), *run_dir.new_channel("iopub")]
+    channels = [*run_dir.new_channel(), *run_dir.new_channel()]
     assert list(run_dir.mounted.iterdir()) == [run_dir.init_socket]
     assert list(run_dir.path.iterdir()) == [run_dir.mounted]
     for opened in (link, *channels):
@@ -79,7 +79,7 @@ def test_the_mounted_folder_holds_the_lifelines_socket_and_nothing_else(run_dir:
 
 
 def test_a_channel_is_two_connected_ends(run_dir: RunDir) -> None:
-    host, listener = run_dir.new_channel("shell")
+    host, listener = run_dir.new_channel()
     guest, _ = listener.accept()
     with host, listener, guest:
         host.sendall(b"request")
@@ -88,21 +88,21 @@ def test_a_channel_is_two_connected_ends(run_dir: RunDir) -> None:
 
 
 def test_a_channel_leaves_nothing_on_disk(run_dir: RunDir) -> None:
-    for name in ("shell", "iopub", "shell", "iopub"):
-        host, listener = run_dir.new_channel(name)
+    for _ in range(4):
+        host, listener = run_dir.new_channel()
         assert list(run_dir.path.iterdir()) == [run_dir.mounted]
         host.close()
         listener.close()
 
 
 def test_nobody_else_can_connect_to_a_channel(run_dir: RunDir) -> None:
-    host, listener = run_dir.new_channel("shell")
+    host, listener = run_dir.new_channel()
     with host, listener, socket.socket(socket.AF_UNIX) as stranger, pytest.raises(FileNotFoundError):
         stranger.connect(listener.getsockname())
 
 
-def test_channels_of_the_same_name_are_apart(run_dir: RunDir) -> None:
-    pairs = [run_dir.new_channel("shell") for _ in range(3)]
+def test_channels_are_apart(run_dir: RunDir) -> None:
+    pairs = [run_dir.new_channel() for _ in range(3)]
     for number, (host, _) in enumerate(pairs):
         host.sendall(bytes([number]))
     for number, (host, listener) in enumerate(pairs):
@@ -115,7 +115,7 @@ def test_a_channel_that_cannot_be_made_leaves_nothing_open(run_dir: RunDir) -> N
     run_dir.remove()
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
-        run_dir.new_channel("shell")
+        run_dir.new_channel()
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
@@ -159,7 +159,7 @@ def test_the_longest_path_that_is_taken_fits_every_socket(
         monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(top / (letter * length)))
         with contextlib.suppress(EngineError):
             run_dir = RunDir()
-            opened = [Link(run_dir.init_socket), *run_dir.new_channel("shell"), *run_dir.new_channel("iopub")]
+            opened = [Link(run_dir.init_socket), *run_dir.new_channel(), *run_dir.new_channel()]
             taken.append(length)
             for each in opened:
                 each.close()

@@ -1,0 +1,167 @@
+"""Several byte streams and a line of words over one pipe: what both ends of the stdio transport speak.
+
+    frame     u32 channel, u32 length (at most MAX_FRAME), payload
+    channel 0 one frame is one line of words (see init.py)
+    other     bytes of that stream; an empty payload ends it
+    CREDIT|n  u32: so many more bytes may be sent on channel n
+
+Neither end sends more on a channel than the other has granted, so one stream that nobody reads holds up no other, and
+neither end ever buffers more than WINDOW bytes of a stream. Nothing in here waits. Standard library only.
+"""
+
+import contextlib
+import socket
+import struct
+
+MAX_FRAME = 64 * 1024
+WINDOW = 1024 * 1024  # bytes of one stream that may be on their way
+MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
+WORDS = 0
+CREDIT = 0x80000000
+MAX_CHANNELS = 64
+_HEADER = struct.Struct(">II")
+
+
+class MuxError(Exception):
+    """The other end broke the protocol or a bound of it."""
+
+
+class Stream:
+    """One stream's end on this side: a socket, and what is on its way to it and from it."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.end = end
+        self.pending = bytearray()  # came for the socket, which has not taken it yet
+        self.may_send = WINDOW
+        self.to_grant = 0
+        self.is_ended = False  # the other side will send no more
+
+    def take(self, channel: int) -> bytes:
+        """Read what the socket has and may be sent; the frame for it, b'' if there is nothing."""
+        try:
+            data = self.end.recv(min(MAX_FRAME, self.may_send))
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        self.may_send -= len(data)
+        return _HEADER.pack(channel, len(data)) + data
+
+    def give(self, channel: int) -> bytes:
+        """Write what is pending to the socket; the frame that grants as much again, b'' while that is little."""
+        with contextlib.suppress(BlockingIOError):
+            sent = self.end.send(self.pending)
+            del self.pending[:sent]
+            self.to_grant += sent
+        if self.to_grant < WINDOW // 4:
+            return b""
+        granted, self.to_grant = self.to_grant, 0
+        return _HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
+
+
+class Mux:
+    """The streams of one pipe. The owner feeds it what comes, and writes `out` to the pipe when it can."""
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.streams: dict[int, Stream] = {}
+        self._in = bytearray()
+
+    def open(self, channel: int, end: socket.socket) -> None:
+        """Carry what `end` says and hears as this channel; it is closed with the channel."""
+        self.streams[channel] = Stream(end)
+
+    def say(self, words: bytes) -> None:
+        """Send one line of words."""
+        self.out += _HEADER.pack(WORDS, len(words)) + words
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take in what came from the pipe; the lines of words among it.
+
+        Raises:
+            MuxError: it is not this protocol, or more than was granted.
+        """
+        self._in += data
+        words: list[bytes] = []
+        start = 0
+        while len(self._in) - start >= _HEADER.size:
+            channel, length = _HEADER.unpack_from(self._in, start)
+            if length > MAX_FRAME:
+                raise MuxError(f"a frame of {length:,} bytes")
+            end = start + _HEADER.size + length
+            if len(self._in) < end:
+                break
+            payload = bytes(memoryview(self._in)[start + _HEADER.size : end])
+            start = end
+            if channel == WORDS:
+                words.append(payload)
+            else:
+                self._accept(channel, payload)
+        del self._in[:start]
+        return words
+
+    def wants(self) -> tuple[list[socket.socket], list[socket.socket]]:
+        """The sockets worth waiting for: to read from, and to write to."""
+        has_room = len(self.out) < MAX_OUT
+        streams = self.streams.values()
+        readers = [stream.end for stream in streams if has_room and stream.may_send and not stream.is_ended]
+        return readers, [stream.end for stream in streams if stream.pending]
+
+    def exchange(self, ready: set[int]) -> None:
+        """Move what can be moved on the sockets whose descriptors are ready."""
+        for channel, stream in list(self.streams.items()):
+            if stream.end.fileno() not in ready:
+                continue
+            try:
+                if stream.pending:
+                    self.out += stream.give(channel)
+            except OSError:
+                self._end(channel)
+                continue
+            if stream.is_ended:
+                self._close_drained(channel, stream)
+            elif stream.may_send and len(self.out) < MAX_OUT:
+                frame = stream.take(channel)
+                self.out += frame
+                if len(frame) == _HEADER.size:  # the socket's end
+                    self.close(channel)
+
+    def close(self, channel: int) -> None:
+        """Forget a channel without a word."""
+        stream = self.streams.pop(channel, None)
+        if stream:
+            stream.end.close()
+
+    def close_all(self) -> None:
+        """Forget every channel."""
+        for channel in list(self.streams):
+            self.close(channel)
+
+    def _accept(self, channel: int, payload: bytes) -> None:
+        """Take in one frame of a stream; what comes for a stream that is gone is dropped."""
+        stream = self.streams.get(channel & ~CREDIT)
+        if stream is None:
+            return
+        if channel & CREDIT:
+            if len(payload) != 4:
+                raise MuxError("a malformed grant")
+            stream.may_send = min(WINDOW, stream.may_send + int.from_bytes(payload, "big"))
+        elif payload:
+            if len(stream.pending) + len(payload) > WINDOW:
+                raise MuxError("more than was granted")
+            stream.pending += payload
+            with contextlib.suppress(OSError):  # a socket that is gone is noticed when it is polled
+                self.out += stream.give(channel)
+        else:
+            stream.is_ended = True
+            self._close_drained(channel, stream)
+
+    def _close_drained(self, channel: int, stream: Stream) -> None:
+        if not stream.pending:
+            self.close(channel)
+
+    def _end(self, channel: int) -> None:
+        """Tell the other side that a stream is over, and forget it."""
+        self.out += _HEADER.pack(channel, 0)
+        self.close(channel)

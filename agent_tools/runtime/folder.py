@@ -1,0 +1,138 @@
+"""A folder that somebody else writes to: looked at and changed relative to open descriptors, no link ever followed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+Snapshot = dict[str, tuple[int, int, int]]
+"""Relative name -> (size in bytes, mtime in ns, inode), of regular files."""
+
+OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MAX_DEPTH = 16  # folders below which nothing is listed
+_BLOCK = 512  # bytes: the unit of st_blocks
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a folder holds: bytes on disk, and entries. Counting stops at a limit."""
+
+    bytes: int
+    entries: int
+
+
+@contextlib.contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """A descriptor of a folder, which must not be a link."""
+    fd = os.open(path, OPEN_DIR)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def open_parent(path: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name."""
+    *folders, last = Path(name).parts
+    with open_folder(path) as fd, contextlib.ExitStack() as stack:
+        for part in folders:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=fd)
+            fd = os.open(part, OPEN_DIR, dir_fd=fd)
+            stack.callback(os.close, fd)
+        yield fd, last
+
+
+def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
+    """The regular files that are there now, and whether these are all: at most `limit` entries are looked at."""
+    found: Snapshot = {}
+    looked_at = 0
+    with contextlib.suppress(OSError), open_folder(path) as fd:
+        for name, facts in _walk(fd, "", MAX_DEPTH):
+            looked_at += 1
+            if looked_at > limit:
+                return found, False
+            if stat.S_ISREG(facts.st_mode):
+                found[name.encode("utf-8", "replace").decode()] = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+    return found, True
+
+
+def usage(path: Path, limit: Usage) -> Usage:
+    """What the folder holds, counted until it is more than `limit`. A file with several names counts once."""
+    size = entries = 0
+    several: set[int] = set()
+    with contextlib.suppress(OSError), open_folder(path) as fd:
+        for _, facts in _walk(fd, "", 1_000):
+            entries += 1
+            if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
+                size += facts.st_blocks * _BLOCK
+            if facts.st_nlink > 1:
+                several.add(facts.st_ino)
+            if size > limit.bytes or entries > limit.entries:
+                break
+    return Usage(size, entries)
+
+
+@contextlib.contextmanager
+def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
+    """A regular file to read; None if there is none of that name."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd, last = stack.enter_context(open_parent(path, name))
+            file = stack.enter_context(os.fdopen(os.open(last, OPEN_FILE, dir_fd=fd), "rb"))
+        except OSError:
+            yield None
+            return
+        yield file if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def delete(path: Path, name: str) -> None:
+    """Delete a file; one that is not there is no error."""
+    with contextlib.suppress(OSError), open_parent(path, name) as (fd, last):
+        os.unlink(last, dir_fd=fd)
+
+
+def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, int]) -> None:
+    """Write a file and put it in place of what has its name now, in one step.
+
+    Raises:
+        OSError: there is no room, or a folder has the name.
+    """
+    with open_parent(path, name, make=True) as (fd, last):
+        temporary = f".{uuid.uuid4().hex}.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=fd), "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                if os.getuid() == 0:
+                    os.fchown(file.fileno(), *owner)
+            os.replace(temporary, last, src_dir_fd=fd, dst_dir_fd=fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=fd)
+            raise
+
+
+def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Every entry below an open folder, with what lstat says of it; what vanishes or refuses is passed over."""
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                facts = entry.stat(follow_symlinks=False)
+                yield prefix + entry.name, facts
+                if stat.S_ISDIR(facts.st_mode) and depth:
+                    inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
+                    try:
+                        yield from _walk(inner, f"{prefix}{entry.name}/", depth - 1)
+                    finally:
+                        os.close(inner)

@@ -1,0 +1,112 @@
+"""A container's stdin and stdout, attached: the Docker Engine's stream format, taken apart.
+
+Output comes as frames, `u8 stream, 3 zero bytes, u32 length`, stream 1 being stdout and 2 stderr
+(https://docs.docker.com/reference/api/engine/, "Attach to a container"). Input goes as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+READ_SIZE = 256 * 1024
+_STDOUT = 1
+_HEADER = struct.Struct(">BxxxI")
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class AttachedStdio:
+    """Implements the Stdio protocol on what the docker SDK's `attach_socket` gives, over unix sockets, TLS and ssh."""
+
+    def __init__(self, attached: Any, release: Callable[[], None]) -> None:
+        self._release = release
+        self._attached = attached
+        self._socket: socket.socket | None = None
+        self._pid = os.getpid()
+        self._reader: int = -1
+        self._frame_left = 0  # bytes of the frame under way
+        self._is_stdout = False
+        self._header = b""
+        process = getattr(attached, "proc", None)
+        if process is not None:  # an ssh process: two pipes
+            self._reader, self._writer = process.stdout.fileno(), process.stdin.fileno()
+            os.set_blocking(self._reader, False)
+            os.set_blocking(self._writer, False)
+        else:
+            self._socket = _socket_of(attached)
+            self._socket.setblocking(False)
+            self._reader = self._socket.fileno()
+
+    def fileno(self) -> int:
+        """The descriptor to poll; -1 once closed."""
+        return self._reader
+
+    def receive(self) -> bytes | None:
+        """What the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
+        while self._reader >= 0:
+            try:
+                data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)
+            except _LATER:
+                return None
+            except OSError:
+                break
+            if not data:
+                break
+            if found := self._stdout_of(data):
+                return found
+        return b""
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; the number of bytes."""
+        try:
+            return int(self._socket.send(data) if self._socket else os.write(self._writer, data))
+        except _LATER:
+            return 0
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._reader < 0:
+            return
+        self._reader = -1
+        if self._socket is None and os.getpid() != self._pid:
+            os.close(self._writer)  # the ssh process is the parent's to end
+            return
+        with contextlib.suppress(OSError):
+            if self._socket:  # http.client's file objects would keep a merely closed one open
+                os.close(self._socket.detach())
+            else:
+                self._attached.close()
+        with contextlib.suppress(OSError):
+            self._release()
+
+    def _stdout_of(self, data: bytes) -> bytes:
+        """The stdout bytes among some more of the engine's frames."""
+        found, at = bytearray(), 0
+        while at < len(data):
+            if self._frame_left:
+                piece = data[at : at + self._frame_left]
+                if self._is_stdout:
+                    found += piece
+                self._frame_left -= len(piece)
+                at += len(piece)
+            else:
+                piece = data[at : at + _HEADER.size - len(self._header)]
+                self._header += piece
+                at += len(piece)
+                if len(self._header) == _HEADER.size:
+                    stream, self._frame_left = _HEADER.unpack(self._header)
+                    self._is_stdout, self._header = stream == _STDOUT, b""
+        return bytes(found)
+
+
+def _socket_of(attached: Any) -> socket.socket:
+    """The socket itself, below the file object that http.client makes of it."""
+    found = attached if isinstance(attached, socket.socket) else getattr(attached, "_sock", None)
+    if not isinstance(found, socket.socket):
+        raise OSError(f"the docker SDK attached in an unknown way ({type(attached).__name__})")
+    return found
