@@ -86,6 +86,8 @@ def _built(path: str, keywords: dict[str, Any]) -> Model:
         built = getattr(importlib.import_module(module), name)(**keywords)
     except (ImportError, AttributeError) as exc:
         raise ModelError(f"{path} cannot be found: give 'package.module:Class'.") from exc
+    except TypeError as exc:
+        raise ModelError(f"{path} cannot be made with {', '.join(keywords) or 'nothing'}.") from exc
     if not isinstance(built, Model):
         raise ModelError(f"{path} is not a model: it has no method reply(messages, tools, options).")
     return built

@@ -95,7 +95,11 @@ class _Connection(BaseHTTPRequestHandler):
         else:
             script.headers.append({name.lower(): value for name, value in self.headers.items()})
             script.requests.append(request)
-            self._answer(script.replies[model].next(request), request)
+            try:
+                self._answer(script.replies[model].next(request), request)
+            except OSError:
+                script.hung_up.set()
+                self.close_connection = True
 
     def _answer(self, reply: ScriptedReply, request: dict[str, Any]) -> None:
         if reply.wait_before:
@@ -115,21 +119,17 @@ class _Connection(BaseHTTPRequestHandler):
         wants_usage = reply.chunks is not None or (request.get("stream_options") or {}).get("include_usage")
         chunks = [chunk for chunk in reply.wire_chunks() if wants_usage or chunk.get("choices")]
         envelope = _envelope(request["model"], "chat.completion.chunk")
-        try:
-            for number, chunk in enumerate(chunks):
-                if number == reply.cut_after:
-                    self._cut()
-                    return
-                if reply.wait_midway and number == len(chunks) // 2:
-                    self._wait(reply.wait_midway)
-                self._send({**envelope, **chunk})
-            if reply.error:
-                self._send({"error": {"message": reply.error, "type": "server_error", "code": None}})
-            self._write(b"data: [DONE]\n\n")
-            self.wfile.write(b"0\r\n\r\n")
-        except OSError:
-            self.server.script.hung_up.set()
-            self.close_connection = True
+        for number, chunk in enumerate(chunks):
+            if number == reply.cut_after:
+                self._cut()
+                return
+            if reply.wait_midway and number == len(chunks) // 2:
+                self._wait(reply.wait_midway)
+            self._send({**envelope, **chunk})
+        if reply.error:
+            self._send({"error": {"message": reply.error, "type": "server_error", "code": None}})
+        self._write(b"data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
 
     def _wait(self, event: threading.Event) -> None:
         """Wait, and meanwhile notice a client that leaves."""
