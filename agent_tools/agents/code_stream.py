@@ -21,7 +21,7 @@ class CodeStream:
 
     Arguments are JSON with a string under `key`, or the code itself. The pieces joined are always a beginning of the
     code, and with what `finish` gives they are all of it. What cannot be told before the end (a fence, JSON with other
-    quotes) comes with `finish`. The work is linear in the length.
+    quotes) comes with `finish`. The work is linear in the length of the code.
     """
 
     def __init__(self, key: str = "code") -> None:
