@@ -10,12 +10,6 @@ from agent_tools.testing import ScriptedModel
 VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "DASHSCOPE_API_KEY")
 
 
-@pytest.fixture(autouse=True)
-def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
 def endpoint(cfg: object) -> Endpoint:
     model = get_chat_model(cfg)  # type: ignore[arg-type]
     assert isinstance(model, OpenAIModel)

@@ -437,7 +437,6 @@ def test_our_logs_hold_no_messages_code_or_outputs(caplog: pytest.LogCaptureFixt
     ]
     with caplog.at_level(logging.DEBUG), ScriptedServer({"m": replies}) as server:
         model = OpenAIModel("m", server.endpoint)
-        logging.getLogger("openai").setLevel(logging.WARNING)
         turn = Turn(model, [Coder(), Failing(ValueError(canary))])
         steps = list(turn.run([Message(USER, canary)]))
         with pytest.raises(ModelError):
