@@ -24,6 +24,7 @@ from agent_tools.messages import CALL_ID, FUNCTION, Message
 from agent_tools.models.base import Conversation, Delta, Model, Usage
 from agent_tools.tools.base import BaseTool
 
+ENDED = "the turn was ended."
 _log = logging.getLogger(__name__)
 
 
@@ -73,8 +74,8 @@ class Turn:
                 stack.callback(timer.cancel)
             going = _Going(self, list(messages), stop)
             yield from going.rounds()
-            reason = ("cancelled" if cancel.is_set() else "deadline") if stop.is_set() else going.reason
-            yield Finished(reason, going.usage, () if stop.is_set() else tuple(going.pending))
+            reason = going.reason or ("cancelled" if cancel.is_set() else "deadline")
+            yield Finished(reason, going.usage, tuple(going.pending))
 
 
 class _Going:
@@ -85,7 +86,7 @@ class _Going:
         self.messages = messages
         self.stop = stop
         self.usage = Usage()
-        self.reason = ""
+        self.reason = ""  # why it is over; '' while it is not, and if it was stopped
         self.pending: list[Call] = []
         self.tools = {tool.name: tool for tool in turn.tools}
         self.functions = [tool.function for tool in self.tools.values()]
@@ -95,14 +96,14 @@ class _Going:
         self.calls_made = 0
 
     def rounds(self) -> Iterator[Step]:
-        number, is_over = 0, False
-        while not is_over and not self.stop.is_set():
+        number = 0
+        while not self.reason and not self.stop.is_set():
             number += 1
             may_call = self._may_call(number)
             answer = Round(number, self._declared() if may_call else {}, self.turn.python_blocks, self.used_ids)
             yield from self._ask(answer, may_call)
             results = yield from self._answer_calls(answer)
-            is_over = not answer.calls or bool(self.pending)
+            self.reason = self._reason(answer)
             yield self._close(answer, results)
 
     def _may_call(self, number: int) -> bool:
@@ -148,12 +149,15 @@ class _Going:
             result = yield from self._answer(call, is_cut)
             done.append(result)
             yield result
+        if self.stop.is_set():
+            done += [refused(call, ENDED) for call in self.pending]
+            self.pending.clear()
         return done
 
     def _answer(self, call: Call, is_cut: bool) -> Generator[Step, None, CallDone]:
         tool, limit = self.tools.get(call.name), self.turn.max_calls
         if self.stop.is_set():
-            return refused(call, "the turn was ended.")
+            return refused(call, ENDED)
         if is_cut:
             return refused(call, "the reply reached its token limit before the call was written.")
         if tool is None:
@@ -168,14 +172,21 @@ class _Going:
     def _surroundings(self) -> Surroundings:
         return Surroundings(self.messages, self.turn.files, self.turn.call_timeout, self.stop)
 
+    def _reason(self, answer: Round) -> str:
+        """Why the turn is over after this round; '' if it is not, or was stopped."""
+        if self.pending:
+            return "pending"
+        is_stopped = self.stop.is_set() and not answer.reason
+        if answer.calls or is_stopped:
+            return ""
+        return "rounds" if answer.wanted_calls else answer.reason or "stop"
+
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
-        """Add the round to the conversation and the bill, and say how things stand."""
+        """Add the round to the conversation and to the bill."""
         told = (Message(FUNCTION, each.content, each.call.name, extra={CALL_ID: each.call.id}) for each in results)
         messages = (*answer.messages, *told)
         self.messages.extend(messages)
         self.usage += answer.usage or Usage()
-        refused_calls = answer.wanted_calls and not answer.calls
-        self.reason = "pending" if self.pending else "rounds" if refused_calls else answer.reason
         _log.debug("round %d: %d calls, %s", answer.number, len(answer.calls), answer.usage)
         return RoundDone(answer.number, messages, answer.usage, answer.reason)
 

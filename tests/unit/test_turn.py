@@ -110,8 +110,8 @@ class Coder(BaseTool):
         cancelled.set()
 
 
-def call(name: str, /, id: str | None = None, **arguments: Any) -> ScriptedCall:
-    return ScriptedCall(name, arguments, id)
+def call(name: str, id_: str | None = None, /, **arguments: Any) -> ScriptedCall:
+    return ScriptedCall(name, arguments, id_)
 
 
 def calling(*calls: ScriptedCall, **more: Any) -> ScriptedReply:
@@ -295,7 +295,7 @@ def test_the_models_failure_is_raised_and_its_reply_closed() -> None:
         run(ScriptedModel([calling(call("double", x=1)), ScriptedReply(status=500)]), Doubler())
 
 
-# -- calls written into the answer --------------------------------------------------------------------------------------
+# -- calls written into the answer ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapping", ["{}", "```json\n{}\n```", "<tool_call>{}</tool_call>", "<|python_tag|>{}"])
@@ -358,9 +358,8 @@ def test_a_callers_function_ends_the_turn_after_our_own_calls() -> None:
 def test_cancelled_while_code_runs() -> None:
     tool, cancel = Coder(waits=True), Cancel()
     steps = []
-    for step in Turn(ScriptedModel(calling(call("python", code="a\nb"), call("python", code="c"))), [tool]).run(
-        HI, cancel
-    ):
+    model = ScriptedModel(calling(call("ask_user"), call("python", code="a\nb"), call("python", code="c")))
+    for step in Turn(model, [tool], [CLIENT]).run(HI, cancel):
         steps.append(step)
         if isinstance(step, CallOutput):
             threading.Timer(0.02, cancel.set).start()
@@ -370,6 +369,7 @@ def test_cancelled_while_code_runs() -> None:
     assert "ended" in answers(steps)[0]
     assert answers(steps)[1].startswith("The call was not made")
     assert isinstance(steps[-2], RoundDone)
+    assert sorted(str(message.call_id) for message in steps[-2].messages[3:]) == ["call_0", "call_1", "call_2"]
     assert steps[-1] == Finished("cancelled", Usage(10, 5))
 
 
@@ -384,6 +384,16 @@ def test_cancelled_while_the_model_writes() -> None:
         assert server.hung_up.wait(10)
     assert steps[-1] == Finished("cancelled", Usage())
     assert of(RoundDone, steps)[0].messages[0].text == said(steps)
+
+
+def test_a_cancel_after_the_whole_answer_changes_nothing() -> None:
+    cancel = Cancel()
+    steps = []
+    for step in Turn(ScriptedModel("hi")).run(HI, cancel):
+        steps.append(step)
+        if isinstance(step, RoundDone):
+            cancel.set()
+    assert steps[-1] == Finished("stop", Usage(10, 5))
 
 
 def test_cancelled_before_it_begins_asks_nobody() -> None:

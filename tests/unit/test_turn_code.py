@@ -70,7 +70,8 @@ def test_a_whole_turn(tool: CodeInterpreter) -> None:
 
 def test_output_comes_while_the_code_runs(tool: CodeInterpreter) -> None:
     gate = Path(tool.work_dir, "gate")
-    text = "import os, time\nprint('before', flush=True)\nwhile not os.path.exists('gate'): time.sleep(0.01)\nprint('after')"
+    text = "import os, time\nprint('before', flush=True)\n"
+    text += "while not os.path.exists('gate'): time.sleep(0.01)\nprint('after')"
     seen = []
     for step in Turn(ScriptedModel([code(text), "ok"]), [tool]).run(HI):
         if isinstance(step, CallOutput):
