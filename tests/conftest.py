@@ -22,7 +22,10 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the machine reaches a test."""
     for name in ("M6_CODE_INTERPRETER_WORK_DIR", "M6_CODE_INTERPRETER_STATIC_URL", "DEFAULT_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("QWEN_AGENT_DEFAULT_WORKSPACE", raising=False)
+    for name in ("QWEN_AGENT_DEFAULT_WORKSPACE", "QWEN_AGENT_MAX_LLM_CALL_PER_RUN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "DASHSCOPE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from agent_tools.runtime.protocol import Message, outputs_of, read_error
 from agent_tools.settings import GIB, Limits
 
 KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
+CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled
 END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
 
 
@@ -82,7 +83,7 @@ class Kernel:
     def execute(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
-        Closing the iterator early interrupts the code, and so does setting `cancelled`, at the next event.
+        Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
         due = timeout + self._limits.interrupt_grace
         self._link.send(f"arm {due:.3f} {self._limits.kill_grace:.3f}")
@@ -191,8 +192,10 @@ class Kernel:
             due = run.hung_up + END_GRACE / 2
         elif run.replied:
             due = run.replied + limits.idle_grace
-        else:
+        elif run.interrupted:
             due = self._last_moment(run)
+        else:
+            due = min(self._last_moment(run), time.monotonic() + CANCEL_SECONDS)
         return max(0.0, due - time.monotonic())
 
     def _is_over(self, run: _Run) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from agent_tools.errors import KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, settle
+from agent_tools.execution import Execution, Omitted, Output, Restarted, finished, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
@@ -57,8 +57,10 @@ class Session:
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
-    ) -> Generator[Output, None, None]:
-        """Run code and yield its outputs while it runs. `timeout` is in seconds; waiting for one's turn does not count.
+    ) -> Generator[Output, None, Execution]:
+        """Run code and yield its outputs while it runs; the generator returns the settled whole.
+
+        `timeout` is in seconds; waiting for one's turn does not count.
 
         Setting `cancelled` and then calling `cancel` ends the run, or keeps it from ever starting.
 
@@ -67,14 +69,17 @@ class Session:
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
         """
-        return self._stream(code, timeout, cancelled or threading.Event(), _Times())
+        times, arrived = _Times(), list[Output]()
+        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
+            for output in outputs:
+                arrived.append(output)
+                yield output
+        duration = time.monotonic() - times.started
+        return Execution(settle(arrived), duration=duration, queued=times.turn - times.asked)
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
-        times = _Times()
-        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
-            settled = settle(outputs)
-        return Execution(settled, duration=time.monotonic() - times.started, queued=times.turn - times.asked)
+        return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run that was given this event, wherever it is: waiting, starting or running. Variables stay."""
