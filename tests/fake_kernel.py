@@ -77,6 +77,10 @@ class Channel:
                 if not flags & MORE:
                     return parts
 
+    def await_input(self) -> None:
+        """Wait until the host has sent something more, or hung up."""
+        select.select([self._socket], [], [], PATIENCE)
+
     def hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -118,17 +122,28 @@ class FakeKernel:
         self.shell, self.iopub = map(Channel, listeners)
         self.ended = threading.Event()
         self._opening = opening
-        self._thread = threading.Thread(target=self._live, name="fake kernel", daemon=True)
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        self._thread.start()
+        self.spawn(self._live)
+
+    def spawn(self, work: Callable[[], object]) -> None:
+        """Have a thread of the kernel do this until it is done or the host hangs up."""
+
+        def do() -> None:
+            with contextlib.suppress(OSError):
+                work()
+
+        self._threads.append(threading.Thread(target=do, name="fake kernel", daemon=True))
+        self._threads[-1].start()
 
     def end(self) -> None:
         """As SIGKILL would."""
         self.ended.set()
         self.shell.hang_up()
         self.iopub.hang_up()
-        self._thread.join(PATIENCE)
+        for thread in self._threads:
+            thread.join(PATIENCE)
         self.shell.close()
         self.iopub.close()
 
@@ -141,10 +156,9 @@ class FakeKernel:
         return [DELIMITER, sign(self.key, packed), *packed]
 
     def _live(self) -> None:
-        with contextlib.suppress(OSError):
-            self._opening(self)
-            while not self.ended.is_set():
-                self._serve(self.shell.receive())
+        self._opening(self)
+        while not self.ended.is_set():
+            self._serve(self.shell.receive())
 
     def _serve(self, parts: list[bytes]) -> None:
         header, content = (json.loads(parts[parts.index(DELIMITER) + place]) for place in (2, 5))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import contextlib
 import re
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,14 +15,12 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation, ToolServiceError
 from agent_tools.execution import Output, Restarted, Stream
-from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.zmtp import MAX_FRAMES, ZmtpSocket
-from agent_tools.tools import CodeInterpreter
 from agent_tools.tools.render import markdown
 from tests.fake_kernel import ATTACK, DELIMITER, GREETING, MORE, FakeEngine, FakeKernel, Turn, frame, sign, wire
+from tests.under_attack import NewTool, assert_is_safe, tools_to_attack
 
-LIMITS = {"interrupt_grace": 0.05, "kill_grace": 0.05, "idle_grace": 0.02, "restart_timeout": 0.2, "start_timeout": 0.2}
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LIMITS = {"idle_grace": 0.02, "start_timeout": 5.0}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0\0\0\1" * 2 + bytes(9)).decode()
 HOSTILE = "a\x1b[31m\x1b]52;c;eA==\x07\ud800\x00\u202e\x9bm\r\b```\n\n![x](http://evil)"
 
@@ -84,11 +78,9 @@ WORDS = st.binary(min_size=1, max_size=60) | st.lists(WORD | st.binary(max_size=
 class Host:
     """One tool whose kernels answer each attack as they are told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, new_tool: NewTool) -> None:
         self.engine = FakeEngine(lambda turn: turn.finish())
-        runtime = Runtime(self.engine, lambda packages: "none")
-        atexit.unregister(runtime.close_all)
-        self.tool = CodeInterpreter({"work_dir": str(folder / "work"), "limits": LIMITS}, runtime=runtime)
+        self.tool = new_tool(self.engine)
 
     def attack(self, *steps: Callable[[Turn], object]) -> None:
         """Have a run answered like this and then ended; what comes of it can be shown, and the host goes on."""
@@ -100,9 +92,7 @@ class Host:
 
         self.engine.script = script
         execution = self.tool.run(ATTACK, timeout=10.0)
-        shown = markdown(execution, {})
-        shown.encode("utf-8")
-        assert not CONTROLS.search(shown)
+        assert_is_safe(markdown(execution, dict(zip(execution.images, execution.figures))))
         self.assert_goes_on()
 
     def assert_goes_on(self) -> None:
@@ -121,13 +111,8 @@ def is_honest(outputs: tuple[Output, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
-    folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
-        host = Host(folder)
-        with host.tool:
-            yield host
-    shutil.rmtree(folder)
+    with tools_to_attack(LIMITS) as new_tool:
+        yield Host(new_tool)
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -159,7 +144,7 @@ def test_any_frames(host: Host, frames: list[bytes], channel: str, is_signed: bo
     host.attack(attack)
 
 
-@bounded
+@settings(bounded, max_examples=40)  # a channel that was hung up is given half a second
 @given(st.lists(PIECE, max_size=6), CHANNEL)
 def test_any_bytes(host: Host, pieces: list[bytes], channel: str) -> None:
     def attack(turn: Turn) -> None:
