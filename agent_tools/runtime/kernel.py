@@ -22,6 +22,7 @@ from agent_tools.runtime.channels import Broken, Channels, Disconnected, Event, 
 from agent_tools.runtime.link import Link
 from agent_tools.runtime.protocol import Message, outputs_of, read_error
 from agent_tools.settings import GIB, Limits
+from agent_tools.text import neutralise
 
 KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled
@@ -228,6 +229,8 @@ class Kernel:
             self.interrupt()
         for _ in self._outputs(run):
             pass
+        if run.killed:
+            self.end_reason = run.kill_reason or "its code did not stop when it was interrupted"
 
     @property
     def _was_killed(self) -> bool:
@@ -274,7 +277,7 @@ def refuse_end(words: list[str], generation: int) -> None:
     """
     match words:
         case ["failed", _, traceback]:
-            raise KernelDied(f"it failed to start: {traceback}")
+            raise KernelDied(f"it failed to start: {neutralise(traceback)}")
         case ["exit", number, how] if number == str(generation):
             raise KernelDied(f"it ended at its start ({how})")
         case []:
