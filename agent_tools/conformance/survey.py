@@ -41,7 +41,7 @@ class Survey:
 
 
 def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
-    """Start a sandbox with the default options, attack its PID 1, and probe it; the probe runs as user code.
+    """Start a sandbox with the default options, probe it, and attack its PID 1; both run as user code.
 
     Raises:
         EngineError: no sandbox could be had.
@@ -49,22 +49,36 @@ def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
     with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
         work_dir = prepare_work_dir(Path(folder) / "work", engine.guest())
         with closing(Session(engine, SessionSpec(image, work_dir, Isolation(), Limits()))) as session:
-            session.open()
-            sandbox = session.sandbox
-            assert sandbox is not None
-            before = engine.inspect(sandbox)["State"]["Pid"]
             execution = session.run(_as_user_code(), SECONDS)
-            state = engine.inspect(sandbox)
-            facts = read_facts(state, engine.processes(sandbox))
-            survived = state["State"]["Running"] and state["State"]["Pid"] == before
-    if not execution.stdout:
-        raise EngineError(f"The probe could not run in the sandbox: {one_line(execution.stderr) or 'it said nothing'}")
-    said = execution.stdout.encode("utf-8", "replace")
-    init = Finding(PRIVILEGES, "PID 1", "held" if survived else "open", _INIT_WORDS[survived], "host")
-    return Survey("a sandbox with the default options", _sorted([*host_findings(facts), init, *claimed_findings(said)]))
+            sandbox = session.sandbox
+            if sandbox is None or not execution.stdout:
+                raise EngineError(f"The probe could not run in the sandbox: {one_line(execution.stderr)}")
+            facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
+            session.run("import os, signal\nos.kill(1, signal.SIGKILL)", SECONDS)
+            init = _init_finding(_is_running(engine, sandbox))
+    claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
+    return Survey("a sandbox with the default options", _sorted([*host_findings(facts), init, *claims]))
 
 
-_INIT_WORDS = {True: "outlived SIGKILL from inside", False: "ended by SIGKILL from inside"}
+def _as_user_code() -> str:
+    """The probe in a process of its own, as code a user might have written; a child is left for the host to see."""
+    return f"""import subprocess, sys
+subprocess.Popen(["/bin/sleep", "60"])
+sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], stdout=subprocess.PIPE, text=True).stdout)
+"""
+
+
+def _is_running(engine: DockerEngine, sandbox: Sandbox) -> bool:
+    """A sandbox whose PID 1 ended is removed by the engine, which then knows nothing of it."""
+    try:
+        return bool(engine.inspect(sandbox)["State"]["Running"])
+    except EngineError:
+        return False
+
+
+def _init_finding(survived: bool) -> Finding:
+    words = "outlived SIGKILL from inside" if survived else "ended by SIGKILL from inside"
+    return Finding(PRIVILEGES, "PID 1", "held" if survived else "open", words, "host")
 
 
 def survey_container(engine: DockerEngine, name: str) -> Survey:
@@ -99,15 +113,6 @@ def _asked(engine: DockerEngine, container: Sandbox, labels: dict[str, str]) -> 
         if exit_code not in _CANNOT_START:
             return said, "" if said else "the probe ended without a word"
     return None, "not asked: the container has no Python on its PATH"
-
-
-def _as_user_code() -> str:
-    """The probe in a process of its own, as code a user might have written; a child is left for the host to see."""
-    return f"""import os, signal, subprocess, sys
-os.kill(1, signal.SIGKILL)
-subprocess.Popen(["/bin/sleep", "60"])
-sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], stdout=subprocess.PIPE, text=True).stdout)
-"""
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
