@@ -250,8 +250,8 @@ class DockerEngine:
         api = self._api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
         stream = api.exec_start(process, socket=True)
-        raw = conversation(getattr(stream, "_sock", stream), data, seconds, 2 * most)
-        stream.close()
+        with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
+            raw = conversation(connection, data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
         return exit_code, stdout_of(raw)[: most + 1]
 
