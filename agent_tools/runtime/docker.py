@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +15,7 @@ import requests
 
 import docker
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
+from agent_tools.runtime.attached import conversation, stdout_of
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
 from agent_tools.runtime.payload import container_config, local_log
 from agent_tools.runtime.shipped import shipped
@@ -253,6 +254,27 @@ class DockerEngine:
         """`docker inspect` of one sandbox."""
         facts: dict[str, Any] = self._api().inspect_container(sandbox.id)
         return facts
+
+    @_translated()
+    def processes(self, container: Sandbox) -> list[int]:
+        """The pids of a running container's processes, as the engine's host numbers them."""
+        return [int(row[0]) for row in self._api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
+
+    @_translated()
+    def execute(
+        self, container: Sandbox, command: Sequence[str], data: bytes, seconds: float, most: int
+    ) -> tuple[int | None, bytes]:
+        """Run a command in a container that is not a sandbox of ours, with `data` as its input (`docker exec`).
+
+        Returns its exit code, None if it has none after `seconds`, and what it printed, cut where it passes `most`.
+        """
+        api = self._api()
+        process = api.exec_create(container.id, list(command), stdin=True)["Id"]
+        stream = api.exec_start(process, socket=True)
+        with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
+            raw = conversation(connection, data, seconds, 2 * most)
+        exit_code: int | None = api.exec_inspect(process)["ExitCode"]
+        return exit_code, stdout_of(raw)[: most + 1]
 
     @_translated()
     def memory_usage(self, sandbox: Sandbox) -> int:
