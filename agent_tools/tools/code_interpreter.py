@@ -16,6 +16,7 @@ from agent_tools import settings
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
 from agent_tools.execution import Execution, Output, StagedFile, finished
 from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.tools.hop import in_thread
 from agent_tools.tools.options import Options
 from agent_tools.tools.params import code_of, timeout_of
 from agent_tools.tools.registry import register_tool
@@ -139,27 +140,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         **kwargs: Any,
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        import anyio
-        import anyio.lowlevel
-        import anyio.to_thread
-
-        cancelled, finished = threading.Event(), False
-        answer = ""
-
-        async def cancel_with_us() -> None:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                if not finished:
-                    self.cancel(cancelled)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_with_us)
-            answer = await anyio.to_thread.run_sync(self._call, params, files, timeout, cancelled)
-            finished = True
-            group.cancel_scope.cancel()
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        return answer
+        cancelled = threading.Event()
+        return await in_thread(
+            lambda: self._call(params, files, timeout, cancelled), on_cancel=lambda: self.cancel(cancelled)
+        )
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
