@@ -45,7 +45,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("", "run", "repl", "doctor", "clean"),
+        *("", "run", "repl", "chat", "doctor", "clean"),
         *("image", "image build", "image show", "image rm"),
     }
 
@@ -69,7 +69,7 @@ def test_the_version_is_the_packages() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"agent-tools, version {__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["run", "repl"])
+@pytest.mark.parametrize("name", ["run", "repl", "chat"])
 def test_what_runs_code_has_the_sandboxs_options(name: str) -> None:
     found = {opt for param in COMMANDS[(name,)].params for opt in param.opts}
     assert {"--work-dir", "--memory", "--cpus", "--network", "--package", "--oci-runtime", "--timeout"} <= found
