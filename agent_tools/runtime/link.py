@@ -40,7 +40,7 @@ class Link:
         """Wait for PID 1 to connect; False when the deadline passes or `still_runs` says that the sandbox ended."""
         assert self._listener is not None
         while time.monotonic() < deadline:
-            if select.select([self._listener], [], [], 0.5)[0]:
+            if await_input((self._listener.fileno(),), 0.5):
                 self._socket, _ = self._listener.accept()
                 self._socket.setblocking(False)
                 self._stop_listening()
@@ -95,6 +95,14 @@ class Link:
             self._listener = None
             with contextlib.suppress(OSError):
                 self._path.unlink()
+
+
+def await_input(descriptors: Sequence[int], wait: float) -> bool:
+    """Whether one of them has something within so many seconds. By poll(2): select(2) ends at descriptor 1023."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(wait * 1000))
 
 
 def _install_fork_hook() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import socket
 import time
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.connection import RunDir
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.kernel import Kernel, refuse_end
-from agent_tools.runtime.link import Link
+from agent_tools.runtime.link import Link, await_input
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.zmtp import ZmtpSocket
 from agent_tools.settings import Limits
@@ -99,7 +98,7 @@ class LiveSandbox:
         """Wait for the kernel's side of both channels."""
         shell, iopub = channels
         for channel in channels:
-            while not select.select([channel.fileno(), self._link.fileno()], [], [], 0.5)[0] or self._hear():
+            while not await_input((channel.fileno(), self._link.fileno()), 0.5) or self._hear():
                 if time.monotonic() > deadline:
                     raise KernelDied("it did not become ready in time")
             try:
