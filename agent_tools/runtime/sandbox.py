@@ -15,7 +15,7 @@ from agent_tools.errors import EngineError, FileRejected, KernelDied, ProtocolVi
 from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.kernel import Kernel, refuse_end
-from agent_tools.runtime.link import is_readable
+from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.quota import Brake, QuotaWatch
@@ -159,7 +159,7 @@ class LiveSandbox:
         """Wait for the kernel's side of both channels."""
         shell, iopub = channels
         for channel in channels:
-            while not is_readable(0.5, channel.fileno(), self._link.fileno()) or self._hear():
+            while not await_input((channel.fileno(), self._link.fileno()), 0.5) or self._hear():
                 if time.monotonic() > deadline:
                     raise KernelDied("it did not become ready in time")
             try:
