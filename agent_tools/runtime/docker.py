@@ -55,9 +55,13 @@ class EngineInfo:
 
 
 class DockerEngine:
-    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST)."""
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST).
 
-    def __init__(self) -> None:
+    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    """
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
@@ -174,7 +178,7 @@ class DockerEngine:
             EngineError: no registry answers, or it does not have the image.
         """
         with _translated():
-            for line in self._api(timeout=None).pull(tag, stream=True, decode=True):
+            for line in self._api(is_patient=True).pull(tag, stream=True, decode=True):
                 if "error" in line:
                     raise EngineError(f"{tag} could not be pulled: {line['error']}")
                 yield str(line.get("status", ""))
@@ -188,7 +192,7 @@ class DockerEngine:
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
         with _translated():
-            for line in self._api(timeout=None).build(fileobj=context, tag=tag, **options):
+            for line in self._api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:
                     tail = "".join(log)[-8192:]
                     raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
@@ -198,12 +202,12 @@ class DockerEngine:
     @_translated()
     def import_image(self, archive: Path, repository: str, tag: str) -> None:
         """Make an image of one layer from a tar of its file system."""
-        self._api(timeout=None).import_image_from_file(str(archive), repository, tag)
+        self._api(is_patient=True).import_image_from_file(str(archive), repository, tag)
 
     @_translated()
     def prune_build_stage(self, label: str) -> None:
         """Remove the untagged images a build left that carry `label`."""
-        self._api(timeout=None).prune_images(filters={"dangling": True, "label": [label]})
+        self._api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -242,13 +246,13 @@ class DockerEngine:
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
-    def _api(self, timeout: float | None = 60.0) -> Any:
+    def _api(self, *, is_patient: bool = False) -> Any:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
-                self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
+                self._client = docker.DockerClient.from_env(timeout=self._timeout, use_ssh_client=True)
                 self._client_pid = os.getpid()
-        if timeout is None:
+        if is_patient:
             patient = docker.DockerClient.from_env(timeout=3600, version=self._client.api.api_version)
             return patient.api
         return self._client.api
