@@ -144,6 +144,7 @@ class EngineProxy:
         engine.connect(ENGINE)
         engine.sendall(_asking_to_close(head) + body)
         if fault and fault.kind in ("deafen", "halve"):
+            engine.sendall(_rest_of_body(client, head, len(body)))
             answer = _read_all(engine)
             client.sendall(answer[: len(answer) // 2] if fault.kind == "halve" else b"")
             return
@@ -168,6 +169,14 @@ def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
         data += chunk
     head, _, body = data.partition(b"\r\n\r\n")
     return head + b"\r\n\r\n", body
+
+
+def _rest_of_body(client: socket.socket, head: bytes, had: int) -> bytes:
+    length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    rest = b""
+    while length and had + len(rest) < int(length[1]) and (chunk := client.recv(CHUNK)):
+        rest += chunk
+    return rest
 
 
 def _asking_to_close(head: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
     "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
 )
+USE_ENGINE_HINT = (
+    "This user may not use the engine's socket: add the user to the group `docker` (usermod -aG docker <user>, then "
+    "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
+)
+DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
 
 
 @contextlib.contextmanager
@@ -36,7 +42,10 @@ def _translated() -> Iterator[None]:
     except docker.errors.APIError as exc:
         raise EngineError(f"The Docker engine refused: {exc.explanation or exc}") from exc
     except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
-        raise EngineUnavailable(f"No Docker engine answers ({_root_cause(exc)}). {START_ENGINE_HINT}") from exc
+        cause = _root_cause(exc)
+        hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
+        reason = getattr(cause, "strerror", None) or cause
+        raise EngineUnavailable(f"No Docker engine answers ({reason}). {hint}") from exc
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,13 @@ class DockerEngine:
     `timeout` is how many seconds one answer may take; pulling and building have an hour.
     """
 
-    def __init__(self, timeout: float = 60.0) -> None:
+    def __init__(self, timeout: int = 60) -> None:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
         self._info: EngineInfo | None = None
+        self._doubtful: dict[str, float] = {}
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
@@ -86,6 +96,7 @@ class DockerEngine:
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
         """
+        self._remove_doubtful()
         sandbox = self._create(spec, auto_remove=True)
         try:
             self._api().start(sandbox.id)
@@ -106,6 +117,20 @@ class DockerEngine:
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+        except BaseException:
+            self._doubtful[str(spec.run_dir)] = time.monotonic()
+            self._remove_doubtful()
+            raise
+
+    def _remove_doubtful(self) -> None:
+        """Remove what was made although its making was given up, be it later: only its run directory is known."""
+        for run_dir, since in list(self._doubtful.items()):
+            if time.monotonic() > since + DOUBT_SECONDS:
+                self._doubtful.pop(run_dir, None)
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError, EngineError):
+            for found in self._api().containers(all=True) if self._doubtful else ():
+                if any(self._doubtful.pop(mount.get("Source", ""), None) for mount in found["Mounts"]):
+                    self.remove(Sandbox(found["Id"]))
 
     @_translated()
     def remove(self, sandbox: Sandbox) -> None:
@@ -250,19 +275,25 @@ class DockerEngine:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
-                self._client = docker.DockerClient.from_env(timeout=self._timeout, use_ssh_client=True)
+                self._client = self._connect()
                 self._client_pid = os.getpid()
         if is_patient:
             patient = docker.DockerClient.from_env(timeout=3600, version=self._client.api.api_version)
             return patient.api
         return self._client.api
 
+    def _connect(self) -> docker.DockerClient:
+        try:
+            return docker.DockerClient.from_env(timeout=self._timeout, use_ssh_client=True)
+        except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
+            raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
-def _root_cause(exc: BaseException) -> str:
+
+def _root_cause(exc: BaseException) -> BaseException:
     """The innermost reason, which the SDK wraps in three layers."""
     while (inner := exc.__cause__ or exc.__context__) is not None:
         exc = inner
-    return str(getattr(exc, "strerror", None) or exc)
+    return exc
 
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import select
 import socket
@@ -44,6 +45,7 @@ class LiveSandbox:
         with ExitStack() as undo:
             self._run_dir = RunDir()
             undo.callback(self._run_dir.remove)
+            self._work_dir = _identity(spec.work_dir)
             self._link = Link(self._run_dir.init_socket)
             undo.callback(self._link.close)
             asked = SandboxSpec(
@@ -64,6 +66,11 @@ class LiveSandbox:
     def has_ended(self) -> bool:
         """Whether the sandbox is gone, or was found not to answer."""
         return self._link.is_closed_by_guest or bool(self.kernel and self.kernel.sandbox_ended)
+
+    @property
+    def has_work_dir(self) -> bool:
+        """Whether work_dir is still the folder that was mounted, and not another one under its name."""
+        return _identity(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
         """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
@@ -145,3 +152,11 @@ class LiveSandbox:
 
         if not self._link.accept(deadline, still_runs):
             raise SandboxStartError(f"The sandbox of image {self._spec.image} did not come up: {words.strip()}", words)
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
