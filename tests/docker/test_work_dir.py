@@ -87,7 +87,7 @@ os.chdir('/workspace')
     assert tool.run("!rm -rf d && echo gone").stdout.strip() == "gone"
 
 
-NAMES = ["\x1b[31mred", "line\nbreak", "\u202eright to left", "-rf", "\udcff not UTF-8", "`fence`", "![x](http://x)"]
+NAMES = ["\x1b[31mred", "line\nbreak", "\u202eright to left", "-rf", "\udcff not UTF-8", "`fence`", "![x](x)"]
 
 
 def test_names_of_every_kind_are_listed_without_harm(tool: CodeInterpreter) -> None:
