@@ -84,7 +84,7 @@ class Held:
     def beyond(self, before: Held, kinds: tuple[str, ...]) -> list[str]:
         """What is here and was not there before."""
         return [
-            f"{kind}: {name}" + (f" (x{count})" if count > 1 else "")
+            f"{kind}: {_named(kind, name)}" + (f" (x{count})" if count > 1 else "")
             for kind in kinds
             for name, count in sorted((self.kinds[kind] - before.kinds[kind]).items())
         ]
@@ -94,12 +94,14 @@ ALL_KINDS = ("container", "child process", "thread", "descriptor", "file")
 
 
 @contextlib.contextmanager
-def nothing_left(scratch: Scratch, where: str, *, with_containers: bool, kinds: tuple[str, ...]) -> Iterator[None]:
+def nothing_left(
+    scratch: Scratch, where: str, *, with_containers: bool, kinds: tuple[str, ...], patience: float = PATIENCE
+) -> Iterator[None]:
     """Fail, and name it, if more is held after the block than before."""
     before = Held.now(scratch, with_containers)
     yield
     left = Held.now(scratch, with_containers).beyond(before, kinds)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while left and time.monotonic() < deadline:
         gc.collect()
         remove_stale_run_dirs()  # of killed processes: the next process's first call does this
@@ -119,11 +121,15 @@ def _children() -> Iterator[str]:
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as children:
             for pid in children.read().split():
-                yield f"{pid} ({_command(pid)})"
+                yield pid
 
 
 def _threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.is_alive() and not _IDLE_WORKER.fullmatch(each.name)]
+
+
+def _named(kind: str, name: str) -> str:
+    return f"{name} ({_command(name)})" if kind == "child process" else name
 
 
 def _command(pid: str) -> str:
