@@ -120,8 +120,7 @@ def _names(folder: Path) -> list[str]:
 def _children() -> Iterator[str]:
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as children:
-            for pid in children.read().split():
-                yield pid
+            yield from children.read().split()
 
 
 def _threads() -> list[threading.Thread]:
