@@ -358,22 +358,32 @@ def _owner(folder: Path) -> tuple[int, int]:
     return folder.stat().st_uid, folder.stat().st_gid
 
 
-def test_ctrl_c_in_mid_call_interrupts_the_code_and_keeps_variables(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool()
-    tool.run("x = 5")
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[float], None]]:
+    """Presses Ctrl-C so many seconds later; a test run in the background would ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main = threading.main_thread().ident
     assert main is not None
-    threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT]).start()
+    yield lambda delay: threading.Timer(delay, signal.pthread_kill, [main, signal.SIGINT]).start()
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_in_mid_call_interrupts_the_code_and_keeps_variables(
+    new_tool: Callable[..., CodeInterpreter], ctrl_c: Callable[[float], None]
+) -> None:
+    tool = new_tool()
+    tool.run("x = 5")
+    ctrl_c(0.3)
     with _takes_at_most(0.3), pytest.raises(KeyboardInterrupt):
         tool.run(SLEEP, timeout=60)
     assert tool.run("print(x)").stdout == "5\n"
 
 
-def test_ctrl_c_in_mid_start_leaves_nothing(proxy: EngineProxy, tool: CodeInterpreter) -> None:
+def test_ctrl_c_in_mid_start_leaves_nothing(
+    proxy: EngineProxy, tool: CodeInterpreter, ctrl_c: Callable[[float], None]
+) -> None:
     proxy.faults = [Fault(CREATE, "delay", seconds=1, times=1)]
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Timer(0.6, signal.pthread_kill, [main, signal.SIGINT]).start()
+    ctrl_c(0.6)
     with pytest.raises(KeyboardInterrupt):
         tool.run("1")
     assert _works(tool)
