@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import docker
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
 from agent_tools.runtime.attached import conversation, stdout_of
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.owner import NAME_LABEL
 from agent_tools.runtime.payload import container_config, local_log
 from agent_tools.runtime.shipped import shipped
 from agent_tools.runtime.stdio import AttachedStdio
@@ -33,6 +35,11 @@ START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
     "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
 )
+USE_ENGINE_HINT = (
+    "This user may not use the engine's socket: add the user to the group `docker` (usermod -aG docker <user>, then "
+    "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
+)
+DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
 
 
 @contextlib.contextmanager
@@ -43,7 +50,10 @@ def _translated() -> Iterator[None]:
     except docker.errors.APIError as exc:
         raise EngineError(f"The Docker engine refused: {exc.explanation or exc}") from exc
     except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
-        raise EngineUnavailable(f"No Docker engine answers ({_root_cause(exc)}). {START_ENGINE_HINT}") from exc
+        cause = _root_cause(exc)
+        hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
+        reason = getattr(cause, "strerror", None) or cause
+        raise EngineUnavailable(f"No Docker engine answers ({reason}). {hint}") from exc
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,18 @@ class EngineInfo:
 
 
 class DockerEngine:
-    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST)."""
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST).
 
-    def __init__(self) -> None:
+    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    """
+
+    def __init__(self, timeout: int = 60) -> None:
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
         self._info: EngineInfo | None = None
+        self._doubtful: dict[str, float] = {}
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
@@ -92,6 +107,7 @@ class DockerEngine:
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
         """
+        self._remove_doubtful()
         sandbox = self._create(spec)
         try:
             if spec.run_dir is None:  # before the start, so that no output is missed
@@ -123,6 +139,21 @@ class DockerEngine:
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+        except BaseException:
+            self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
+            self._remove_doubtful()
+            raise
+
+    def _remove_doubtful(self) -> None:
+        """Remove what was made although its making was given up, be it later: only its name is known."""
+        for name, since in list(self._doubtful.items()):
+            if time.monotonic() > since + DOUBT_SECONDS:
+                self._doubtful.pop(name, None)
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError, EngineError):
+            for name in list(self._doubtful):
+                for found in self._api().containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
+                    self.remove(Sandbox(found["Id"]))
+                    self._doubtful.pop(name, None)
 
     @_translated()
     def remove(self, sandbox: Sandbox) -> None:
@@ -195,7 +226,7 @@ class DockerEngine:
             EngineError: no registry answers, or it does not have the image.
         """
         with _translated():
-            for line in self._api(timeout=None).pull(tag, stream=True, decode=True):
+            for line in self._api(is_patient=True).pull(tag, stream=True, decode=True):
                 if "error" in line:
                     raise EngineError(f"{tag} could not be pulled: {line['error']}")
                 yield str(line.get("status", ""))
@@ -209,7 +240,7 @@ class DockerEngine:
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
         with _translated():
-            for line in self._api(timeout=None).build(fileobj=context, tag=tag, **options):
+            for line in self._api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:
                     tail = "".join(log)[-8192:]
                     raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
@@ -219,12 +250,12 @@ class DockerEngine:
     @_translated()
     def import_image(self, archive: Path, repository: str, tag: str) -> None:
         """Make an image of one layer from a tar of its file system."""
-        self._api(timeout=None).import_image_from_file(str(archive), repository, tag)
+        self._api(is_patient=True).import_image_from_file(str(archive), repository, tag)
 
     @_translated()
     def prune_build_stage(self, label: str) -> None:
         """Remove the untagged images a build left that carry `label`."""
-        self._api(timeout=None).prune_images(filters={"dangling": True, "label": [label]})
+        self._api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -285,24 +316,30 @@ class DockerEngine:
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
-    def _api(self, timeout: float | None = 60.0) -> Any:
+    def _api(self, *, is_patient: bool = False) -> Any:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
-                self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
+                self._client = self._connect()
                 self._client_pid = os.getpid()
-        return self._client.api if timeout is not None else self._new_client(timeout=3600).api
+        return self._new_client(timeout=3600).api if is_patient else self._client.api
 
     def _new_client(self, timeout: int) -> docker.DockerClient:
         """A client of its own, which need not ask for the engine's version again."""
         return docker.DockerClient.from_env(timeout=timeout, version=self._api().api_version, use_ssh_client=True)
 
+    def _connect(self) -> docker.DockerClient:
+        try:
+            return docker.DockerClient.from_env(timeout=self._timeout, use_ssh_client=True)
+        except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
+            raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
-def _root_cause(exc: BaseException) -> str:
+
+def _root_cause(exc: BaseException) -> BaseException:
     """The innermost reason, which the SDK wraps in three layers."""
     while (inner := exc.__cause__ or exc.__context__) is not None:
         exc = inner
-    return str(getattr(exc, "strerror", None) or exc)
+    return exc
 
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:

@@ -190,10 +190,12 @@ class Session:
 
     def _ready_kernel(self) -> tuple[Kernel, str]:
         """The live kernel, and why an earlier one was lost, '' if none was."""
-        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive():
+        has_work_dir = not self._sandbox or self._sandbox.has_work_dir
+        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive() and has_work_dir:
             return self._sandbox.kernel, self._take_lost()
         if self._sandbox:
             self._lost = self._sandbox.kernel.end_reason if self._sandbox.kernel else self._lost
+            self._lost = self._lost if has_work_dir else "its work_dir was replaced"
             kernel = self._replace_kernel(self._sandbox)
             if kernel:
                 return kernel, self._take_lost()
@@ -203,7 +205,7 @@ class Session:
 
     def _replace_kernel(self, sandbox: LiveSandbox) -> Kernel | None:
         """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
-        if not sandbox.has_ended:
+        if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)
         self._sandbox = None
