@@ -102,7 +102,7 @@ for fd in (1, 2):
             pass
 """
     tool.run(code, timeout=20)
-    assert len(docker_engine._api().logs(tool.sandbox.id)) <= 2 * MIB  # type: ignore[union-attr]
+    assert len(docker_engine.connection.api().logs(tool.sandbox.id)) <= 2 * MIB  # type: ignore[union-attr]
     assert _printed(tool, "print('alive')") == "alive"
 
 

@@ -204,7 +204,7 @@ def test_a_call_ends_in_time_though_the_engine_hangs_when_its_sandbox_is_given_u
     proxy: EngineProxy, tool: CodeInterpreter, docker_engine: DockerEngine
 ) -> None:
     assert _works(tool)
-    docker_engine._api().pause(tool.sandbox.id)  # type: ignore[union-attr]
+    docker_engine.connection.api().pause(tool.sandbox.id)  # type: ignore[union-attr]
     proxy.faults = [Fault(REMOVE, "delay", seconds=120)]
     with _takes_at_most(1 + ENGINE_TIMEOUT):
         assert isinstance(tool.run(SLEEP, timeout=1).outputs[-1], (TimedOut, Died))
@@ -269,7 +269,7 @@ def test_meddling_in_mid_call_ends_the_call_in_time(
 ) -> None:
     tool = new_tool()
     assert _works(tool)
-    other = threading.Timer(0.3, meddle, [docker_engine._api(), tool.sandbox.id])  # type: ignore[union-attr]
+    other = threading.Timer(0.3, meddle, [docker_engine.connection.api(), tool.sandbox.id])  # type: ignore[union-attr]
     other.start()
     with _takes_at_most(2):
         assert isinstance(tool.run(SLEEP, timeout=2).outputs[-1], (Died, TimedOut))
@@ -285,7 +285,7 @@ def test_meddling_between_calls_is_told_by_the_next(
 ) -> None:
     tool = new_tool()
     assert _works(tool)
-    MEDDLING[name](docker_engine._api(), tool.sandbox.id)  # type: ignore[union-attr]
+    MEDDLING[name](docker_engine.connection.api(), tool.sandbox.id)  # type: ignore[union-attr]
     execution = tool.run("print('works')")
     assert isinstance(execution.outputs[0], Restarted)
     assert execution.stdout == "works\n"
@@ -294,7 +294,7 @@ def test_meddling_between_calls_is_told_by_the_next(
 def test_an_image_removed_between_calls_is_missed_only_by_the_next_sandbox(
     docker_engine: DockerEngine, new_tool: Callable[..., CodeInterpreter]
 ) -> None:
-    api, name = docker_engine._api(), f"agent-tools-gone-{uuid.uuid4().hex}"
+    api, name = docker_engine.connection.api(), f"agent-tools-gone-{uuid.uuid4().hex}"
     api.tag(image.tag_for(), name, "test")
     tool = new_tool(image=f"{name}:test")
     assert _works(tool)

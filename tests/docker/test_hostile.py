@@ -157,7 +157,7 @@ def test_honest_large_displays_cost_no_variables(tool: CodeInterpreter) -> None:
 
 def test_a_paused_sandbox_is_given_up_and_replaced(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
     tool.call("1")
-    docker_engine._api().pause(tool.sandbox.id)  # type: ignore[union-attr]
+    docker_engine.connection.api().pause(tool.sandbox.id)  # type: ignore[union-attr]
     started = time.monotonic()
     tool.run("print(1)", timeout=0.5)
     assert time.monotonic() - started < 0.5 + PATIENCE + 2

@@ -103,7 +103,7 @@ def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
     labels = {**Owner.current().labels, "agent_tools.owner": f"{dead.pid}-1"}
     from agent_tools.runtime import image
 
-    made = docker_engine._api().create_container(image.tag_for(), labels=labels)
+    made = docker_engine.connection.api().create_container(image.tag_for(), labels=labels)
     assert Sandbox(made["Id"]) in docker_runtime.sweep()
 
 
