@@ -14,7 +14,7 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets import Type
 from traitlets.config import Config
 
-from . import interrupts, streams
+from . import host, interrupts, streams
 from .bounds import BoundedSession
 from .shell import SandboxShell, prepare_shell
 
@@ -34,6 +34,7 @@ def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelAp
     app.initialize([])
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
     prepare_shell(app.shell)
+    host.install(descriptors[2], app.shell.user_ns)
     return app
 
 

@@ -12,9 +12,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_tools.errors import EngineError, FileRejected, KernelDied, ProtocolViolation, SandboxStartError
+from agent_tools.errors import (
+    EngineError,
+    FileRejected,
+    KernelDied,
+    PreludeError,
+    ProtocolViolation,
+    SandboxStartError,
+)
+from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
+from agent_tools.runtime.host_calls import HostCalls
 from agent_tools.runtime.kernel import Kernel, refuse_end
 from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
@@ -38,6 +48,9 @@ class SessionSpec:
     isolation: Isolation
     limits: Limits
     transport: TransportName = "auto"
+    host_calls: HostCalls | None = None
+    prelude: str = ""
+    """Code that every fresh kernel runs before anything else."""
 
 
 class LiveSandbox:
@@ -49,7 +62,6 @@ class LiveSandbox:
         self._orders = 0
         self._is_removed = False
         self._is_busy = False
-        self._calls: socket.socket | None = None
         self.kernel: Kernel | None = None
         guest = engine.guest()
         with ExitStack() as undo:
@@ -109,11 +121,28 @@ class LiveSandbox:
         with ExitStack() as undo:
             for end in sockets:
                 undo.enter_context(end)
-            shell, iopub, self._calls = sockets
+            shell, iopub, calls = sockets
             channels = [ZmtpSocket(shell, "DEALER", limit), ZmtpSocket(iopub, "SUB", limit)]
             self.kernel = self._connect(key.encode(), channels, deadline)
             undo.pop_all()
+        if self._spec.host_calls:
+            limits = self._spec.host_calls.limits
+            self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
+        else:
+            calls.close()
+        self._run_prelude(deadline)
         return self.kernel
+
+    def _run_prelude(self, deadline: float) -> None:
+        """Let the fresh kernel define what the code is to find.
+
+        Raises:
+            PreludeError: it failed.
+        """
+        if self._spec.prelude and self.kernel:
+            for output in self.kernel.execute(self._spec.prelude, deadline - time.monotonic(), is_silent=True):
+                if isinstance(output, (Error, TimedOut, Died)):
+                    raise PreludeError(f"The prelude failed: {output.text}")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -159,9 +188,6 @@ class LiveSandbox:
         if self.kernel:
             self.kernel.close()
             self.kernel = None
-        if self._calls:
-            self._calls.close()
-            self._calls = None
 
     def _connect(self, key: bytes, channels: list[ZmtpSocket], deadline: float) -> Kernel:
         """Wait for the kernel's side of both channels."""

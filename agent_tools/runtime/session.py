@@ -100,13 +100,26 @@ class Session:
                 yield Restarted(lost)
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with sandbox.running() as fetch_files:
-                    yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+                    yield from self._outputs(kernel, code, timeout, cancelled)
                     if missing := fetch_files():
                         yield Omitted(missing)
             if self._closed:
                 raise SessionClosed("The session was closed while its code ran.")
             if self._sandbox and self._sandbox.has_ended:
                 self._sandbox.remove()  # now, and not at the next run: what it holds may be still busy
+
+    def _outputs(self, kernel: Kernel, code: str, timeout: float, cancelled: threading.Event) -> Iterator[Output]:
+        """What the code yields, and among it the host calls that are over."""
+        outputs = limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+        calls = self.spec.host_calls
+        if calls is None:
+            yield from outputs
+            return
+        with calls.run(kernel) as take_over:
+            for output in outputs:
+                yield from take_over()
+                yield output
+        yield from take_over()
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
@@ -140,6 +153,8 @@ class Session:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox:
             sandbox.close()
+        if self.spec.host_calls:
+            self.spec.host_calls.close()
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
@@ -164,6 +179,8 @@ class Session:
     def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
         self._refuse_closed()
+        if self.spec.host_calls and self.spec.host_calls.is_calling:
+            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
         if self._running_thread == threading.get_ident() and self._turn.locked():
             raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
         while not self._turn.acquire(timeout=TURN_SECONDS):

@@ -195,7 +195,7 @@ def test_cancelling_a_waiting_run_does_not_touch_the_one_that_runs(tool: CodeInt
     second = threading.Thread(target=tool._call, args=("print('never')", None, None, cancelled))
     second.start()
     time.sleep(0.2)
-    tool._cancel(cancelled)
+    tool.cancel(cancelled)
     second.join(5)
     first.join(5)
     assert answers == ["stdout:\n\n```\nwhole\n\n```"]
