@@ -27,7 +27,7 @@ class CallWire:
         self._lock = threading.Lock()
         self._out = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._take: Take | None = None
+        self._take: Take
         self._is_closed = False
 
     def start(self, loop: asyncio.AbstractEventLoop, take: Take) -> None:
@@ -83,9 +83,8 @@ class CallWire:
     def _read(self) -> None:
         try:
             data = self._socket.recv(READ_SIZE)
-            take = self._take
-            for head, attachments, size in self._reader.feed(data) if take else ():
-                take(head, attachments, size)
+            for head, attachments, size in self._reader.feed(data):
+                self._take(head, attachments, size)
         except BlockingIOError:
             return
         except (OSError, FrameError):
