@@ -92,16 +92,17 @@ class DockerEngine:
             SandboxStartError: the engine does not have what the spec asks for.
         """
         sandbox = self._create(spec)
-        try:
-            if spec.run_dir is None:  # before the start, so that no output is missed
-                sandbox = Sandbox(sandbox.id, self._attach(sandbox))
-            self._api().start(sandbox.id)
-        except docker.errors.APIError as exc:
-            self.remove(sandbox)
-            raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
-        except BaseException:
-            self.remove(sandbox)
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.remove, sandbox)
+            try:
+                if spec.run_dir is None:  # before the start, so that no output is missed
+                    stdio = self._attach(sandbox)
+                    undo.callback(stdio.close)
+                    sandbox = Sandbox(sandbox.id, stdio)
+                self._api().start(sandbox.id)
+            except docker.errors.APIError as exc:
+                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            undo.pop_all()
         return sandbox
 
     def _attach(self, sandbox: Sandbox) -> AttachedStdio:
@@ -267,13 +268,21 @@ class DockerEngine:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
-                self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
+                self._client = _client(timeout=60, version=_client(60, "1.41").version(api_version=False)["ApiVersion"])
                 self._client_pid = os.getpid()
         return self._client.api if timeout is not None else self._new_client(timeout=3600).api
 
     def _new_client(self, timeout: int) -> docker.DockerClient:
         """A client of its own, which need not ask for the engine's version again."""
-        return docker.DockerClient.from_env(timeout=timeout, version=self._api().api_version, use_ssh_client=True)
+        return _client(timeout, self._api().api_version)
+
+
+def _client(timeout: int, version: str) -> docker.DockerClient:
+    """A client that believes the engine's own authority: REQUESTS_CA_BUNDLE would else replace DOCKER_CERT_PATH's."""
+    client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
+    if isinstance(client.api.verify, str):
+        client.api.trust_env = False
+    return client
 
 
 def _root_cause(exc: BaseException) -> str:
