@@ -6,8 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
+    from agent_tools.errors import AgentToolsError, InvalidParams, ModelError, ToolServiceError
     from agent_tools.execution import Execution
+    from agent_tools.messages import ContentItem, FunctionCall, Message
+    from agent_tools.models.choose import get_chat_model
     from agent_tools.settings import Limits
     from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
     from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -20,11 +22,16 @@ _HOMES = {
     "BaseTool": "tools.base",
     "BaseToolWithFileAccess": "tools.base",
     "CodeInterpreter": "tools.code_interpreter",
+    "ContentItem": "messages",
     "Execution": "execution",
+    "FunctionCall": "messages",
     "InvalidParams": "errors",
     "Limits": "settings",
+    "Message": "messages",
+    "ModelError": "errors",
     "TOOL_REGISTRY": "tools.registry",
     "ToolServiceError": "errors",
+    "get_chat_model": "models.choose",
     "register_tool": "tools.registry",
 }
 
@@ -34,10 +41,15 @@ __all__ = [
     "BaseTool",
     "BaseToolWithFileAccess",
     "CodeInterpreter",
+    "ContentItem",
     "Execution",
+    "FunctionCall",
     "InvalidParams",
     "Limits",
+    "Message",
+    "ModelError",
     "ToolServiceError",
+    "get_chat_model",
     "register_tool",
 ]
 

@@ -12,7 +12,8 @@ AgentToolsError
 │   └── ProtocolViolation
 ├── SessionClosed
 ├── SessionBusy
-└── FileRejected
+├── FileRejected
+└── ModelError
 """
 
 from __future__ import annotations
@@ -111,3 +112,30 @@ class SessionBusy(AgentToolsError):
 
 class FileRejected(AgentToolsError):
     """A file could not be taken into or out of the work_dir."""
+
+
+class ModelError(AgentToolsError):
+    """The language model could not be asked, or did not answer to the end.
+
+    The message never holds the request, the key, or the server's own words; those may repeat what they were sent.
+
+    Attributes:
+        status: the HTTP status of the answer, or None if there was none.
+        code: the server's short name of the failure, or None.
+        is_retryable: whether the same request may well succeed later.
+        detail: what the server said, for those who may see the conversation; ''.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        code: str | None = None,
+        is_retryable: bool = False,
+        detail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.is_retryable = is_retryable
+        self.detail = detail

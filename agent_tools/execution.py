@@ -6,7 +6,7 @@ The MIME bundle and the message kinds behind these are the Jupyter messaging pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -213,6 +213,17 @@ def pictures_of(output: Output) -> list[tuple[str, bytes]]:
         if isinstance(output.data.get(mime), bytes):
             return [(suffix, output.data[mime])]
     return []
+
+
+def finished(outputs: Generator[Output, None, Execution]) -> Execution:
+    """Read a stream of outputs to its end and return the execution it made."""
+    try:
+        while True:
+            next(outputs)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        outputs.close()
 
 
 def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:

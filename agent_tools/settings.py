@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 KIB = 1024
@@ -70,6 +70,51 @@ class Limits:
     """Bytes that must stay free on work_dir's file system; code under which it shrinks below that is killed."""
     max_listed_entries: int = 10_000
     """Entries of work_dir looked at to find new and changed files."""
+
+
+MAX_ROUNDS = 20
+"""How often a model is asked in one run while it may call tools; then once more, without them."""
+
+DASHSCOPE_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
+OPENAI_URL = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a language model answers, and the key it asks for."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+
+
+def max_rounds(environ: Mapping[str, str] = os.environ) -> int:
+    """QWEN_AGENT_MAX_LLM_CALL_PER_RUN if it is a positive number, else MAX_ROUNDS."""
+    given = environ.get("QWEN_AGENT_MAX_LLM_CALL_PER_RUN", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else MAX_ROUNDS
+
+
+def openai_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """OPENAI_API_KEY."""
+    return environ.get("OPENAI_API_KEY") or None
+
+
+def dashscope_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """DASHSCOPE_API_KEY."""
+    return environ.get("DASHSCOPE_API_KEY") or None
+
+
+def model_endpoint(model: str, environ: Mapping[str, str] = os.environ) -> Endpoint | None:
+    """Where a model named without a server is asked; None if the environment does not say.
+
+    OPENAI_BASE_URL (with OPENAI_API_KEY, if its server wants one); else DashScope if DASHSCOPE_API_KEY is set, for
+    models named qwen or where no other key is; else OpenAI with OPENAI_API_KEY.
+    """
+    key, dashscope = openai_key(environ), dashscope_key(environ)
+    if environ.get("OPENAI_BASE_URL"):
+        return Endpoint(environ["OPENAI_BASE_URL"], key or "EMPTY")
+    if dashscope and ("qwen" in model.lower() or not key):
+        return Endpoint(DASHSCOPE_URL, dashscope)
+    return Endpoint(OPENAI_URL, key) if key else None
 
 
 def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:

@@ -45,7 +45,7 @@ def _fold_line(line: str) -> str:
                 del cells[-1:]
             else:
                 cells.append(char)
-        shown = cells + shown[len(cells) :]
+        shown[: len(cells)] = cells  # in place: a line may hold as many returns as characters
     return "".join(shown)
 
 

@@ -51,7 +51,7 @@ class ByHand:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
         config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets
-        api = engine._api()
+        api = engine.connection.api()
         self.sandbox = Sandbox(api.create_container_from_config(config)["Id"])
         api.start(self.sandbox.id)
         self._connect()

@@ -14,13 +14,29 @@ import pytest
 from packaging.requirements import Requirement
 
 import agent_tools
+import agent_tools.models
+import agent_tools.testing
 import agent_tools.tools
 from agent_tools.runtime import image
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"
 DISTRIBUTION = "agent-tools-sandbox"
-HEAVY = {"docker", "zmq", "jupyter_client", "requests", "urllib3", "rich", "click", "httpx", "openai", "anyio", "json5"}
+HEAVY = {
+    "docker",
+    "zmq",
+    "jupyter_client",
+    "requests",
+    "urllib3",
+    "rich",
+    "click",
+    "httpx",
+    "httpx2",
+    "openai",
+    "anyio",
+    "json5",
+}
+EXPORTING = [agent_tools, agent_tools.models, agent_tools.testing, agent_tools.tools]
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -28,7 +44,10 @@ def _python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/").stdout
 
 
-@pytest.mark.parametrize("module", ["agent_tools", "agent_tools.tools"])
+@pytest.mark.parametrize(
+    "module",
+    ["agent_tools", "agent_tools.tools", "agent_tools.models", "agent_tools.agents.turn", "agent_tools.testing"],
+)
 def test_importing_loads_nothing_heavy_and_starts_nothing(module: str) -> None:
     code = f"import sys, threading; before = set(sys.modules); import {module}; import json, signal\n"
     code += "print(json.dumps([sorted(set(sys.modules) - before), threading.active_count()]))"
@@ -44,7 +63,7 @@ def test_constructing_a_tool_needs_no_engine() -> None:
     )
 
 
-@pytest.mark.parametrize("module", [agent_tools, agent_tools.tools], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", EXPORTING, ids=lambda module: module.__name__)
 def test_every_exported_name_resolves_and_is_listed_in_order(module: object) -> None:
     assert module.__all__ == sorted(module.__all__, key=lambda name: (not name.isupper(), name))  # type: ignore[attr-defined]
     for name in module.__all__:  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent_tools import __version__
+from agent_tools.cli.probe import probe
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime import image as images
 from agent_tools.runtime.docker import DockerEngine
@@ -20,11 +21,18 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]
 
 
 @click.command()
-def doctor() -> None:
+@click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show all that held.")
+@click.option("--container", metavar="ID_OR_NAME", help="With --probe: a running container of yours instead.")
+@click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
+def doctor(is_probe: bool, container: str | None, as_json: bool) -> None:
     """Check the engine, the image, and one real sandbox as the host sees it; print what to do about each problem.
 
-    Exit code 0 when nothing failed, 1 otherwise.
+    Exit code 0 when nothing failed, and with --probe, when nothing is open that the default sandbox promises; else 1.
     """
+    if is_probe:
+        sys.exit(0 if probe(container, as_json) else 1)
+    if container is not None or as_json:
+        raise click.UsageError("--container and --json go with --probe.")
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
     engine = DockerEngine()
     try:

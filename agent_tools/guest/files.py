@@ -76,11 +76,14 @@ def _get(request: dict[str, Any], stream: BufferedRWPair) -> None:
     except OSError as exc:
         _answer(stream, {"error": str(exc.strerror)})
         return
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(fd)
+        _answer(stream, {"error": "not a regular file"})
+        return
     with open(fd, "rb") as file:
-        facts = os.fstat(fd)
-        is_file = stat.S_ISREG(facts.st_mode)
-        _answer(stream, {"size": facts.st_size} if is_file else {"error": "not a regular file"})
-        left = facts.st_size if is_file else 0
+        _answer(stream, {"size": facts.st_size})
+        left = facts.st_size
         while left:
             data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # one that has shrunk meanwhile ends in zeros
             stream.write(data)

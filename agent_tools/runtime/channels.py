@@ -17,6 +17,7 @@ from agent_tools.runtime.zmtp import ZmtpSocket
 
 WELCOME_SECONDS = 0.05  # silence after which a starting kernel is asked for a sign of life
 DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
+MAX_WORDS_AT_ONCE = 16  # datagrams of a PID 1 that may never stop talking
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,9 @@ class Channels:
 
     def _take_words(self) -> list[Event]:
         events: list[Event] = []
-        while (words := self._link.receive()) is not None:
+        for _ in range(MAX_WORDS_AT_ONCE):
+            if (words := self._link.receive()) is None:
+                break
             events.append(Words(words))
             if not words:
                 break

@@ -93,11 +93,15 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
     with contextlib.ExitStack() as stack:
         try:
             fd, last = stack.enter_context(open_parent(path, name))
-            file = stack.enter_context(os.fdopen(os.open(last, OPEN_FILE, dir_fd=fd), "rb"))
+            found = os.open(last, OPEN_FILE, dir_fd=fd)
         except OSError:
             yield None
             return
-        yield file if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+        if not stat.S_ISREG(os.fstat(found).st_mode):  # before a file object is made: that of a folder cannot be
+            os.close(found)
+            yield None
+            return
+        yield stack.enter_context(os.fdopen(found, "rb"))
 
 
 def delete(path: Path, name: str, known: Facts) -> None:

@@ -22,8 +22,10 @@ from agent_tools.runtime.channels import Broken, Channels, Disconnected, Event, 
 from agent_tools.runtime.link import Link
 from agent_tools.runtime.protocol import Message, outputs_of, read_error
 from agent_tools.settings import GIB, Limits
+from agent_tools.text import neutralise
 
 KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
+CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled
 END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
 
 
@@ -82,7 +84,7 @@ class Kernel:
     def execute(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
-        Closing the iterator early interrupts the code, and so does setting `cancelled`, at the next event.
+        Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
         due = timeout + self._limits.interrupt_grace
         self._link.send(f"arm {due:.3f} {self._limits.kill_grace:.3f}")
@@ -191,8 +193,10 @@ class Kernel:
             due = run.hung_up + END_GRACE / 2
         elif run.replied:
             due = run.replied + limits.idle_grace
-        else:
+        elif run.interrupted:
             due = self._last_moment(run)
+        else:
+            due = min(self._last_moment(run), time.monotonic() + CANCEL_SECONDS)
         return max(0.0, due - time.monotonic())
 
     def _is_over(self, run: _Run) -> bool:
@@ -225,6 +229,8 @@ class Kernel:
             self.interrupt()
         for _ in self._outputs(run):
             pass
+        if run.killed:
+            self.end_reason = run.kill_reason or "its code did not stop when it was interrupted"
 
     @property
     def _was_killed(self) -> bool:
@@ -271,7 +277,7 @@ def refuse_end(words: list[str], generation: int) -> None:
     """
     match words:
         case ["failed", _, traceback]:
-            raise KernelDied(f"it failed to start: {traceback}")
+            raise KernelDied(f"it failed to start: {neutralise(traceback)}")
         case ["exit", number, how] if number == str(generation):
             raise KernelDied(f"it ended at its start ({how})")
         case []:

@@ -13,6 +13,7 @@ from agent_tools.settings import Limits
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 JPEG_MAGIC = b"\xff\xd8\xff"
+_WHITESPACE = b" \t\n\r\v\f"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers, which carry the dimensions
 
 
@@ -28,11 +29,14 @@ def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
     """
     if not isinstance(encoded, str):
         raise PictureRefused("not base64 text")
-    encoded = "".join(encoded.split())
-    if len(encoded) // 4 * 3 - encoded[-2:].count("=") > limits.max_image_bytes:
+    try:
+        packed = encoded.encode("ascii").translate(None, _WHITESPACE)
+    except UnicodeEncodeError as exc:
+        raise PictureRefused("not base64 text") from exc
+    if len(packed) // 4 * 3 - packed[-2:].count(b"=") > limits.max_image_bytes:
         raise PictureRefused(f"larger than {limits.max_image_bytes:,} bytes")
     try:
-        data = base64.b64decode(encoded, validate=True)
+        data = base64.b64decode(packed, validate=True)
     except (binascii.Error, ValueError) as exc:
         raise PictureRefused("not base64 text") from exc
     size = _png_size(data) if mime == "image/png" else _jpeg_size(data)

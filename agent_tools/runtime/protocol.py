@@ -8,24 +8,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.runtime.pictures import PictureRefused, check_picture
-from agent_tools.settings import Limits
+from agent_tools.settings import MIB, Limits
 from agent_tools.text import neutralise, shorten
 
 MAX_FRAMES = 64
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
+MAX_DECODED_BYTES = 16 * MIB  # of a content with characters that take more than a byte each once decoded
+MAX_TEXT_CHARS = MIB  # of a text that is looked at whole; the guest's streams send less at a time
 MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
+_TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
+_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
 _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
 
 
@@ -64,17 +68,25 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
 
 def _is_costly(packed: bytes) -> bool:
     """Whether reading a content would cost more memory and time than it can be worth."""
-    return len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS
+    if len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS:
+        return True
+    return len(packed) * 4 > MAX_DECODED_BYTES and _decoded_size(packed) > max(len(packed), MAX_DECODED_BYTES)
+
+
+def _decoded_size(packed: bytes) -> int:
+    """Bytes of the text in memory, where one wide character makes all the others as wide."""
+    width = 4 if _FOUR_BYTES.search(packed) else 2 if _TWO_BYTES.search(packed) else 1
+    return len(packed) * width
 
 
 def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
-    """What an iopub message shows the reader: nothing, one output, or one with notes of what it had to lose."""
+    """What an iopub message shows the reader: nothing, its output, or that with notes of what it had to lose."""
     content = message.content
     match message.kind:
         case "stream" | "execute_result" | "display_data" | "update_display_data" if content.keys() == {"omitted"}:
             yield Omitted(f"a message of {content['omitted']:,} bytes that would be costly to read")
         case "stream":
-            yield Stream("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
+            yield from _streams("stderr" if content.get("name") == "stderr" else "stdout", _joined(content.get("text")))
         case "execute_result":
             data, notes = read_bundle(content.get("data"), limits)
             yield Result(data)
@@ -89,14 +101,20 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
             yield read_error(content, limits)
 
 
+def _streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
+    """The text in pieces, so that no copy of a very long one is made; an escape across two of them loses its ESC."""
+    for start in range(0, max(1, len(text)), MAX_TEXT_CHARS):
+        yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))
+
+
 def read_error(content: dict[str, Any], limits: Limits) -> Error:
     """The error of an `error` message or of an execute_reply."""
     lines = content.get("traceback")
-    lines = [_text(line) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
     limit = limits.max_error_chars
+    lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
     return Error(
-        name=shorten(_text(content.get("ename")), 200) or "Error",
-        value=shorten(_text(content.get("evalue")), limit),
+        name=_text(content.get("ename"), 200) or "Error",
+        value=_text(content.get("evalue"), limit),
         traceback=shorten("\n".join(lines), limit),
     )
 
@@ -125,19 +143,16 @@ def _mime_value(mime: str, value: object, limits: Limits) -> Any:
     if mime in ("image/png", "image/jpeg"):
         return check_picture(mime, value, limits)
     if _JSON_TYPE.fullmatch(mime):
-        value = _neutral(value, MAX_JSON_DEPTH, iter(range(MAX_JSON_NODES)))
+        value = _neutral(value, MAX_JSON_DEPTH, iter(range(MAX_JSON_NODES)), limits.max_rich_chars)
         if (size := len(repr(value))) > limits.max_rich_chars:
             raise _TooLong(f"{size:,} characters")
         return value
-    text = _text(value)
     if mime == "text/plain":
-        return shorten(text, limits.max_text_chars)
-    if len(text) > limits.max_rich_chars:
-        raise _TooLong(f"{len(text):,} characters")
-    return text
+        return _text(value, limits.max_text_chars)
+    return _whole(_joined(value), limits.max_rich_chars)
 
 
-def _neutral(value: object, depth: int, nodes: Iterator[int]) -> object:
+def _neutral(value: object, depth: int, nodes: Iterator[int], max_chars: int) -> object:
     """A JSON value with all its text neutralised; `nodes` counts its parts down."""
     if depth == 0:
         raise _TooLong(f"more than {MAX_JSON_DEPTH} levels")
@@ -145,21 +160,34 @@ def _neutral(value: object, depth: int, nodes: Iterator[int]) -> object:
         raise _TooLong(f"more than {MAX_JSON_NODES:,} parts")
     match value:
         case str():
-            return neutralise(value)
+            return _whole(value, max_chars)
         case list():
-            return [_neutral(item, depth - 1, nodes) for item in value]
+            return [_neutral(item, depth - 1, nodes, max_chars) for item in value]
         case dict():
-            return {neutralise(key): _neutral(item, depth - 1, nodes) for key, item in value.items()}
+            return {_whole(key, max_chars): _neutral(item, depth - 1, nodes, max_chars) for key, item in value.items()}
     return value
 
 
 def _display_id(content: dict[str, Any]) -> str | None:
     transient = content.get("transient")
     found = transient.get("display_id") if isinstance(transient, dict) else None
-    return shorten(neutralise(found), 200) if isinstance(found, str) else None
+    return _text(found, 200) if isinstance(found, str) else None
 
 
-def _text(value: object) -> str:
+def _whole(text: str, limit: int) -> str:
+    """A text that is of no use in part; its length is checked before anything is made of it."""
+    if len(text) > limit:
+        raise _TooLong(f"{len(text):,} characters")
+    return neutralise(text)
+
+
+def _text(value: object, limit: int) -> str:
+    """A text's first and last part, `limit` characters in all; what is far too long is cut before it is copied."""
+    text = _joined(value)
+    return neutralise(shorten(text, limit)) if len(text) > MAX_TEXT_CHARS else shorten(neutralise(text), limit)
+
+
+def _joined(value: object) -> str:
     if isinstance(value, list):  # multi-line strings may come as lists
-        value = "".join(part for part in value if isinstance(part, str))
-    return neutralise(value) if isinstance(value, str) else ""
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""

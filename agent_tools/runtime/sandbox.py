@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import socket
 import time
@@ -15,13 +16,14 @@ from agent_tools.errors import EngineError, FileRejected, KernelDied, ProtocolVi
 from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.kernel import Kernel, refuse_end
-from agent_tools.runtime.link import is_readable
+from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.transport import TransportName, choose
 from agent_tools.runtime.zmtp import ZmtpSocket
 from agent_tools.settings import Limits
+from agent_tools.text import neutralise
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class LiveSandbox:
         self.kernel: Kernel | None = None
         guest = engine.guest()
         with ExitStack() as undo:
+            self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             self._link = self._transport.link
@@ -60,7 +63,7 @@ class LiveSandbox:
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
                 isolation=spec.isolation,
-                labels=Owner.current().labels,
+                labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
             self.sandbox = engine.start(asked)
@@ -82,6 +85,11 @@ class LiveSandbox:
     def has_ended(self) -> bool:
         """Whether the sandbox is gone, or was found not to answer."""
         return self._link.is_closed_by_guest or bool(self.kernel and self.kernel.sandbox_ended)
+
+    @property
+    def has_work_dir(self) -> bool:
+        """Whether work_dir is still the folder that was mounted, and not another one under its name."""
+        return _identity(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
         """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
@@ -159,7 +167,7 @@ class LiveSandbox:
         """Wait for the kernel's side of both channels."""
         shell, iopub = channels
         for channel in channels:
-            while not is_readable(0.5, channel.fileno(), self._link.fileno()) or self._hear():
+            while not await_input((channel.fileno(), self._link.fileno()), 0.5) or self._hear():
                 if time.monotonic() > deadline:
                     raise KernelDied("it did not become ready in time")
             try:
@@ -202,4 +210,14 @@ class LiveSandbox:
             return output is None
 
         if not self._transport.await_guest(self.sandbox.stdio, deadline, still_runs):
-            raise SandboxStartError(f"The sandbox of image {self._spec.image} did not come up: {words.strip()}", words)
+            raise SandboxStartError(
+                f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
+            )
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, settle
+from agent_tools.execution import Execution, Omitted, Output, Restarted, finished, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
@@ -59,8 +59,10 @@ class Session:
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
-    ) -> Generator[Output, None, None]:
-        """Run code and yield its outputs while it runs. `timeout` is in seconds; waiting for one's turn does not count.
+    ) -> Generator[Output, None, Execution]:
+        """Run code and yield its outputs while it runs; the generator returns the settled whole.
+
+        `timeout` is in seconds; waiting for one's turn does not count.
 
         Setting `cancelled` and then calling `cancel` ends the run, or keeps it from ever starting.
 
@@ -70,14 +72,17 @@ class Session:
             EngineError: a sandbox was needed and could not be started.
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
         """
-        return self._stream(code, timeout, cancelled or threading.Event(), _Times())
+        times, arrived = _Times(), list[Output]()
+        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
+            for output in outputs:
+                arrived.append(output)
+                yield output
+        duration = time.monotonic() - times.started
+        return Execution(settle(arrived), duration=duration, queued=times.turn - times.asked)
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
-        times = _Times()
-        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
-            settled = settle(outputs)
-        return Execution(settled, duration=time.monotonic() - times.started, queued=times.turn - times.asked)
+        return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run that was given this event, wherever it is: waiting, starting or running. Variables stay."""
@@ -197,10 +202,12 @@ class Session:
 
     def _ready_kernel(self) -> tuple[Kernel, str]:
         """The live kernel, and why an earlier one was lost, '' if none was."""
-        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive():
+        has_work_dir = not self._sandbox or self._sandbox.has_work_dir
+        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive() and has_work_dir:
             return self._sandbox.kernel, self._take_lost()
         if self._sandbox:
             self._lost = self._sandbox.kernel.end_reason if self._sandbox.kernel else self._lost
+            self._lost = self._lost if has_work_dir else "its work_dir was replaced"
             kernel = self._replace_kernel(self._sandbox)
             if kernel:
                 return kernel, self._take_lost()
@@ -210,7 +217,7 @@ class Session:
 
     def _replace_kernel(self, sandbox: LiveSandbox) -> Kernel | None:
         """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
-        if not sandbox.has_ended:
+        if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)
         self._sandbox = None

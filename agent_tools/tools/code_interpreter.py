@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
-from agent_tools.execution import Execution, Output, StagedFile
+from agent_tools.execution import Execution, Output, StagedFile, finished
 from agent_tools.tools.base import BaseToolWithFileAccess
 from agent_tools.tools.options import Options
 from agent_tools.tools.params import code_of, timeout_of
@@ -96,20 +96,40 @@ class CodeInterpreter(BaseToolWithFileAccess):
         self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
     ) -> Execution:
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
-        return self._run(params, files, timeout, threading.Event())
+        return finished(self.stream(params, files, timeout))
 
     def stream(
-        self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
-    ) -> Generator[Output, None, None]:
-        """Like `run`, but yields each output while the code runs. Closing the iterator early interrupts the code."""
-        code, seconds = (
-            code_of(params, self.options.limits),
-            timeout_of(timeout, self.options.timeout, self.options.limits),
-        )
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None = None,
+        timeout: float | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Generator[Output, None, Execution]:
+        """Like `run`, but yields each output while the code runs, and returns the `Execution` at the end.
+
+        Closing the iterator early interrupts the code; so does `cancel` with the event given here, from any thread.
+        """
+        code = code_of(params, self.options.limits)
+        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
         with _as_tool_errors():
-            self.stage(files)
-            with closing(self._session().stream(code, seconds)) as outputs:
-                yield from outputs
+            staged, before = self.stage(files), self._open_workspace().snapshot()
+            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
+                execution = yield from outputs
+            figures = self.save_pictures(execution.images)
+            saved_here = [Path(path).name for path in figures if path]
+            changes = self._open_workspace().changes(before, ignore=saved_here)
+            return replace(execution, files=staged, changes=changes, figures=figures)
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the stream that was given this event, wherever it is: waiting, starting or running. Variables stay."""
+        cancelled.set()
+        if session := self._find_session():
+            session.cancel(cancelled)
+
+    def markdown(self, execution: Execution) -> str:
+        """What `call` answers for an execution of this tool."""
+        pictures = dict(zip(execution.images, execution.figures))
+        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
 
     async def acall(
         self,
@@ -131,7 +151,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
                 await anyio.sleep_forever()
             finally:
                 if not finished:
-                    self._cancel(cancelled)
+                    self.cancel(cancelled)
 
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_with_us)
@@ -206,31 +226,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         code = code_of(params, self.options.limits)
         if not code.strip():
             return ""
-        execution = self._run({"code": code}, files, timeout, cancelled)
-        pictures = dict(zip(execution.images, execution.figures))
-        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
-
-    def _run(
-        self,
-        params: str | dict[str, Any],
-        files: Sequence[str] | None,
-        timeout: float | None,
-        cancelled: threading.Event,
-    ) -> Execution:
-        code = code_of(params, self.options.limits)
-        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        with _as_tool_errors():
-            staged, before = self.stage(files), self._open_workspace().snapshot()
-            execution = self._session().run(code, seconds, cancelled)
-            figures = self.save_pictures(execution.images)
-            saved_here = [Path(path).name for path in figures if path]
-            changes = self._open_workspace().changes(before, ignore=saved_here)
-            return replace(execution, files=staged, changes=changes, figures=figures)
-
-    def _cancel(self, cancelled: threading.Event) -> None:
-        cancelled.set()
-        if session := self._find_session():
-            session.cancel(cancelled)
+        return self.markdown(finished(self.stream({"code": code}, files, timeout, cancelled)))
 
     def _url(self, path: str) -> str:
         base = self.options.static_url or settings.static_url()

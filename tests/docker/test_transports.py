@@ -225,7 +225,7 @@ def make_certificates(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
     assert os.getuid() == 0, "an engine of the tests' own is started, which takes root"
-    api = docker_engine._api()
+    api = docker_engine.connection.api()
     beside = Path(api.info()["DockerRootDir"]).parent  # where this storage driver is known to work
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-engine-", dir=beside))
     engine = RemoteEngine(folder, docker_engine.info().storage_driver)
@@ -233,7 +233,9 @@ def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in engine.environment.items():
                 environment.setenv(name, value)
-            engine.await_answer()._api(timeout=None).load_image(api.get_image(image.tag_for(), chunk_size=MIB))
+            engine.await_answer().connection.api(is_patient=True).load_image(
+                api.get_image(image.tag_for(), chunk_size=MIB)
+            )
         yield engine
     finally:
         engine.stop()

@@ -157,3 +157,17 @@ def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None
     for words in ("python", "engine", "fail", "not reachable", "No Docker engine"):
         assert words in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--container", "box"]], ids=" ".join)
+def test_doctors_options_for_the_probe_need_the_probe(option: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["doctor", *option])
+    assert result.exit_code == 2
+    assert "go with --probe" in result.output
+
+
+def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "doctor", "--probe", "--container", "box")
+    assert done.returncode == 3
+    assert "No Docker engine answers" in done.stderr
+    assert done.stdout == ""

@@ -2,6 +2,7 @@ import base64
 import contextlib
 import io
 import struct
+import tracemalloc
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent_tools.runtime.pictures import PictureRefused, check_picture
-from agent_tools.settings import Limits
+from agent_tools.settings import MIB, Limits
 
 LIMITS = Limits()
 
@@ -67,6 +68,16 @@ def test_a_picture_that_is_what_it_says_is_kept(mime: str, data: bytes) -> None:
 def test_white_space_in_base64_is_ignored() -> None:
     assert check_picture("image/png", base64.encodebytes(PNG).decode(), LIMITS) == PNG
     assert check_picture("image/png", f" {encoded(PNG)}\r\n", LIMITS) == PNG
+
+
+def test_white_space_that_cuts_base64_into_millions_of_pieces_costs_no_memory() -> None:
+    text = "ab " * (2 * MIB)
+    tracemalloc.start()
+    with pytest.raises(PictureRefused):
+        check_picture("image/png", text, LIMITS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * len(text)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,18 +11,19 @@ from hypothesis import strategies as st
 from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream, settle
 from agent_tools.runtime.protocol import (
     MAX_HEADER_BYTES,
     MAX_JSON_NODES,
     MAX_MARKS,
+    MAX_TEXT_CHARS,
     Message,
     outputs_of,
     read_bundle,
     read_error,
     read_message,
 )
-from agent_tools.settings import Limits
+from agent_tools.settings import MIB, Limits
 
 LIMITS = Limits()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -269,6 +271,67 @@ def test_a_costly_content_with_another_key_is_a_violation(session: Session) -> N
     frames[1] = b"0" * 64
     with pytest.raises(ProtocolViolation):
         read_message(session, frames)
+
+
+N = 15 * MIB
+WIDE = {"raw": "\U0001f600".encode(), "escaped": b"\\ud83d\\ude00"}
+
+
+@pytest.mark.parametrize("wide", WIDE.values(), ids=WIDE.keys())
+def test_a_long_text_that_one_character_makes_four_times_as_long_in_memory_is_noted(
+    session: Session, wide: bytes
+) -> None:
+    message = read_message(session, frames_of(content=b'{"text": "' + b"x" * N + wide + b'"}'))
+    assert list(outputs_of(message, LIMITS)) == [
+        Omitted(f"a message of {N + len(wide) + 12:,} bytes that would be costly to read")
+    ]
+
+
+@pytest.mark.parametrize("text", [b"x" * N, b"\xc3\xa9" * (N // 2), b"\xe4\xb8\xad" * MIB, b"\\u00e9" * MIB])
+def test_a_long_text_of_one_width_is_read(session: Session, text: bytes) -> None:
+    message = read_message(session, frames_of(content=b'{"text": "' + text + b'"}'))
+    assert message.content == {"text": json.loads(b'"' + text + b'"')}
+
+
+def bundle(mime: str, value: bytes) -> tuple[str, bytes]:
+    return "display_data", b'{"data": {"' + mime.encode() + b'": ' + value + b"}}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        pytest.param("stream", b'{"text": "\\u001b' + b"x" * N + b'"}', id="text"),
+        pytest.param("stream", b'{"text": "\\u001b' + b"x" * (8 * MIB - 99) + b'\xe4\xb8\xad"}', id="wide text"),
+        pytest.param(*bundle("text/html", b'"\\u001b' + b"x" * N + b'\xc3\xa9"'), id="HTML"),
+        pytest.param(*bundle("text/plain", b'"\\u001b' + b"x" * N + b'\xc3\xa9"'), id="plain"),
+        pytest.param(*bundle("application/json", b'["\\u001b' + b"x" * N + b'"]'), id="JSON"),
+        pytest.param(*bundle("image/png", b'"' + b"ab " * (N // 3) + b'"'), id="picture"),
+        pytest.param("error", b'{"traceback": ["\\u001b' + b"x" * N + b'\xc3\xa9"]}', id="traceback"),
+    ],
+)
+def test_reading_the_largest_message_takes_a_few_times_its_size(session: Session, kind: str, content: bytes) -> None:
+    frames = frames_of({**HEADER, "msg_type": kind}, content=content)
+    tracemalloc.start()
+    shown = list(outputs_of(read_message(session, frames), LIMITS))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(shown) >= 1
+    assert peak < 4 * LIMITS.max_message_bytes
+
+
+def test_a_value_far_too_long_keeps_its_ends() -> None:
+    (error,) = shown("error", {"evalue": "a" + "x" * (2 * MIB) + "\x1b[31mz"})
+    assert isinstance(error, Error)
+    assert (error.value[0], error.value[-1]) == ("a", "z")
+    assert "characters left out" in error.value
+    assert len(error.value) <= LIMITS.max_error_chars + 100
+
+
+def test_a_very_long_stream_text_comes_whole_in_pieces() -> None:
+    text = "".join(f"{number}," for number in range(400_000))
+    streams = shown("stream", {"name": "stderr", "text": text})
+    assert [len(stream.text) for stream in streams[:-1]] == [MAX_TEXT_CHARS] * 2  # type: ignore[union-attr]
+    assert settle(streams) == (Stream("stderr", text),)
 
 
 def padded(size: int) -> bytes:

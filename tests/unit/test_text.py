@@ -94,6 +94,12 @@ def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
     assert ticks not in text
 
 
+@pytest.mark.timeout(30)
+def test_a_long_line_with_as_many_returns_is_folded_in_one_pass() -> None:
+    size = 200_000
+    assert fold_lines("x" * size + "\r" * size + "yz") == "yz" + "x" * (size - 2)
+
+
 @pytest.mark.parametrize(
     ("text", "limit", "shown"),
     [

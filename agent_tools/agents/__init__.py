@@ -1,0 +1,1 @@
+"""Models and tools working together. Importing this starts nothing."""

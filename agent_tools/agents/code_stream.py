@@ -1,0 +1,104 @@
+"""The code in a call's arguments, while they are being written."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+(?=[\s"{}\[\]:,])', re.DOTALL)
+_SPACE = re.compile(r"\s*")
+_WHOLE_CHARS = re.compile(
+    r"(?:[^\"\\]|\\[^u]"
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a character outside the BMP, both halves
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # half of one, alone for good
+    r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*",
+    re.DOTALL,
+)
+
+
+class CodeStream:
+    """Fed with the pieces of a call's arguments, gives the pieces of the code in them.
+
+    Arguments are JSON with a string under `key`, or the code itself. The pieces joined are always a beginning of the
+    code, and with what `finish` gives they are all of it. What cannot be told before the end (a fence, JSON with other
+    quotes) comes with `finish`. The work is linear in the length of the code.
+    """
+
+    def __init__(self, key: str = "code") -> None:
+        self._key = key
+        self._pending = ""
+        self._sent: list[str] = []
+        self._state = "start"  # then: raw, searching, inside, over
+        self._depth = 0
+        self._last = ""  # the last token at the top level of the object
+        self._name = ""  # the key whose value comes next
+
+    def feed(self, text: str) -> str:
+        """The code that this piece of the arguments adds."""
+        self._pending += text
+        if self._state == "start":
+            self._start()
+        if self._state == "searching":
+            self._search()
+        piece = ""
+        if self._state == "inside":
+            piece = self._inside()
+        elif self._state == "raw":
+            piece, self._pending = self._pending, ""
+        self._sent.append(piece)
+        return piece
+
+    def finish(self, code: str) -> str:
+        """What was not given yet of the code, as it is now known; '' where the pieces were of other code."""
+        sent = "".join(self._sent)
+        return code[len(sent) :] if code.startswith(sent) else ""
+
+    def _start(self) -> None:
+        head = self._pending.lstrip()[:1]
+        if head:
+            self._state = "searching" if head == "{" else "over" if head in "`\"'\ufeff" else "raw"
+
+    def _search(self) -> None:
+        """Read whole tokens up to the quote that opens the code."""
+        position = 0
+        while self._state == "searching":
+            position = _SPACE.match(self._pending, position).end()  # type: ignore[union-attr]
+            if self._name == self._key and self._depth == 1 and self._pending[position : position + 1] == '"':
+                self._state, position = "inside", position + 1
+                break
+            token = _TOKEN.match(self._pending, position)
+            if token is None:
+                break
+            self._take(token[0])
+            position = token.end()
+        self._pending = self._pending[position:]
+
+    def _take(self, part: str) -> None:
+        if part in "{[":
+            self._depth += 1
+        elif part in "}]":
+            self._depth -= 1
+        elif self._depth == 1:
+            is_key = part == ":" and self._last.startswith('"')
+            self._name = _unquoted(self._last) if is_key else ""
+            self._last = part
+        if self._depth < 1:
+            self._state = "over"
+
+    def _inside(self) -> str:
+        end = _WHOLE_CHARS.match(self._pending).end()  # type: ignore[union-attr]
+        piece, self._pending = self._pending[:end], self._pending[end:]
+        if self._pending.startswith('"'):
+            self._state = "over"
+        try:
+            return str(json.loads(f'"{piece}"', strict=False))
+        except ValueError:  # not JSON after all
+            self._state = "over"
+            return ""
+
+
+def _unquoted(token: str) -> str:
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return ""

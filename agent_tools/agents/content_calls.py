@@ -1,0 +1,134 @@
+"""Calls that a model wrote into its answer, where its server or its training knows no better. Pure parsing.
+
+Only text that is nothing but calls, of functions that were declared, is taken for calls: a JSON object with `name` and
+`arguments`, `parameters` or `input`; several of them, or an array; plain, fenced, or after a tag that means a call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator
+from typing import Any
+
+from agent_tools.messages import FunctionCall
+
+_TAGS = ("<tool_call>", "<|python_tag|>")
+_LANGUAGES = ("", "json", "tool_call", "tool_code")
+_END_MARKS = re.compile(r"(?:\s|</tool_call>|<\|e(?:om|ot)_id\|>)+\Z")
+_FENCED = re.compile(r"\A```[a-z_]*[ \t]*\r?\n(.*?)\n?[ \t]*```\Z", re.DOTALL)
+_BETWEEN = re.compile(r"(?:[\s;,]|</tool_call>|<tool_call>|<\|python_tag\|>)*")
+_BLOCK = re.compile(r"^[ \t]*(```+)(?:python|py)[ \t]*\r?\n(.*?)^[ \t]*\1[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_DECODER = json.JSONDecoder(strict=False)
+_ARGUMENTS = ("arguments", "parameters", "input")
+
+
+def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
+    """The calls that a text is; none if it is anything else, or calls a function that is not declared."""
+    body = _END_MARKS.sub("", text).strip()
+    if fenced := _FENCED.match(body):
+        body = fenced[1]
+    try:
+        calls = tuple(_call(value) for value in _values(body))
+    except (ValueError, RecursionError):
+        return ()
+    return calls if all(call.name in declared for call in calls) else ()
+
+
+def python_blocks(text: str) -> tuple[str, ...]:
+    """The fenced Python blocks of an answer that are complete, in order."""
+    return tuple(found[2].rstrip("\n") for found in _BLOCK.finditer(text))
+
+
+class Gate:
+    """Lets an answer through while it is written, but holds back what may still turn out to be calls."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._state = "start"
+
+    def feed(self, text: str) -> str:
+        """What may be shown now."""
+        self._held.append(text)
+        if self._state == "holding":
+            return ""
+        held = "".join(self._held)
+        if self._state == "start":
+            opens = _opens_call(held)
+            if opens is None:
+                return ""
+            self._state = "holding" if opens else "open"
+        cut = 0 if self._state == "holding" else _tag_at(held)
+        self._held = [held[cut:]]
+        if any(held.startswith(tag, cut) for tag in _TAGS):
+            self._state = "holding"
+        return held[:cut]
+
+    def rest(self) -> str:
+        """What is held back still."""
+        return "".join(self._held)
+
+
+def _opens_call(text: str) -> bool | None:
+    """Whether an answer that begins so may be a call; None if that is not to be told yet."""
+    text = text.lstrip()
+    second = text[1:].lstrip()[:1]
+    if text.startswith("```"):
+        return _fence_opens_call(text[3:])
+    if text == "```"[: len(text)]:
+        return None
+    if text[0] in "{[":
+        return (second in ('"' if text[0] == "{" else "{")) if second else None
+    return False
+
+
+def _fence_opens_call(text: str) -> bool | None:
+    language, newline, inside = text.partition("\n")
+    if not newline:
+        return None if any(known.startswith(language.strip()) for known in _LANGUAGES) else False
+    if language.strip() not in _LANGUAGES:
+        return False
+    return _opens_call(inside) if inside.strip()[:1] in ("{", "[") else (False if inside.strip() else None)
+
+
+def _tag_at(text: str) -> int:
+    """Where a tag begins, or at the very end may begin; else the text's length."""
+    starts = [text.find(tag) for tag in _TAGS]
+    found = [start for start in starts if start >= 0]
+    if found:
+        return min(found)
+    for length in range(min(len(text), max(map(len, _TAGS)) - 1), 0, -1):
+        if any(tag.startswith(text[-length:]) for tag in _TAGS):
+            return len(text) - length
+    return len(text)
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The JSON values that a text is made of, those of an array one by one."""
+    position = _skip(text, 0)
+    if position == len(text):
+        raise ValueError("nothing there")
+    while position < len(text):
+        value, end = _DECODER.raw_decode(text, position)
+        if isinstance(value, list) and value:
+            yield from value
+        else:
+            yield value
+        position = _skip(text, end)
+
+
+def _skip(text: str, position: int) -> int:
+    found = _BETWEEN.match(text, position)
+    return found.end() if found else position
+
+
+def _call(value: Any) -> FunctionCall:
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError("not a call")
+    given = [value[key] for key in _ARGUMENTS if key in value]
+    if len(given) != 1 or not (given[0] is None or isinstance(given[0], (dict, str))):
+        raise ValueError("not a call")
+    arguments = given[0] if isinstance(given[0], str) else json.dumps(given[0] or {}, ensure_ascii=False)
+    return FunctionCall(value["name"], arguments)

@@ -1,0 +1,145 @@
+"""One reply of the model, read into steps: its text, its calls however it wrote them, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from agent_tools.agents.code_stream import CodeStream
+from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
+from agent_tools.errors import InvalidParams
+from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
+from agent_tools.models import base
+from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.chunks import new_call_id
+from agent_tools.settings import Limits
+from agent_tools.tools.params import code_of
+
+
+@dataclass
+class _Writing:
+    """A call that the model is writing."""
+
+    id: str
+    code: CodeStream | None
+
+
+@dataclass
+class Round:
+    """What became of one reply.
+
+    `declared` are the functions that may be called, and whether each runs code; with none, calls are not taken, only
+    noted in `wanted_calls`. `python_blocks` names the function that fenced Python stands for, or is ''.
+    """
+
+    number: int
+    declared: Mapping[str, bool]
+    python_blocks: str = ""
+    used_ids: set[str] = field(default_factory=set)
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+    usage: Usage | None = None
+    reason: str = ""
+    wanted_calls: bool = False
+
+    def __post_init__(self) -> None:
+        self._gate: Gate | None = Gate() if self.declared else None
+        self._writing: dict[int, _Writing] = {}
+
+    def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
+        """The steps of the reply, as it arrives. It is complete if `reason` is set afterwards."""
+        for delta in deltas:
+            match delta:
+                case TextDelta(text):
+                    yield from self._say(self._gate.feed(text) if self._gate else text)
+                case ReasoningDelta(text):
+                    self.reasoning += text
+                    yield delta
+                case Usage():
+                    self.usage = delta
+                case Finish(reason):
+                    self.reason = reason
+                case _:
+                    self.wanted_calls = True
+                    if self.declared:
+                        yield from self._native(delta)
+        yield from self._end()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The reply as messages, one for each call."""
+        reasoning = self.reasoning or None
+        if not self.calls:
+            said = bool(self.text or reasoning)
+            return (Message(ASSISTANT, self.text, reasoning_content=reasoning),) if said else ()
+        return tuple(
+            Message(
+                ASSISTANT,
+                "" if index else self.text,
+                reasoning_content=None if index else reasoning,
+                function_call=FunctionCall(call.name, call.arguments),
+                extra={CALL_ID: call.id},
+            )
+            for index, call in enumerate(self.calls)
+        )
+
+    def _native(self, delta: base.CallBegun | base.ArgumentsDelta | base.CallComplete) -> Iterator[Step]:
+        match delta:
+            case base.CallBegun(index, id_, name):
+                yield from self._open_gate()
+                yield self._begin(index, id_, name)
+            case base.ArgumentsDelta(index, text):
+                yield self._write(index, text)
+            case base.CallComplete(index, _, name, arguments):
+                yield from self._complete(index, name, arguments)
+
+    def _end(self) -> Iterator[Step]:
+        """Find the calls in what was held back, or in the whole answer, if there were no others."""
+        held = self._gate.rest() if self._gate else ""
+        found = calls_in(held, self.declared) if held and self.reason else ()
+        if not found:
+            yield from self._say(held)
+        if not found and self.reason and self.python_blocks in self.declared and not self.calls:
+            found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(self.text))
+        for index, call in enumerate(found):
+            yield self._begin(index, "", call.name)
+            yield self._write(index, call.arguments)
+            yield from self._complete(index, call.name, call.arguments)
+
+    def _say(self, text: str) -> Iterator[Step]:
+        self.text += text
+        if text:
+            yield TextDelta(text)
+
+    def _open_gate(self) -> Iterator[Step]:
+        held, self._gate = self._gate.rest() if self._gate else "", None
+        yield from self._say(held)
+
+    def _begin(self, index: int, id_: str, name: str) -> CallBegun:
+        if not id_ or id_ in self.used_ids:  # some servers count anew in every reply
+            id_ = new_call_id()
+        self.used_ids.add(id_)
+        self._writing[index] = _Writing(id_, CodeStream() if self.declared.get(name) else None)
+        return CallBegun(id_, name)
+
+    def _write(self, index: int, text: str) -> CallDelta:
+        writing = self._writing[index]
+        return CallDelta(writing.id, text, writing.code.feed(text) if writing.code else "")
+
+    def _complete(self, index: int, name: str, arguments: str) -> Iterator[Step]:
+        writing = self._writing[index]
+        call = Call(writing.id, name, arguments)
+        self.calls.append(call)
+        code = None
+        if writing.code and (code := _code(arguments)) is not None and (rest := writing.code.finish(code)):
+            yield CallDelta(call.id, "", rest)
+        yield CallReady(call, code)
+
+
+def _code(arguments: str) -> str | None:
+    try:
+        return code_of(arguments, Limits())
+    except InvalidParams:
+        return None

@@ -1,0 +1,130 @@
+"""What happens in a turn, step by step, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from agent_tools.execution import Execution, Output
+from agent_tools.messages import Content, Message, text_of
+from agent_tools.models.base import ReasoningDelta, TextDelta, Usage
+
+__all__ = [
+    "Call",
+    "CallBegun",
+    "CallDelta",
+    "CallDone",
+    "CallOutput",
+    "CallReady",
+    "CallRunning",
+    "Finished",
+    "ReasoningDelta",
+    "RoundDone",
+    "Step",
+    "TextDelta",
+]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as the model wrote it. `id` is unique in the turn; `arguments` is text, JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class CallBegun:
+    """The model began to write a call."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """The model wrote on. `code` is what it adds to the code, for a tool that runs code."""
+
+    id: str
+    arguments: str
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class CallReady:
+    """A call is written. `code` is what will run; None if the tool runs no code, or there is none to be found."""
+
+    call: Call
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class CallRunning:
+    """A call's tool begins its work."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class CallOutput:
+    """The running code yielded something."""
+
+    id: str
+    output: Output
+
+
+@dataclass(frozen=True)
+class CallDone:
+    """A call is answered. `content` is what the model is told; `failure` is what kept the tool from its work."""
+
+    call: Call
+    content: Content
+    execution: Execution | None = None
+    failure: Exception | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The content's text."""
+        return text_of(self.content)
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """The model was asked once, and all its calls that are ours were answered.
+
+    `messages` is what this adds to the conversation; `usage` is None if the server did not say; `reason` is the
+    model's finish reason.
+    """
+
+    number: int
+    messages: tuple[Message, ...]
+    usage: Usage | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The turn is over; always the last step, unless an error is raised.
+
+    `reason` is the model's own word, or: `pending`, the caller has calls to answer; `rounds`, the model wanted more
+    calls than it may make; `cancelled`; `deadline`. `usage` is the sum over all rounds.
+    """
+
+    reason: str
+    usage: Usage
+    pending: tuple[Call, ...] = ()
+
+
+Step = Union[
+    TextDelta,
+    ReasoningDelta,
+    CallBegun,
+    CallDelta,
+    CallReady,
+    CallRunning,
+    CallOutput,
+    CallDone,
+    RoundDone,
+    Finished,
+]

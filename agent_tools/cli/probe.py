@@ -1,0 +1,73 @@
+"""What `agent-tools doctor --probe` shows: a table of findings, or JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent_tools.cli.image import ensure_with_progress
+from agent_tools.conformance.finding import CATEGORIES, VERDICTS, counts
+from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
+from agent_tools.runtime import image as images
+from agent_tools.runtime.docker import DockerEngine
+
+_STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
+
+
+def probe(container: str | None, as_json: bool) -> bool:
+    """Probe a fresh sandbox, or a container that runs, and print what was found. Whether all promises held."""
+    engine = DockerEngine()
+    if container is None:
+        ensure_with_progress(())
+        survey = survey_sandbox(engine, images.tag_for())
+    else:
+        survey = survey_container(engine, container)
+    if as_json:
+        click.echo(json.dumps(_values(survey), indent=2))
+    else:
+        _show(survey)
+    return not survey.is_open
+
+
+def _values(survey: Survey) -> dict[str, object]:
+    numbers: dict[str, object] = dict(counts(survey.findings).items())
+    return {
+        "target": survey.target,
+        "note": survey.note,
+        "summary": {**numbers, "is_open": survey.is_open},
+        "findings": [asdict(finding) for finding in survey.findings],
+    }
+
+
+def _show(survey: Survey) -> None:
+    console = Console(highlight=False)
+    table = Table("check", "", "found", "seen by", title=Text(f"Probe of {survey.target}"), title_justify="left")
+    for category in CATEGORIES:
+        table.add_section()
+        table.add_row(Text(category.upper(), style="bold"))
+        for finding in survey.findings:
+            if finding.category == category:
+                verdict = Text(finding.verdict, style=_STYLES[finding.verdict])
+                table.add_row(Text(finding.name), verdict, Text(finding.found), finding.seen_by)
+    console.print(table)
+    console.print(
+        "Seen by the code: it ran in the container, and is believed only as far as it accuses.",
+        style="dim",
+        soft_wrap=True,
+    )
+    if survey.note:
+        console.print(Text(f"The code's side is unknown: {survey.note}.", style="yellow"), soft_wrap=True)
+    console.print(Text(summary(survey)), soft_wrap=True)
+
+
+def summary(survey: Survey) -> str:
+    """One line: how many of which verdict, and whether the promises hold."""
+    found = counts(survey.findings)
+    total = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
+    ending = "open where our default sandbox promises otherwise" if survey.is_open else "nothing promised is open"
+    return f"{len(survey.findings)} checks: {total}; {ending}."

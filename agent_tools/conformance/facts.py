@@ -1,0 +1,121 @@
+"""What the host can read of a running container: the engine's settings of it, and its processes in /proc and cgroups.
+
+Nothing here asks the container. What cannot be read (a remote engine, /proc of another user) is absent, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+_UNLIMITED_V1 = 2**62  # cgroup v1 writes "no limit" as the largest number of whole pages
+_LIMIT_FILES = {  # limit: file of cgroup v2; controller and file of cgroup v1
+    "memory": ("memory.max", "memory", "memory.limit_in_bytes"),
+    "swap": ("memory.swap.max", "memory", "memory.memsw.limit_in_bytes"),
+    "pids": ("pids.max", "pids", "pids.max"),
+    "cpu": ("cpu.max", "cpu", "cpu.cfs_quota_us"),
+}
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: /proc/<pid>/status by field, and the hard limits of /proc/<pid>/limits by name."""
+
+    status: Mapping[str, str]
+    limits: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MountPoint:
+    """One line of /proc/<pid>/mountinfo."""
+
+    target: str
+    kind: str
+    options: frozenset[str]
+    is_shared: bool
+
+
+@dataclass(frozen=True)
+class ContainerFacts:
+    """All that is read of one container."""
+
+    settings: Mapping[str, Any]
+    """`docker inspect`."""
+    processes: tuple[Process, ...] = ()
+    mounts: tuple[MountPoint, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity where there is none."""
+
+
+def read_facts(
+    settings: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
+) -> ContainerFacts:
+    """Read a container's facts. Pids that are not this container's here (its host is another machine) are left out."""
+    own = [pid for pid in pids if settings["Id"] in _read(proc / str(pid) / "cgroup")]
+    if not own:
+        return ContainerFacts(settings)
+    first = proc / str(own[0])
+    processes = (_process(proc / str(pid)) for pid in own)
+    return ContainerFacts(
+        settings,
+        processes=tuple(process for process in processes if process.status),
+        mounts=tuple(_mounts(_read(first / "mountinfo"))),
+        interfaces=tuple(re.findall(r"^\s*(\S+):", _read(first / "net" / "dev"), re.MULTILINE)),
+        limits=_limits(_read(first / "cgroup"), cgroup),
+    )
+
+
+def _process(folder: Path) -> Process:
+    status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", _read(folder / "status"), re.MULTILINE))
+    limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", _read(folder / "limits"), re.MULTILINE))
+    return Process(status, limits)
+
+
+def _mounts(text: str) -> Iterable[MountPoint]:
+    """Format: proc_pid_mountinfo(5)."""
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        options = frozenset([*fields[5].split(","), *rest[-1].split(",")])
+        is_shared = any(tag.startswith("shared:") for tag in fields[6:])
+        yield MountPoint(fields[4], rest[0], options, is_shared)
+
+
+def _limits(membership: str, root: Path) -> dict[str, float]:
+    folders = {name: path for _, names, path in _memberships(membership) for name in names.split(",")}
+    found = {}
+    for limit, (file, controller, old_file) in _LIMIT_FILES.items():
+        if controller in folders:
+            text = _read(root / controller / folders[controller].lstrip("/") / old_file)
+        else:
+            text = _read(root / folders.get("", "").lstrip("/") / file)
+        if text.strip():
+            found[limit] = _amount(text.split()[0])
+    if "memory" in folders and {"swap", "memory"} <= found.keys() and math.isfinite(found["swap"]):
+        found["swap"] -= found["memory"]  # v1 counts memory and swap together
+    return found
+
+
+def _memberships(text: str) -> Iterable[list[str]]:
+    return (line.split(":", 2) for line in text.splitlines() if line.count(":") >= 2)
+
+
+def _amount(word: str) -> float:
+    if word in {"max", "-1"}:
+        return math.inf
+    amount = int(word)
+    return math.inf if amount >= _UNLIMITED_V1 else amount
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

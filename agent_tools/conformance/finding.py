@@ -1,0 +1,52 @@
+"""One checked property of a container, and the count of many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agent_tools.text import neutralise
+
+Verdict = Literal["held", "open", "unknown", "info"]
+VERDICTS: tuple[Verdict, ...] = ("held", "open", "unknown", "info")
+
+EXPOSURE = "information exposure"
+FILES = "file system"
+NETWORK = "network"
+PRIVILEGES = "privileges and dangerous operations"
+LIMITS = "resource limits"
+CATEGORIES = (EXPOSURE, FILES, NETWORK, PRIVILEGES, LIMITS)
+MOST_CHARS = 120  # of what was found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one property. `info` is told and not judged; nothing that is promised is ever `info`."""
+
+    category: str
+    name: str
+    verdict: Verdict
+    found: str
+    seen_by: Literal["host", "code"]
+    """`code` ran in the container, and may lie about all it says."""
+    is_promised: bool = True
+    """Whether our sandbox promises it with its default options."""
+
+    @property
+    def breaks_a_promise(self) -> bool:
+        """Whether the default sandbox would not be what we say it is, were this found of it."""
+        return self.is_promised and self.verdict == "open"
+
+
+def counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
+    """How many there are of each verdict."""
+    found = Counter(finding.verdict for finding in findings)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def one_line(text: str) -> str:
+    """Text of a container, made safe to show in one cell of a table."""
+    words = " ".join(neutralise(text[: 4 * MOST_CHARS]).split())
+    return words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1]}…"

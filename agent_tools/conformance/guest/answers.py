@@ -1,0 +1,49 @@
+"""What a check may answer, and the few questions that many of them ask."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+REFUSED = (errno.EPERM, errno.EACCES, errno.EROFS)
+
+
+def held(found: str) -> list[str]:
+    """It could not be done."""
+    return ["held", found]
+
+
+def opened(found: str) -> list[str]:
+    """It could be done."""
+    return ["open", found]
+
+
+def listed(names: list[str], none: str) -> list[str]:
+    """Open if there are any."""
+    return opened(", ".join(names)) if names else held(none)
+
+
+def refusal(exc: OSError) -> list[str]:
+    """What an error says: refused and absent are held, anything else cannot be told."""
+    name = errno.errorcode.get(exc.errno or 0, str(exc))
+    if exc.errno in REFUSED:
+        return held("refused (" + name + ")")
+    return held("not there") if exc.errno in (errno.ENOENT, errno.ENOTDIR) else ["unknown", name]
+
+
+def opens(path: str, flags: int) -> bool:
+    """Whether a file can be opened; nothing is read or written."""
+    try:
+        os.close(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def read(path: str) -> str:
+    """The first MiB of a file, '' where it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""

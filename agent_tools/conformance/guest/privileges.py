@@ -1,0 +1,144 @@
+"""What the code can become, ask of the kernel, and take."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import platform
+import shutil
+import struct
+from functools import partial
+from typing import Any, Callable
+
+from agent_tools.conformance.guest.answers import held, listed, opened, read
+
+ESCALATING = ("sudo", "su", "doas", "pkexec", "passwd", "newgrp", "mount")
+INSTALLING = ("pip", "pip3", "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
+
+# name: number on x86_64, number on aarch64, arguments. They fail even where the call is allowed, or are harmless.
+SYSCALLS = {
+    "unshare": (272, 97, (0x10000000,)),  # a new user namespace
+    "setns": (308, 268, (-1, 0)),
+    "mount": (165, 40, (b"none", b"/proc", b"nosuchfs", 0, 0)),
+    "fsopen": (430, 430, (b"nosuchfs", 0)),
+    "pivot_root": (155, 41, (0, 0)),
+    "bpf": (321, 280, (0, 0, 0)),
+    "perf_event_open": (298, 241, (0, 0, -1, -1, 0)),
+    "keyctl": (250, 219, (0, -3, 0)),  # which session keyring?
+    "userfaultfd": (323, 282, (0,)),
+    "io_uring_setup": (425, 425, (1, 0)),
+    "ptrace": (101, 117, (16, 0, 0, 0)),  # attach to no process
+    "process_vm_readv": (310, 270, (os.getpid(), 0, 0, 0, 0, 0)),
+    "open_by_handle_at": (304, 265, (-1, 0, 0)),
+    "finit_module": (313, 273, (-1, b"", 0)),
+    "personality": (135, 92, (0x0040000,)),  # no address randomisation
+    "sethostname": (170, 161, (b"x", -1)),
+    "kernel_log": (103, 116, (10, 0, 0)),  # the size of the log
+}
+
+
+def _system_call(name: str) -> list[str]:
+    import ctypes  # not every Python has it
+
+    column = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
+    if column is None or struct.calcsize("P") != 8:
+        return ["unknown", "no system call numbers for " + platform.machine()]
+    libc = ctypes.CDLL(None, use_errno=True)
+    numbers_and_arguments: Any = SYSCALLS[name]
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in numbers_and_arguments[2]]
+    if libc.syscall(ctypes.c_long(numbers_and_arguments[column]), *words) != -1:
+        return opened("allowed")
+    number = ctypes.get_errno()
+    word = errno.errorcode.get(number, str(number))
+    if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        return held(("not available (" if number == errno.ENOSYS else "refused (") + word + ")")
+    return opened("reached the kernel (" + word + ")")
+
+
+def _become_root() -> list[str]:
+    if 0 in (os.getuid(), os.geteuid()):
+        return opened("it is root already") if not _is_mapped() else held("uid 0 is an ordinary user outside")
+    os.setuid(0)
+    return opened("allowed")
+
+
+def _is_mapped() -> bool:
+    """Whether uid 0 of this user namespace is not uid 0 of its parent."""
+    return any(line.split()[:1] == ["0"] and line.split()[1] != "0" for line in read("/proc/self/uid_map").splitlines())
+
+
+def _change_root() -> list[str]:
+    os.chroot("/")
+    return opened("allowed")
+
+
+def _touch_init() -> list[str]:
+    """Set what it already has."""
+    import resource
+
+    found = []
+    attempts: dict[str, Callable[[], object]] = {
+        "priority": lambda: os.setpriority(os.PRIO_PROCESS, 1, os.getpriority(os.PRIO_PROCESS, 1)),
+        "limits": lambda: resource.prlimit(1, resource.RLIMIT_CORE),
+    }
+    for word, attempt in attempts.items():
+        try:
+            attempt()
+            found.append(word)
+        except OSError:
+            pass
+    return listed(found, "refused")
+
+
+def _programs(*names: str) -> list[str]:
+    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+    found = [name for name in names if shutil.which(name, path=path)]
+    if "pip" in names and "pip" not in found and importlib.util.find_spec("pip"):
+        found.append("pip (module)")
+    return listed(found, "none")
+
+
+def _raise_limits() -> list[str]:
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard + 1))
+    except (ValueError, OSError):
+        return held("refused")
+    return opened("its hard limit was raised")
+
+
+def _favour_itself() -> list[str]:
+    found = []
+    attempts: dict[str, Callable[[], object]] = {
+        "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),
+        "real time": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
+    }
+    for word, attempt in attempts.items():
+        try:
+            attempt()
+            found.append(word)
+        except OSError:
+            pass
+    return listed(found, "refused")
+
+
+def _spare_itself() -> list[str]:
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("-1000")
+    return opened("it escapes the OOM killer")
+
+
+CHECKS: dict[str, Callable[[], list[str]]] = {
+    **{name: partial(_system_call, name) for name in SYSCALLS},
+    "become_root": _become_root,
+    "change_root": _change_root,
+    "touch_init": _touch_init,
+    "escalating_programs": partial(_programs, *ESCALATING),
+    "installing_programs": partial(_programs, *INSTALLING),
+    "raise_limits": _raise_limits,
+    "favour_itself": _favour_itself,
+    "spare_itself": _spare_itself,
+}

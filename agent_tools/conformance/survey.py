@@ -1,0 +1,119 @@
+"""Probes a fresh sandbox of ours, or any running container, and returns all findings by category."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_tools.conformance.claims import MOST_BYTES, claimed_findings, program
+from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.finding import CATEGORIES, PRIVILEGES, Finding, one_line
+from agent_tools.conformance.host import host_findings
+from agent_tools.errors import EngineError
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Isolation, Sandbox
+from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.runtime.session import Session
+from agent_tools.runtime.work_dir import prepare_work_dir
+from agent_tools.settings import Limits
+
+SECONDS = 20.0  # for the code inside, which ends itself after fifteen
+OURS = "agent_tools.owner"  # a label of every sandbox of ours
+PYTHONS = ("python3", "python")
+_CANNOT_START = (126, 127)  # exit codes that the engine gives for a program it cannot start
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was probed, and what was found."""
+
+    target: str
+    findings: tuple[Finding, ...]
+    note: str = ""
+    """Why the code's side is missing, '' if it is not."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is open that the default sandbox promises."""
+        return any(finding.breaks_a_promise for finding in self.findings)
+
+
+def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
+    """Start a sandbox with the default options, probe it, and attack its PID 1; both run as user code.
+
+    Raises:
+        EngineError: no sandbox could be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
+        work_dir = prepare_work_dir(Path(folder) / "work", engine.guest())
+        with closing(Session(engine, SessionSpec(image, work_dir, Isolation(), Limits()))) as session:
+            execution = session.run(_as_user_code(), SECONDS)
+            sandbox = session.sandbox
+            if sandbox is None or not execution.stdout:
+                raise EngineError(f"The probe could not run in the sandbox: {one_line(execution.stderr)}")
+            facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
+            session.run("import os, signal\nos.kill(1, signal.SIGKILL)", SECONDS)
+            init = _init_finding(_is_running(engine, sandbox))
+    claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
+    return Survey("a sandbox with the default options", _sorted([*host_findings(facts), init, *claims]))
+
+
+def _as_user_code() -> str:
+    """The probe in a process of its own, as code a user might have written; a child is left for the host to see."""
+    return f"""import subprocess, sys
+subprocess.Popen(["/bin/sleep", "60"])
+sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], stdout=subprocess.PIPE, text=True).stdout)
+"""
+
+
+def _is_running(engine: DockerEngine, sandbox: Sandbox) -> bool:
+    """A sandbox whose PID 1 ended is removed by the engine, which then knows nothing of it."""
+    try:
+        return bool(engine.inspect(sandbox)["State"]["Running"])
+    except EngineError:
+        return False
+
+
+def _init_finding(survived: bool) -> Finding:
+    words = "outlived SIGKILL from inside" if survived else "ended by SIGKILL from inside"
+    return Finding(PRIVILEGES, "PID 1", "held" if survived else "open", words, "host")
+
+
+def survey_container(engine: DockerEngine, name: str) -> Survey:
+    """Probe a running container: its settings and processes from outside, and, with `docker exec`, from inside.
+
+    A sandbox of ours is looked at from outside only: nothing is ever executed beside code that is not trusted.
+
+    Raises:
+        EngineError: there is no such container, or it does not run.
+    """
+    container = Sandbox(name)
+    settings = engine.inspect(container)
+    if not settings["State"]["Running"]:
+        raise EngineError(f"The container {name} does not run; start it first.")
+    facts = read_facts(settings, engine.processes(container))
+    said, note = _asked(engine, container, settings["Config"].get("Labels") or {})
+    found = [*host_findings(facts), *claimed_findings(said, note)]
+    return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(found), note)
+
+
+def _asked(engine: DockerEngine, container: Sandbox, labels: dict[str, str]) -> tuple[bytes | None, str]:
+    """What the code inside says, or why it was not heard."""
+    if OURS in labels:
+        return None, "not asked: a sandbox in use, in which nothing else is executed"
+    code = program().encode()
+    reader = f"import sys; exec(compile(sys.stdin.buffer.read({len(code)}), 'probe', 'exec'))"
+    for python in PYTHONS:
+        try:
+            exit_code, said = engine.execute(container, [python, "-I", "-c", reader], code, SECONDS, MOST_BYTES)
+        except EngineError as exc:
+            return None, f"not asked: {exc}"
+        if exit_code not in _CANNOT_START:
+            return said, "" if said else "the probe ended without a word"
+    return None, "not asked: the container has no Python on its PATH"
+
+
+def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: CATEGORIES.index(finding.category)))

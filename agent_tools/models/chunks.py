@@ -1,0 +1,132 @@
+"""The chunks of a streamed chat completion, read into deltas. Pure, and generous to servers.
+
+The format is https://platform.openai.com/docs/api-reference/chat-streaming; servers differ from it in what they leave
+out: ids, indexes, usage; they split names, repeat them, send arguments as objects, and call reasoning by two names.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+
+
+@dataclass
+class _Call:
+    index: int
+    position: object
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    is_begun: bool = False
+
+    def add_name(self, piece: str) -> None:
+        """Names come whole, in pieces, or whole again with every piece of the arguments."""
+        if not self.is_begun and piece != self.name:
+            self.name += piece
+
+    def begin(self) -> Iterator[Delta]:
+        if not self.is_begun:
+            self.is_begun = True
+            self.id = self.id or new_call_id()
+            yield CallBegun(self.index, self.id, self.name)
+
+
+class ChunkReader:
+    """Reads the chunks of one reply, as dicts, in order; `finish` gives what only the end can tell."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        """The finish reason, once the server has given it."""
+        self._calls: list[_Call] = []
+        self._current: _Call | None = None
+        self._usage: Usage | None = None
+
+    def read(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+        """What one chunk brings."""
+        if chunk.get("usage"):
+            self._usage = usage_of(chunk["usage"])  # the last one counts: some servers send it with every chunk
+        for choice in chunk.get("choices") or ():
+            if not choice.get("index"):
+                yield from self._choice(choice)
+
+    def finish(self) -> Iterator[Delta]:
+        """The ends of all calls, usage if the server sent it, and the finish reason."""
+        for call in self._calls:
+            yield from call.begin()
+            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
+        if self._usage:
+            yield self._usage
+        yield Finish(self.reason or ("tool_calls" if self._calls else "stop"))
+
+    def _choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
+        delta = choice.get("delta") or choice.get("message") or {}
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield ReasoningDelta(str(reasoning))
+        if text := delta.get("content") or delta.get("refusal"):
+            yield TextDelta(str(text))
+        for piece in delta.get("tool_calls") or ():
+            yield from self._call(piece)
+        if delta.get("function_call"):  # how calls were sent before tools
+            yield from self._call({"function": delta["function_call"]})
+        self.reason = choice.get("finish_reason") or self.reason
+
+    def _call(self, piece: Mapping[str, Any]) -> Iterator[Delta]:
+        function = piece.get("function") or {}
+        call = self._find(piece, bool(function.get("name")))
+        call.id = call.id or str(piece.get("id") or "")
+        call.add_name(str(function.get("name") or ""))
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        if text:
+            yield from call.begin()
+            call.arguments.append(text)
+            yield ArgumentsDelta(call.index, text)
+
+    def _find(self, piece: Mapping[str, Any], is_named: bool) -> _Call:
+        """The call a piece belongs to, by index; without one, or where servers reuse it, a new id or name tells."""
+        position, id_ = piece.get("index"), piece.get("id")
+        known = [call for call in self._calls if call.position == position]
+        call = known[-1] if known else None
+        if position is None:
+            by_id = [call for call in self._calls if id_ and call.id == id_]
+            call = by_id[0] if by_id else self._current
+        if call and is_named and (_is_other_id(call, id_) or (position is None and call.is_begun and not id_)):
+            call = None
+        if call is None:
+            call = _Call(len(self._calls), position)
+            self._calls.append(call)
+        self._current = call
+        return call
+
+
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """Tokens from a `usage` object; what is missing is 0."""
+    return Usage(
+        usage.get("prompt_tokens") or 0,
+        usage.get("completion_tokens") or 0,
+        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+    )
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _is_other_id(call: _Call, id_: object) -> bool:
+    return bool(id_ and call.id and call.id != id_)

@@ -1,0 +1,156 @@
+"""Any server that speaks OpenAI's chat completions, through the `openai` client; the only file that knows it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent_tools.errors import ModelError
+from agent_tools.models.base import Conversation
+from agent_tools.models.reply import Reply
+from agent_tools.models.wire import wire_messages, wire_tools
+from agent_tools.settings import Endpoint
+
+CONNECT_TIMEOUT = 10.0  # seconds
+IDLE_TIMEOUT = 600.0  # seconds between two pieces of an answer, the first included: a long prompt takes its time
+MAX_RETRIES = 2  # before the first byte
+
+_NOT_SENT = frozenset(
+    (
+        *("max_retries", "request_timeout", "timeout", "max_input_tokens", "cache_dir", "use_raw_api"),
+        *("fncall_prompt_type", "function_choice", "parallel_function_calls", "thought_in_content", "lang"),
+    )
+)
+"""Keys of Qwen-Agent's `generate_cfg` that tell the client something, not the server."""
+_SHORT_NAME = re.compile(r"[\w.-]{1,64}")
+_HINTS = {
+    401: " Check the API key.",
+    403: " Check the API key.",
+    404: " Check the model's name and the base URL.",
+    413: " The conversation is too long for it.",
+    429: " It has had too many requests, or the account has no credit.",
+}
+
+
+class OpenAIModel:
+    """A model on an OpenAI-compatible server. Threads may share one.
+
+    Args:
+        model: its name on the server.
+        endpoint: base URL and key.
+        generate_cfg: chat completions' request fields for every reply; ones the client does not know are sent as they
+            are (`top_k`, `enable_thinking`); None leaves a field out. Also `max_retries`, and `timeout` in seconds
+            between two pieces of an answer.
+    """
+
+    def __init__(self, model: str, endpoint: Endpoint, generate_cfg: Mapping[str, Any] | None = None) -> None:
+        self.model = model
+        self.endpoint = endpoint
+        self.generate_cfg = dict(generate_cfg or {})
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def reply(
+        self,
+        messages: Conversation,
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """Ask the model; see `Model.reply`. `close` of what comes back is for any thread, at any time."""
+        fields = {**self.generate_cfg, **(options or {})}
+        fields = {key: value for key, value in fields.items() if key not in _NOT_SENT}
+        request = {
+            "stream_options": {"include_usage": True},
+            **fields,
+            "model": self.model,
+            "messages": wire_messages(messages),
+            "stream": True,
+        }
+        if tools:
+            request["tools"] = wire_tools(tools)
+        else:
+            request.pop("tool_choice", None)
+        return Reply(lambda: self._open(request), self._translated)
+
+    def close(self) -> None:
+        """Close idle connections. The next reply would open new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _open(self, request: Mapping[str, Any]) -> Any:
+        create = self._connected().chat.completions.create
+        known = inspect.signature(create).parameters
+        extra = {key: value for key, value in request.items() if key not in known and value is not None}
+        sent = {key: value for key, value in request.items() if key in known and value is not None}
+        body = {**extra, **(sent.pop("extra_body", None) or {})}
+        return create(**sent, extra_body=body or None)
+
+    def _connected(self) -> Any:
+        openai = _openai()
+        with self._lock:
+            if self._client is None:
+                idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
+                self._client = openai.OpenAI(
+                    base_url=self.endpoint.base_url,
+                    api_key=self.endpoint.api_key,
+                    timeout=openai.Timeout(float(idle), connect=min(CONNECT_TIMEOUT, float(idle))),
+                    max_retries=int(self.generate_cfg.get("max_retries", MAX_RETRIES)),
+                )
+            return self._client
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The client's exceptions as ours, and those of its HTTP library, which not all its versions wrap.
+
+        None of their words go into the message: they may quote the request.
+        """
+        openai = _openai()
+        http = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+        late, broken = [each.TimeoutException for each in http], [each.HTTPError for each in http]
+        host = urlsplit(self.endpoint.base_url).netloc.rpartition("@")[2]
+        try:
+            yield
+        except openai.APIStatusError as exc:
+            status = exc.status_code
+            raise ModelError(
+                f"The model's server {host} answered {status}.{_HINTS.get(status, '')}",
+                status=status,
+                code=_code(exc),
+                is_retryable=status in (408, 409, 429) or status >= 500,
+                detail=exc.message,
+            ) from exc
+        except (openai.APITimeoutError, *late) as exc:
+            raise ModelError(f"The model's server {host} did not answer in time.", is_retryable=True) from exc
+        except (openai.APIConnectionError, *broken) as exc:
+            raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
+        except openai.APIError as exc:
+            message = f"The model's server {host} broke its answer off with an error."
+            raise ModelError(message, code=_code(exc), detail=exc.message) from exc
+        except (openai.OpenAIError, TypeError) as exc:
+            raise ModelError(f"The model's server {host} cannot be asked so: {type(exc).__name__}.") from exc
+        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
+            raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
+
+
+def _openai() -> Any:
+    try:
+        import openai
+    except ImportError as exc:
+        raise ModelError("Models need the package openai: pip install 'agent-tools-sandbox[agents]'") from exc
+    return openai
+
+
+def _code(exc: Any) -> str | None:
+    for name in (exc.code, exc.type):
+        if isinstance(name, str) and _SHORT_NAME.fullmatch(name):
+            return name
+    return None

@@ -1,0 +1,89 @@
+"""One reply of an OpenAI-compatible server, read in a thread of its own, so that `close` ends a wait at any point."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any, Union
+
+from agent_tools.errors import ModelError
+from agent_tools.models.base import Delta
+from agent_tools.models.chunks import ChunkReader
+
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+
+
+class Reply(Iterator[Delta]):
+    """The deltas of a streamed completion.
+
+    `close`, from any thread, ends iteration at once and hangs up; before the server's first byte, where there is no
+    connection to be had yet, it is hung up as soon as there is. Errors are raised to whoever iterates.
+    """
+
+    def __init__(self, open_stream: Callable[[], Any], translated: Callable[[], AbstractContextManager[None]]) -> None:
+        self._open = open_stream
+        self._translated = translated
+        self._stream: Any = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._arrived: queue.SimpleQueue[Union[Delta, BaseException, None]] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, name="model-reply", daemon=True).start()
+
+    def __next__(self) -> Delta:
+        item = None if self._is_closed else self._arrived.get()
+        if item is None or self._is_closed:
+            self.close()
+            raise StopIteration
+        if isinstance(item, BaseException):
+            self.close()
+            raise item
+        return item
+
+    def close(self) -> None:
+        """Give the reply up. Closing again does nothing."""
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+            stream = self._stream
+        if not was_closed:
+            self._arrived.put(None)
+            if stream is not None:
+                _hang_up(stream)
+
+    def _receive(self) -> None:
+        try:
+            with self._translated(), closing(self._open()) as stream:
+                with self._lock:
+                    self._stream = stream
+                if not self._is_closed:
+                    for delta in _deltas(stream):
+                        self._arrived.put(delta)
+        except BaseException as exc:  # noqa: BLE001  (a thread's failure belongs to whoever waits for it)
+            self._arrived.put(exc)
+        finally:
+            with self._lock:
+                self._stream = None
+            self._arrived.put(None)
+
+
+def _deltas(stream: Any) -> Iterator[Delta]:
+    reader = ChunkReader()
+    for chunk in stream:
+        try:
+            found = list(reader.read(chunk.to_dict(warnings=False)))
+        except _MALFORMED as exc:
+            raise ModelError("The model's server sent something that is not a chat completion.") from exc
+        yield from found
+    if reader.reason is None:
+        raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+    yield from reader.finish()
+
+
+def _hang_up(stream: Any) -> None:
+    """Shut the connection down, which also wakes the thread that reads from it; that thread then closes it."""
+    with contextlib.suppress(KeyError, AttributeError, OSError):
+        connection = stream.response.extensions["network_stream"].get_extra_info("socket")
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe

@@ -1,0 +1,133 @@
+"""Messages and tools in the shape of chat completions.
+
+https://platform.openai.com/docs/api-reference/chat/create: an assistant message with `tool_calls` has `content`, and
+each of its calls is answered by a `tool` message with that `tool_call_id`.
+"""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_tools.errors import ModelError
+from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
+from agent_tools.models.base import Conversation
+
+_URLS = ("http://", "https://", "data:")
+
+
+def wire_messages(messages: Conversation) -> list[dict[str, Any]]:
+    """A conversation as chat completions wants it; dicts are passed on as they are.
+
+    Messages of one reply become one message with all its calls. A call without an id gets one, and the results that
+    follow without an id get those of the open calls, in order.
+
+    Raises:
+        ModelError: an image, audio or video is neither a URL nor a file that can be read.
+    """
+    wire: list[dict[str, Any]] = []
+    unanswered: list[str] = []
+    joins = False
+    for message in messages:
+        if isinstance(message, Message) and message.role == ASSISTANT:
+            joins = _add_assistant(wire, message, unanswered, joins)
+            continue
+        joins = False
+        if not isinstance(message, Message):
+            wire.append(dict(message))
+        elif message.role in (FUNCTION, TOOL):
+            wire.append(_result(message, unanswered))
+        else:
+            wire.append(_spoken(message))
+    return wire
+
+
+def wire_tools(functions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Function definitions as `tools`; a list of parameters becomes a schema."""
+    return [{"type": "function", "function": _function(function)} for function in functions]
+
+
+def _add_assistant(wire: list[dict[str, Any]], message: Message, unanswered: list[str], joins: bool) -> bool:
+    """Append the message, or join its call to the reply before it; gives whether the next may join this."""
+    if not joins:
+        wire.append({"role": ASSISTANT, "content": message.text})
+        unanswered.clear()
+    elif message.text:
+        wire[-1]["content"] = f"{wire[-1]['content']}\n\n{message.text}".lstrip("\n")
+    if message.function_call:
+        calls = wire[-1].setdefault("tool_calls", [])
+        id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"
+        unanswered.append(id_)
+        function = {"name": message.function_call.name, "arguments": message.function_call.arguments}
+        calls.append({"id": id_, "type": "function", "function": function})
+    return True
+
+
+def _result(message: Message, unanswered: list[str]) -> dict[str, Any]:
+    id_ = message.call_id or (unanswered[0] if unanswered else "call_unknown")
+    if id_ in unanswered:
+        unanswered.remove(id_)
+    return {"role": TOOL, "tool_call_id": id_, "content": _told(message.items)}
+
+
+def _told(items: Sequence[ContentItem]) -> str:
+    """A result's content as the text that a tool message is; other items are named."""
+    return "".join(item.text if item.text is not None else f"[{item.kind}{_where(item)}]" for item in items)
+
+
+def _where(item: ContentItem) -> str:
+    return f": {item.value}" if isinstance(item.value, str) and not item.value.startswith("data:") else ""
+
+
+def _spoken(message: Message) -> dict[str, Any]:
+    named = {"name": message.name} if message.name else {}
+    if isinstance(message.content, str) or all(item.kind in ("text", "file") for item in message.content):
+        return {"role": message.role, "content": text_of(message.content), **named}
+    parts = [_part(item) for item in message.content if item.kind != "file"]
+    return {"role": message.role, "content": parts, **named}
+
+
+def _part(item: ContentItem) -> dict[str, Any]:
+    match item.kind:
+        case "text":
+            return {"type": "text", "text": item.text}
+        case "image":
+            return {"type": "image_url", "image_url": {"url": _url(item)}}
+        case "video":
+            return {"type": "video_url", "video_url": {"url": _url(item)}}
+        case _:
+            mime, data = _url(item).removeprefix("data:").partition(";base64,")[::2]
+            return {"type": "input_audio", "input_audio": {"data": data or mime, "format": mime.rpartition("/")[2]}}
+
+
+def _url(item: ContentItem) -> str:
+    value = str(item.value)
+    return value if value.startswith(_URLS) else _data_url(value.removeprefix("file://"), item.kind)
+
+
+def _data_url(path: str, kind: str) -> str:
+    mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as exc:
+        raise ModelError(f"An {kind} in the messages is neither a URL nor a file that can be read.") from exc
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+
+def _function(function: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = function.get("parameters")
+    if isinstance(parameters, list):
+        parameters = _schema(parameters)
+    return {**function, "parameters": parameters or {"type": "object", "properties": {}}}
+
+
+def _schema(parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    properties = {p["name"]: {k: v for k, v in p.items() if k not in ("name", "required")} for p in parameters}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [p["name"] for p in parameters if p.get("required")],
+    }

@@ -1,0 +1,166 @@
+"""What a scripted model says, as values, and as the chunks a server sends."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+
+
+@dataclass(frozen=True)
+class ScriptedCall:
+    """A call the model makes; `arguments` that are a dict are written as JSON. Without an `id` it gets a fixed one."""
+
+    name: str
+    arguments: str | Mapping[str, Any] = ""
+    id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as the model writes them."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class ScriptedReply:
+    """One reply of a scripted model, and how it comes.
+
+    Attributes:
+        text, reasoning, calls: what the model says.
+        usage: tokens it reports; None if it reports none.
+        finish_reason: by default `tool_calls` if there are calls, else `stop`.
+        piece: characters in one delta; 0 for all in one.
+        status: an HTTP status other than 200 makes the reply an error (of the server; a `ModelError` of the model).
+        error: the error's `message`; with status 200, an error in the middle of the stream, after all that is said.
+        headers: further headers of the answer.
+        wait_before: an event waited for before the first byte.
+        wait_midway: an event waited for once half of the chunks are sent.
+        cut_after: how many chunks are sent before the connection is cut; None for all.
+        chunks: sent as they are, instead of what would be made of all this; for servers with ways of their own.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    calls: Sequence[ScriptedCall] = ()
+    usage: Usage | None = Usage(10, 5)  # noqa: RUF009  (frozen)
+    finish_reason: str | None = None
+    piece: int = 0
+    status: int = 200
+    error: str = ""
+    headers: Mapping[str, str] | None = None
+    wait_before: threading.Event | None = None
+    wait_midway: threading.Event | None = None
+    cut_after: int | None = None
+    chunks: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def reason(self) -> str:
+        """The finish reason."""
+        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+
+    def deltas(self) -> Iterator[Delta]:
+        """The reply as a model's deltas."""
+        yield from (ReasoningDelta(piece) for piece in self._pieces(self.reasoning))
+        yield from (TextDelta(piece) for piece in self._pieces(self.text))
+        for index, call in enumerate(self.calls):
+            id_ = call.id or f"call_{index}"
+            yield CallBegun(index, id_, call.name)
+            yield from (ArgumentsDelta(index, piece) for piece in self._pieces(call.text))
+            yield CallComplete(index, id_, call.name, call.text)
+        if self.usage:
+            yield self.usage
+        yield Finish(self.reason)
+
+    def message(self) -> dict[str, Any]:
+        """The reply as a whole message of chat completions."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id or f"call_{index}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.text},
+                }
+                for index, call in enumerate(self.calls)
+            ]
+        return message
+
+    def wire_chunks(self) -> Iterator[Mapping[str, Any]]:
+        """The reply as the chunks of a stream; the last has the usage."""
+        if self.chunks is not None:
+            yield from self.chunks
+            return
+        yield _chunk({"role": "assistant", "content": ""})
+        for delta in self.deltas():
+            match delta:
+                case TextDelta(text):
+                    yield _chunk({"content": text})
+                case ReasoningDelta(text):
+                    yield _chunk({"reasoning_content": text})
+                case CallBegun(index, id_, name):
+                    yield _call_chunk(index, {"name": name, "arguments": ""}, {"id": id_, "type": "function"})
+                case ArgumentsDelta(index, text):
+                    yield _call_chunk(index, {"arguments": text}, {})
+                case Finish(reason):
+                    yield _chunk({}, reason)
+        if self.usage:
+            yield {"choices": [], "usage": wire_usage(self.usage)}
+
+    def _pieces(self, text: str) -> list[str]:
+        size = self.piece or max(1, len(text))
+        return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+Script = Union[ScriptedReply, str, Sequence[Union[ScriptedReply, str]], Callable[[dict[str, Any]], ScriptedReply]]
+"""Replies in turn (a text stands for a reply), or a function of the request (a dict) that gives one."""
+
+
+class Replies:
+    """Hands out the replies of a script; for several threads."""
+
+    def __init__(self, script: Script) -> None:
+        self._function = script if callable(script) else None
+        listed = [script] if isinstance(script, (str, ScriptedReply)) else [] if callable(script) else list(script)
+        self._left = [ScriptedReply(text=each) if isinstance(each, str) else each for each in listed]
+        self._lock = threading.Lock()
+
+    def next(self, request: dict[str, Any]) -> ScriptedReply:
+        """The reply to a request; an error reply once the script is used up."""
+        if self._function is not None:
+            return self._function(request)
+        with self._lock:
+            return self._left.pop(0) if self._left else ScriptedReply(status=500, error="The script is used up.")
+
+
+def wire_usage(usage: Usage) -> dict[str, Any]:
+    """Usage as chat completions has it."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def _call_chunk(index: int, function: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return _chunk({"tool_calls": [{"index": index, **more, "function": function}]})

@@ -1,0 +1,112 @@
+from typing import Any
+
+import pytest
+
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from agent_tools.models.chunks import ChunkReader
+
+
+def read(*deltas: dict[str, Any], reason: str = "tool_calls", **more: Any) -> list[Delta]:
+    reader = ChunkReader()
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **more})
+    return [*(found for chunk in chunks for found in reader.read(chunk)), *reader.finish()]
+
+
+def piece(name: str | None = None, arguments: Any = None, **more: Any) -> dict[str, Any]:
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    return {"tool_calls": [{**more, "function": function}]}
+
+
+def calls(deltas: list[Delta]) -> list[tuple[str, str]]:
+    """(name, arguments) of the complete calls, after a check that their pieces say the same."""
+    begun = {delta.index: delta for delta in deltas if isinstance(delta, CallBegun)}
+    complete = [delta for delta in deltas if isinstance(delta, CallComplete)]
+    assert [begun[call.index] for call in complete] == [CallBegun(call.index, call.id, call.name) for call in complete]
+    assert len({call.id for call in complete}) == len(complete)
+    assert all(call.id for call in complete)
+    for call in complete:
+        pieces = [d.text for d in deltas if isinstance(d, ArgumentsDelta) and d.index == call.index]
+        assert "".join(pieces) == call.arguments
+    return [(call.name, call.arguments) for call in complete]
+
+
+def test_text_and_reasoning_under_both_names() -> None:
+    deltas = read({"reasoning_content": "a"}, {"reasoning": "b"}, {"content": "c"}, reason="stop")
+    assert deltas == [ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("c"), Finish("stop")]
+
+
+TWO = [("f", '{"a":1}'), ("g", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        pytest.param([piece("f", '{"a"', index=0, id="1"), piece(None, ":1}", index=0)], TWO[:1], id="as documented"),
+        pytest.param([piece("f", "", index=0, id="1"), piece(None, '{"a":1}', index=0)], TWO[:1], id="name first"),
+        pytest.param([piece("f", '{"a":1}', index=0)], TWO[:1], id="no id"),
+        pytest.param([piece("f", '{"a":1}')], TWO[:1], id="no id, no index"),
+        pytest.param([piece("f", '{"a"'), piece(None, ":1}")], TWO[:1], id="no index, in pieces"),
+        pytest.param([piece("f", {"a": 1}, index=0)], [("f", '{"a": 1}')], id="arguments as an object"),
+        pytest.param(
+            [piece("lo", index=0, id="1"), piece("ng", "", index=0), piece(None, "{}", index=0)],
+            [("long", "{}")],
+            id="name in pieces",
+        ),
+        pytest.param(
+            [piece("f", '{"a"', index=0, id="1"), piece("f", ":1}", index=0, id="1")], TWO[:1], id="name repeated"
+        ),
+        pytest.param(
+            [piece("f", "", index=0, id="1"), piece("f", '{"a":1}', index=0, id="1")], TWO[:1], id="name repeated early"
+        ),
+        pytest.param([piece("f", '{"a":1}', index=0, id="1"), piece("g", "{}", index=1, id="2")], TWO, id="two"),
+        pytest.param([piece("f", '{"a":1}', index=0, id="1"), piece("g", "{}", index=0, id="2")], TWO, id="same index"),
+        pytest.param([piece("f", '{"a":1}', id="1"), piece("g", "{}", id="2")], TWO, id="two, no index"),
+        pytest.param([piece("f", '{"a":1}'), piece("g", "{}")], TWO, id="two, no index, no id"),
+        pytest.param(
+            [
+                piece("f", '{"a"', index=0, id="1"),
+                piece("g", "{", index=1, id="2"),
+                piece(None, ":1}", index=0),
+                piece(None, "}", index=1),
+            ],
+            TWO,
+            id="interleaved",
+        ),
+        pytest.param([piece("f", index=0, id="1")], [("f", "")], id="no arguments"),
+        pytest.param([{"function_call": {"name": "f", "arguments": '{"a":1}'}}], TWO[:1], id="before there were tools"),
+    ],
+)
+def test_calls(pieces: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
+    assert calls(read(*pieces)) == expected
+
+
+def test_the_last_usage_counts() -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
+    reader = ChunkReader()
+    list(reader.read({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}))
+    list(reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage}))
+    assert list(reader.finish()) == [Usage(7, 3, 2), Finish("stop")]
+
+
+def test_no_usage_is_none() -> None:
+    assert read({"content": "a"}, reason="stop", usage=None) == [TextDelta("a"), Finish("stop")]
+
+
+def test_usages_add_up() -> None:
+    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+    assert Usage(1, 2).total_tokens == 3
+
+
+def test_only_the_first_choice_is_read() -> None:
+    reader = ChunkReader()
+    assert list(reader.read({"choices": [{"index": 1, "delta": {"content": "b"}}]})) == []

@@ -1,0 +1,214 @@
+"""The model on a real client, against a scripted server."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from agent_tools.errors import ModelError
+from agent_tools.messages import USER, Message
+from agent_tools.models import OpenAIModel
+from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.settings import Endpoint
+from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
+from agent_tools.testing.script import Script
+
+HI = [Message(USER, "hi")]
+FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+New = Callable[..., tuple[OpenAIModel, ScriptedServer]]
+
+
+@pytest.fixture
+def new() -> Iterator[New]:
+    """Makes a model that follows a script, and the server it is on."""
+    with ExitStack() as stack:
+
+        def make(script: Script, **generate_cfg: Any) -> tuple[OpenAIModel, ScriptedServer]:
+            server = stack.enter_context(ScriptedServer({"m": script}, api_key="the-key"))
+            model = OpenAIModel("m", server.endpoint, generate_cfg)
+            stack.callback(model.close)
+            return model, server
+
+        yield make
+
+
+def text(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def test_a_reply_comes_in_pieces_with_usage_and_reason(new: New) -> None:
+    model, _ = new(ScriptedReply(text="Hello!", reasoning="hm", piece=3, usage=Usage(7, 3, 2, 1)))
+    assert list(model.reply(HI)) == [
+        ReasoningDelta("hm"),
+        TextDelta("Hel"),
+        TextDelta("lo!"),
+        Usage(7, 3, 2, 1),
+        Finish("stop"),
+    ]
+
+
+def test_calls_come_whole_and_in_pieces(new: New) -> None:
+    calls = [ScriptedCall("f", {"code": "print('é😀')"}, "1"), ScriptedCall("g", "{}", "2")]
+    model, server = new(ScriptedReply(calls=calls, piece=1))
+    deltas = list(model.reply(HI, [FUNCTION], {"tool_choice": "required"}))
+    assert [delta for delta in deltas if isinstance(delta, CallComplete)] == [
+        CallComplete(0, "1", "f", calls[0].text),
+        CallComplete(1, "2", "g", "{}"),
+    ]
+    assert deltas[-1] == Finish("tool_calls")
+    assert server.requests[0]["tools"] == [{"type": "function", "function": FUNCTION}]
+    assert server.requests[0]["tool_choice"] == "required"
+
+
+def test_what_is_sent(new: New) -> None:
+    model, server = new(["a"], temperature=0, top_k=5, stop=["Observation:"], max_input_tokens=9, seed=None)
+    list(model.reply(HI, (), {"temperature": 1, "extra_body": {"x": 1}}))
+    assert server.requests == [
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": 1,
+            "stop": ["Observation:"],
+            "top_k": 5,
+            "x": 1,
+        }
+    ]
+    assert server.headers[0]["authorization"] == "Bearer the-key"
+
+
+def test_a_server_without_usage(new: New) -> None:
+    model, _ = new(ScriptedReply(text="a", usage=None))
+    assert list(model.reply(HI)) == [TextDelta("a"), Finish("stop")]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_retryable"), [(400, False), (401, False), (404, False), (429, True), (503, True)]
+)
+def test_an_error_keeps_its_status_and_tells_nothing_of_the_request(new: New, status: int, is_retryable: bool) -> None:
+    model, _ = new(ScriptedReply(status=status, error="you said CANARY with the-key"), max_retries=0)
+    with pytest.raises(ModelError) as caught:
+        list(model.reply([Message(USER, "CANARY")]))
+    assert (caught.value.status, caught.value.is_retryable) == (status, is_retryable)
+    assert str(status) in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+    assert "the-key" not in str(caught.value)
+    assert "CANARY" in caught.value.detail
+
+
+def test_it_is_asked_again_before_the_first_byte(new: New) -> None:
+    busy = ScriptedReply(status=503, headers={"retry-after-ms": "1"})
+    model, server = new([busy, busy, ScriptedReply(text="a")])
+    assert text(list(model.reply(HI))) == "a"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ScriptedReply(text="abcdef", piece=1, cut_after=4),
+        ScriptedReply(text="abcdef", piece=1, error="CANARY"),
+        ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}]),
+        ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}, {"choices": 3}]),
+    ],
+    ids=["cut", "error in the stream", "no end", "no completion"],
+)
+def test_a_broken_answer_is_an_error_and_not_asked_again(new: New, reply: ScriptedReply) -> None:
+    model, server = new([reply, "again"])
+    seen: list[Delta] = []
+    with pytest.raises(ModelError) as caught:
+        seen.extend(model.reply(HI))  # what came before the error stays in it
+    assert text(seen).startswith("abc")
+    assert "CANARY" not in str(caught.value)
+    assert len(server.requests) == 1
+
+
+def test_nobody_there_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    model = OpenAIModel("m", Endpoint(f"http://user:secret@127.0.0.1:{port}/v1", "k"), {"max_retries": 0})
+    with pytest.raises(ModelError, match=f"127.0.0.1:{port}") as caught:
+        list(model.reply(HI))
+    assert caught.value.is_retryable
+    assert "secret" not in str(caught.value)
+
+
+def test_a_silent_server_is_an_error_after_the_timeout(new: New) -> None:
+    model, _ = new(ScriptedReply(text="a", wait_before=threading.Event()), timeout=0.2, max_retries=0)
+    with pytest.raises(ModelError, match="in time"):
+        list(model.reply(HI))
+
+
+def test_a_stream_that_falls_silent_is_an_error_after_the_timeout(new: New) -> None:
+    model, _ = new(ScriptedReply(text="ab", piece=1, wait_midway=threading.Event()), timeout=0.2)
+    reply = model.reply(HI)
+    assert next(reply) == TextDelta("a")
+    with pytest.raises(ModelError, match="in time"):
+        list(reply)
+
+
+def test_closing_a_reply_hangs_up(new: New) -> None:
+    model, server = new(ScriptedReply(text="ab" * 100, piece=1, wait_midway=threading.Event()))
+    reply = model.reply(HI)
+    assert next(reply) == TextDelta("a")
+    reply.close()
+    assert server.hung_up.wait(10)
+    assert list(reply) == []
+
+
+def test_closing_from_another_thread_ends_a_wait(new: New) -> None:
+    model, server = new(ScriptedReply(text="abcd", piece=1, wait_midway=threading.Event()))
+    reply = model.reply(HI)
+    assert next(reply) == TextDelta("a")
+    closer = threading.Timer(0.05, reply.close)
+    closer.start()
+    started = time.monotonic()
+    list(reply)
+    assert time.monotonic() - started < 10
+    assert server.hung_up.wait(10)
+    closer.join()
+
+
+def test_closing_before_the_first_byte_ends_the_wait_and_hangs_up_when_it_comes(new: New) -> None:
+    first_byte = threading.Event()
+    model, server = new(ScriptedReply(text="a" * 1000, piece=1, wait_before=first_byte, wait_midway=threading.Event()))
+    reply = model.reply(HI)
+    threading.Timer(0.05, reply.close).start()
+    assert list(reply) == []
+    first_byte.set()
+    assert server.hung_up.wait(10)
+
+
+def test_replies_at_the_same_time_do_not_mix(new: New) -> None:
+    model, _ = new(lambda request: ScriptedReply(text=request["messages"][0]["content"] * 50, piece=1))
+    replies = {name: model.reply([Message(USER, name)]) for name in "abc"}
+    assert {name: set(text(list(reply))) for name, reply in replies.items()} == {name: {name} for name in "abc"}
+
+
+def test_a_missing_client_names_the_extra() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys; sys.modules['openai'] = None\nfrom agent_tools.models import get_chat_model\n"
+    code += "list(get_chat_model({'model': 'm', 'base_url': 'http://h/v1'}).reply([]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "agent-tools-sandbox[agents]" in done.stderr.splitlines()[-1]
+
+
+def test_our_logs_hold_nothing_of_it(new: New, caplog: pytest.LogCaptureFixture) -> None:
+    model, _ = new([ScriptedReply(text="CANARY"), ScriptedReply(status=400, error="CANARY")])
+    with caplog.at_level(logging.DEBUG, "agent_tools"):
+        list(model.reply([Message(USER, "CANARY")]))
+        with pytest.raises(ModelError):
+            list(model.reply([Message(USER, "CANARY")]))
+    assert "CANARY" not in "".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("agent_t")
+    )
