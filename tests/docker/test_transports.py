@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import certifi
 import pytest
 
 from agent_tools.errors import ToolServiceError
@@ -191,6 +192,7 @@ class RemoteEngine:
             "DOCKER_HOST": f"tcp://127.0.0.1:{self.port}",
             "DOCKER_TLS_VERIFY": "1",
             "DOCKER_CERT_PATH": str(self.certificates),
+            "REQUESTS_CA_BUNDLE": certifi.where(),  # which does not know this authority, and must not be asked
         }
 
     def await_answer(self) -> DockerEngine:
