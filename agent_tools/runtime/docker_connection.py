@@ -68,8 +68,8 @@ class DockerConnection:
 
     def _connect(self) -> docker.DockerClient:
         try:
-            asking = _client(self._timeout, "1.41")  # the version is asked for without one
-            return _client(self._timeout, asking.version(api_version=False)["ApiVersion"])
+            with contextlib.closing(_client(self._timeout, "1.41")) as asking:  # this one request names no version
+                return _client(self._timeout, asking.version(api_version=False)["ApiVersion"])
         except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -129,6 +130,7 @@ for path in paths:
 def over_stdio(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     path = Path(tempfile.mkdtemp(prefix="agent-tools-test-"))
     with CodeInterpreter({"work_dir": str(path), "transport": "stdio"}, runtime=docker_runtime) as tool:
+        tool.call("1")
         yield tool
     shutil.rmtree(path, ignore_errors=True)
 
@@ -235,9 +237,9 @@ def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in engine.environment.items():
                 environment.setenv(name, value)
-            engine.await_answer().connection.api(is_patient=True).load_image(
-                api.get_image(image.tag_for(), chunk_size=MIB)
-            )
+            connection = engine.await_answer().connection
+            with closing(connection.api()), closing(connection.api(is_patient=True)) as patient:
+                patient.load_image(api.get_image(image.tag_for(), chunk_size=MIB))
         yield engine
     finally:
         engine.stop()
@@ -245,10 +247,12 @@ def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
 
 
 @pytest.fixture
-def remote_engine(remote: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> DockerEngine:
+def remote_engine(remote: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerEngine]:
     for name, value in remote.environment.items():
         monkeypatch.setenv(name, value)
-    return DockerEngine()
+    engine = DockerEngine()
+    with closing(engine.connection.api()):
+        yield engine
 
 
 @contextlib.contextmanager
