@@ -108,9 +108,9 @@ CASES = [
     Case("F", "bpf", LIBC + "print(libc.syscall(321, 0, 0, 0), ctypes.get_errno())", r"Stream: -1 1"),
     Case("F", "PID 1's memory", "open('/proc/1/mem', 'rb').read(1)", REFUSED),
     Case("F", "signals to PID 1", "import os\nfor s in (9, 15, 19): os.kill(1, s)\nprint('alive')", r"Stream: alive"),
-    Case("G", "killed", SLEEP, r"Died", act=lambda tool, engine: engine._api().kill(tool.sandbox.id)),  # type: ignore[union-attr]
+    Case("G", "killed", SLEEP, r"Died", act=lambda tool, on: on.connection.api().kill(tool.sandbox.id)),
     Case("G", "removed", SLEEP, r"Died", act=lambda tool, engine: engine.remove(tool.sandbox)),  # type: ignore[arg-type]
-    Case("G", "paused", SLEEP, r"Died|TimedOut", act=lambda tool, engine: engine._api().pause(tool.sandbox.id)),  # type: ignore[union-attr]
+    Case("G", "paused", SLEEP, r"Died|TimedOut", act=lambda tool, on: on.connection.api().pause(tool.sandbox.id)),
     Case("G", "closed", SLEEP, r"SessionClosed", act=lambda tool, _: tool.close()),
     Case("G", "interrupted", SLEEP, r"KeyboardInterrupt", act=lambda tool, _: tool.interrupt()),
     Case("G", "restarted", SLEEP, r"Died", act=lambda tool, _: tool.restart()),

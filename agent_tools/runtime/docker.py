@@ -79,16 +79,17 @@ class DockerEngine:
         """
         self._remove_doubtful()
         sandbox = self._create(spec)
-        try:
-            if spec.run_dir is None:  # before the start, so that no output is missed
-                sandbox = Sandbox(sandbox.id, self._attach(sandbox))
-            self.connection.api().start(sandbox.id)
-        except docker.errors.APIError as exc:
-            self.remove(sandbox)
-            raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
-        except BaseException:
-            self.remove(sandbox)
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.remove, sandbox)
+            try:
+                if spec.run_dir is None:  # before the start, so that no output is missed
+                    stdio = self._attach(sandbox)
+                    undo.callback(stdio.close)
+                    sandbox = Sandbox(sandbox.id, stdio)
+                self.connection.api().start(sandbox.id)
+            except docker.errors.APIError as exc:
+                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            undo.pop_all()
         return sandbox
 
     def _attach(self, sandbox: Sandbox) -> AttachedStdio:

@@ -64,13 +64,22 @@ class DockerConnection:
 
     def new_client(self, timeout: int) -> docker.DockerClient:
         """A client of its own, which need not ask for the engine's version again."""
-        return docker.DockerClient.from_env(timeout=timeout, version=self.api().api_version, use_ssh_client=True)
+        return _client(timeout, self.api().api_version)
 
     def _connect(self) -> docker.DockerClient:
         try:
-            return docker.DockerClient.from_env(timeout=self._timeout, use_ssh_client=True)
+            with contextlib.closing(_client(self._timeout, "1.41")) as asking:  # this one request names no version
+                return _client(self._timeout, asking.version(api_version=False)["ApiVersion"])
         except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
+
+
+def _client(timeout: int, version: str) -> docker.DockerClient:
+    """A client that believes the engine's own authority: REQUESTS_CA_BUNDLE would else replace DOCKER_CERT_PATH's."""
+    client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
+    if isinstance(client.api.verify, str):
+        client.api.trust_env = False
+    return client
 
 
 def _root_cause(exc: BaseException) -> BaseException:

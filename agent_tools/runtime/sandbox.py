@@ -29,7 +29,7 @@ from agent_tools.runtime.kernel import Kernel, refuse_end
 from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
 from agent_tools.runtime.owner import NAME_LABEL, Owner
-from agent_tools.runtime.quota import Brake, QuotaWatch
+from agent_tools.runtime.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.transport import TransportName, choose
 from agent_tools.runtime.zmtp import ZmtpSocket
 from agent_tools.settings import Limits
@@ -56,7 +56,7 @@ class SessionSpec:
 class LiveSandbox:
     """Starts with its first kernel ready, or not at all; `close` releases everything."""
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
         self._orders = 0
@@ -86,7 +86,7 @@ class LiveSandbox:
             self._mirror, self._quota = None, None
             if guest.shares_files:
                 brake = Brake(self._link.send, self._kill_kernel)
-                self._quota = QuotaWatch(spec.work_dir, spec.limits, brake, lambda: self._is_busy)
+                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy)
                 undo.callback(self._quota.close)
             else:
                 self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
@@ -154,7 +154,7 @@ class LiveSandbox:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         if self._quota:
-            self._quota.refuse_excess()
+            self._quota.quota.refuse_excess()
         if self._mirror:
             self._mirror.push()
         self._is_busy = True
@@ -169,10 +169,10 @@ class LiveSandbox:
         if self.has_ended:
             return "files written by this run: the sandbox ended before they could be fetched"
         try:
-            self._mirror.pull()
+            missing = self._mirror.pull()
         except FileRejected as exc:
-            return f"changes to files: {exc}"
-        return ""
+            missing = str(exc)
+        return f"changes to files: {missing}" if missing else ""
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""

@@ -13,11 +13,12 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from agent_tools.errors import KernelError, SessionBusy, SessionClosed
+from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
+from agent_tools.runtime.quota import Quota
 from agent_tools.runtime.sandbox import LiveSandbox, SessionSpec
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
@@ -45,6 +46,7 @@ class Session:
         self._closed = False
         self._sandbox: LiveSandbox | None = None
         self._lost = ""
+        self._quota = Quota(spec.work_dir, spec.limits)
 
     def open(self) -> None:
         """Start the sandbox and its kernel now; otherwise the first run does.
@@ -68,6 +70,7 @@ class Session:
             SessionClosed: the session was closed, before or during the run.
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
+            FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
         """
         times, arrived = _Times(), list[Output]()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
@@ -99,7 +102,7 @@ class Session:
             if lost:
                 yield Restarted(lost)
             if not cancelled.is_set() and (sandbox := self._sandbox):
-                with sandbox.running() as fetch_files:
+                with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
                     if missing := fetch_files():
                         yield Omitted(missing)
@@ -120,6 +123,15 @@ class Session:
                 yield from take_over()
                 yield output
         yield from take_over()
+
+    @contextlib.contextmanager
+    def _kept(self, lost: str) -> Iterator[None]:
+        """Around a run: one that is refused told nobody of a lost kernel, so the next one does."""
+        try:
+            yield
+        except FileRejected:
+            self._lost = lost
+            raise
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
@@ -216,7 +228,7 @@ class Session:
             kernel = self._replace_kernel(self._sandbox)
             if kernel:
                 return kernel, self._take_lost()
-        self._sandbox = fresh = LiveSandbox(self._engine, self.spec)
+        self._sandbox = fresh = LiveSandbox(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel, self._take_lost()
 
