@@ -15,7 +15,7 @@ import requests
 
 import docker
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
-from agent_tools.runtime.attached import conversation, stdout_of
+from agent_tools.runtime.attached import OutputFrames, conversation
 from agent_tools.runtime.docker_connection import DockerConnection, translated
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
 from agent_tools.runtime.owner import NAME_LABEL
@@ -276,7 +276,7 @@ class DockerEngine:
         with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
             raw = conversation(connection, data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
-        return exit_code, stdout_of(raw)[: most + 1]
+        return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 
     @translated()
     def memory_usage(self, sandbox: Sandbox) -> int:

@@ -1,8 +1,4 @@
-"""A container's stdin and stdout, attached: the Docker Engine's stream format, taken apart.
-
-Output comes as frames, `u8 stream, 3 zero bytes, u32 length`, stream 1 being stdout and 2 stderr
-(https://docs.docker.com/reference/api/engine/, "Attach to a container"). Input goes as it is.
-"""
+"""A container's stdin and stdout, attached, as one stream that never waits."""
 
 from __future__ import annotations
 
@@ -10,15 +6,14 @@ import contextlib
 import os
 import socket
 import ssl
-import struct
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
+from agent_tools.runtime.attached import OutputFrames
+
 READ_SIZE = 256 * 1024
 SSH_SECONDS = 5.0  # how long an ssh process may take to end
-_STDOUT = 1
-_HEADER = struct.Struct(">BxxxI")
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -32,9 +27,7 @@ class AttachedStdio:
         self._socket: socket.socket | None = None
         self._pid = os.getpid()
         self._reader: int = -1
-        self._frame_left = 0  # bytes of the frame under way
-        self._is_stdout = False
-        self._header = b""
+        self._output = OutputFrames()
         if self._process:  # ssh: two pipes
             assert self._process.stdin
             assert self._process.stdout
@@ -61,7 +54,7 @@ class AttachedStdio:
                 break
             if not data:
                 break
-            if found := self._stdout_of(data):
+            if found := self._output.stdout_of(data):
                 return found
         return b""
 
@@ -99,25 +92,6 @@ class AttachedStdio:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-    def _stdout_of(self, data: bytes) -> bytes:
-        """The stdout bytes among some more of the engine's frames."""
-        found, at = bytearray(), 0
-        while at < len(data):
-            if self._frame_left:
-                piece = data[at : at + self._frame_left]
-                if self._is_stdout:
-                    found += piece
-                self._frame_left -= len(piece)
-                at += len(piece)
-            else:
-                piece = data[at : at + _HEADER.size - len(self._header)]
-                self._header += piece
-                at += len(piece)
-                if len(self._header) == _HEADER.size:
-                    stream, self._frame_left = _HEADER.unpack(self._header)
-                    self._is_stdout, self._header = stream == _STDOUT, b""
-        return bytes(found)
 
 
 def _socket_of(attached: Any) -> socket.socket:
