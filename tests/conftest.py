@@ -54,7 +54,7 @@ def no_leak_of_the_module(request: pytest.FixtureRequest, scratch: Scratch) -> I
 def no_leak(request: pytest.FixtureRequest, scratch: Scratch, no_leak_of_the_module: None) -> Iterator[None]:
     """No test leaves anything behind. Where a wider fixture may hold a sandbox, only what a sandbox never is counts."""
     is_docker = request.node.get_closest_marker("docker") is not None
-    kinds = ("child process", "thread") if _has_wider_fixtures(request) else ALL_KINDS
+    kinds = ("child process",) if _has_wider_fixtures(request) else ALL_KINDS
     with nothing_left(scratch, request.node.name, with_containers=is_docker, kinds=kinds):
         yield
 
