@@ -14,6 +14,7 @@ from agent_tools.execution import (
     Display,
     Error,
     Execution,
+    HostCall,
     Omitted,
     Output,
     Restarted,
@@ -48,6 +49,8 @@ def show_output(output: Output, stdout: TextIO) -> None:
             notes.print(output.text, style="red", markup=False)
         case Omitted() | Restarted():
             notes.print(output.text, style="yellow", markup=False)
+        case HostCall():
+            notes.print(f"host call: {output.text}", style="dim", markup=False)
         case Cleared():
             pass
 
