@@ -140,7 +140,7 @@ class _Plain:
     def dicts(self, messages: list[Message]) -> list[dict[str, Any]]:
         known = self._known
         for place, message in enumerate(messages):
-            if place < len(known) and known[place][0] == message:
+            if place < len(known) and known[place][0] is message:
                 continue
             known[place:] = [(message, message.to_dict())]
         return [dict(plain) for _, plain in known[: len(messages)]]

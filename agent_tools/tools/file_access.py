@@ -12,8 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.execution import StagedFile
-from agent_tools.runtime.folder import opened, snapshot
-from agent_tools.runtime.workspace import safe_name
+from agent_tools.runtime.folder import opened, safe_name, snapshot
 from agent_tools.settings import MIB
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
