@@ -25,19 +25,21 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.failures import ApiError
 from agent_tools.gateway.http import Json, services_of
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.services import Services
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 
+_OWNED = ("/v1/", "/page/run", "/page/state")  # what has an owner, and needs a key where there are any
 _log = logging.getLogger(__name__)
 
 
 def create_app(config: GatewayConfig, runtime: Runtime) -> Starlette:
     """The application. Sandboxes, connections and the store are there between its lifespan's start and end."""
     routes = [
-        *(*response_routes.routes, *container_routes.routes, *chat_routes.routes),
+        *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
         Route("/health", health, methods=["GET"]),
         Route("/ready", ready, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
@@ -109,7 +111,7 @@ class Door:
         with services.metrics.in_flight.track_inprogress():
             try:
                 headers = Headers(scope=scope)
-                if scope["path"].startswith("/v1/") or scope["path"].startswith("/page/"):
+                if scope["path"].startswith(_OWNED):
                     scope["owner"] = services.keys.owner(headers)
                 limit = max(services.config.max_upload_bytes, services.config.max_body_bytes) + MIB
                 await self._app(scope, _Bounded(receive, limit), answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -113,3 +113,36 @@ class GatewayConfig:
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
             yield each.name, "(set)" if each.name in _SECRET and value else value
+
+
+def read_config(given: Mapping[str, Any]) -> GatewayConfig:
+    """A configuration from values or their text, by name; None means that nothing is given.
+
+    Raises:
+        InvalidParams: a name is unknown, or a value cannot be used.
+    """
+    kinds = {each.name: str(each.type) for each in dataclasses.fields(GatewayConfig)}
+    if unknown := sorted(set(given) - set(kinds)):
+        raise InvalidParams(f"There is no setting {unknown[0]!r}. Known: {', '.join(kinds)}.")
+    if not given.get("upstream"):
+        raise InvalidParams("Nothing says where the models are: give --upstream, e.g. http://localhost:8000/v1.")
+    return GatewayConfig(
+        **{name: _read(name, kinds[name], value) for name, value in given.items() if value is not None}
+    )
+
+
+def _read(name: str, kind: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        if kind in ("int", "float"):
+            return int(value) if kind == "int" else float(value)
+    except ValueError as exc:
+        raise InvalidParams(f"{name}={value!r:.40} is not a number.") from exc
+    if kind == "Path":
+        return Path(value)
+    if kind.startswith("Literal") and repr(value) not in kind.replace('"', "'"):
+        raise InvalidParams(f"{name}={value!r:.40} is not one of {kind[8:-1]}.")
+    if kind.startswith("tuple"):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value

@@ -192,7 +192,7 @@ def test_13_a_kernel_that_dies_fails_its_call_and_the_next_gets_a_fresh_one(new_
 
 
 def test_14_odd_and_long_output_neither_breaks_nor_floods(new_gateway: NewGateway) -> None:
-    text = "print('\\U0001f600', chr(0), '\\ud800'); print('x' * 10**7)"
+    text = "print('\\U0001f600', chr(0)); print('x' * 10**7)"
     (call,) = outputs(post(new_gateway({"m": [code(text), "Ok."]}), include=INCLUDE).json())
     (log,) = call["outputs"]
     assert log["logs"].startswith("\U0001f600")

@@ -37,7 +37,7 @@ class Runs:
         self._services = services
         config = services.config
         self.admission = Admission(config.max_sandboxes, config.max_queue, config.queue_timeout, "a sandbox")
-        self._under_way = 0
+        self.under_way = 0
         self._runs: dict[str, Run] = {}
         self._following: set[Followed] = set()
         self._loop = asyncio.get_running_loop()
@@ -75,19 +75,19 @@ class Runs:
         Raises:
             ApiError: 429 or 503.
         """
-        if self._under_way >= self._services.config.max_responses:
+        if self.under_way >= self._services.config.max_responses:
             raise busy(429, "Too many responses are under way; try again later.", 5)
-        self._under_way += 1
+        self.under_way += 1
         try:
             if needs_sandbox:
                 await self.admission.enter()
         except BaseException:
-            self._under_way -= 1
+            self.under_way -= 1
             raise
 
     def leave(self, *, needs_sandbox: bool) -> None:
         """Give the place back."""
-        self._under_way -= 1
+        self.under_way -= 1
         if needs_sandbox:
             self.admission.leave()
 
