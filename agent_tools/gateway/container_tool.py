@@ -18,7 +18,7 @@ MAX_FILES_TOLD = 50
 PARKED = "note:\n\nThe sandbox was replaced since the last call: variables are lost, files are kept.\n\n"
 _DESCRIPTION = (
     "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
-    "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, which is also the working "
+    "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
     "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). numpy, pandas, "
     "matplotlib, seaborn, scikit-learn, scipy, sympy, openpyxl and pillow are installed{more}. There is no network "
     "access. A call may run for {timeout:g} seconds."

@@ -31,8 +31,8 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"t
 SQUARES = "print(sum(n * n for n in range(11)))"
 
 
-def run(text: str, **more: Any) -> ScriptedReply:
-    return ScriptedReply(calls=[ScriptedCall("execute_python", {"code": text})], **more)
+def run(script: str, **more: Any) -> ScriptedReply:
+    return ScriptedReply(calls=[ScriptedCall("execute_python", {"code": script})], **more)
 
 
 def ask(gateway: Gateway, **body: Any) -> httpx.Response:

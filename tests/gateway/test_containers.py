@@ -87,10 +87,8 @@ def test_24_a_figure_is_an_image(new_gateway: NewGateway) -> None:
 def test_25_containers_are_made_listed_and_deleted(new_gateway: NewGateway) -> None:
     gateway = new_gateway({})
     client = gateway.client()
-    made = [
-        client.containers.create(name=f"c{n}", expires_after={"anchor": "last_active_at", "minutes": 5})
-        for n in range(5)
-    ]
+    after: Any = {"anchor": "last_active_at", "minutes": 5}
+    made = [client.containers.create(name=f"c{n}", expires_after=after) for n in range(5)]
     check(ContainerCreateResponse, made[0].to_dict())
     check(ContainerRetrieveResponse, get(gateway, f"/containers/{made[0].id}"))
     assert made[0].expires_after is not None
@@ -205,9 +203,8 @@ def test_the_longest_unused_sandbox_makes_room_and_its_files_stay(new_gateway: N
     post(gateway, tools=in_container(first), input="x = 1; open('kept', 'w').write('k')")
     post(gateway, tools=in_container(second), input="x = 2")
     assert gateway.services.containers.running() == {second: False}
-    (call,) = outputs(
-        post(gateway, tools=in_container(first), input="print(open('kept').read()); x", include=INCLUDE).json()
-    )
+    look = "print(open('kept').read()); x"
+    (call,) = outputs(post(gateway, tools=in_container(first), input=look, include=INCLUDE).json())
     assert "NameError" in call["outputs"][-1]["logs"]
     assert call["outputs"][0]["logs"].startswith("k")
     assert "variables are lost" in json.dumps(gateway.upstream.requests[-1]["messages"])
