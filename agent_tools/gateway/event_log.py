@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,18 +53,11 @@ class EventLog:
         self.is_closed = True
         self._wake()
 
-    async def read(self, start: int = 0) -> AsyncIterator[Logged]:
-        """The events from a place on, as they come, until the log is closed."""
-        while True:
-            changed = self._changed
-            is_closed = self.is_closed
-            while start < len(self.events):
-                yield self.events[start]
-                start += 1
-            if is_closed:
-                return
-            if start == len(self.events) and not self.is_closed:
-                await changed.wait()
+    async def after(self, seen: int) -> list[Logged]:
+        """The events after so many, once there are any; none if the log is closed without."""
+        while len(self.events) <= seen and not self.is_closed:
+            await self._changed.wait()
+        return self.events[seen:]
 
     async def closed(self) -> None:
         """Wait for the end."""

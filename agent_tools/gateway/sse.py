@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.event_log import EventLog, Logged
 
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -46,23 +47,22 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
-        events = self._log.read(self._start)
-        following: asyncio.Future[Any] | None = None
-        try:
-            while True:
-                following = following or asyncio.ensure_future(anext(events, None))
-                done, _ = await asyncio.wait([following], timeout=self._heartbeat)
-                if not done:
-                    yield b": still there\n\n"
-                    continue
-                event, following = following.result(), None
-                if event is None:
-                    return
-                name = f"event: {event.kind}\n".encode() if self._named else b""
-                yield name + b"data: " + event.data + b"\n\n"
-        finally:
-            if following:
-                following.cancel()
+        """All events that are there at once, whenever there are; a comment after a long silence."""
+        seen, events = self._start, list[Logged]()
+        while True:
+            with anyio.move_on_after(self._heartbeat) as patience:
+                events = await self._log.after(seen)
+            if patience.cancelled_caught:
+                yield b": still there\n\n"
+                continue
+            if not events:
+                return
+            seen += len(events)
+            yield b"".join(map(self._frame, events))
+
+    def _frame(self, event: Logged) -> bytes:
+        name = f"event: {event.kind}\n".encode() if self._named else b""
+        return name + b"data: " + event.data + b"\n\n"
 
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:

@@ -27,7 +27,7 @@ async def create_completion(request: Request) -> Response:
         if run.failure:
             raise run.failure
         return Json(run.completion)
-    if not await unless_gone(_first(run), request.receive):
+    if not await unless_gone(run.log.after(0), request.receive):
         runs_of(request).abandon(run)
         return Response(status_code=499)
     if run.failure and len(run.log.events) == 1:
@@ -47,11 +47,6 @@ async def _started(request: Request, wanted: ChatRequest) -> ChatRun:
     chat = ChatRun(services, wanted, owner_of(request), services.upstream.key(request.headers))
     runs.follow(chat)
     return chat
-
-
-async def _first(chat: ChatRun) -> None:
-    async for _ in chat.log.read():
-        return
 
 
 routes = [
