@@ -29,6 +29,7 @@ from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 
@@ -36,7 +37,7 @@ _OWNED = ("/v1/", "/page/run", "/page/state")  # what has an owner, and needs a 
 _log = logging.getLogger(__name__)
 
 
-def create_app(config: GatewayConfig, runtime: Runtime) -> Starlette:
+def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> Starlette:
     """The application. Sandboxes, connections and the store are there between its lifespan's start and end."""
     routes = [
         *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
@@ -48,13 +49,15 @@ def create_app(config: GatewayConfig, runtime: Runtime) -> Starlette:
         routes=routes,
         middleware=[Middleware(Door)],
         exception_handlers={HTTPException: _unknown},
-        lifespan=partial(_lifespan, config, runtime),
+        lifespan=partial(_lifespan, config, runtime, tracer),
     )
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(config: GatewayConfig, runtime: Runtime, app: Starlette) -> AsyncIterator[None]:
-    services = await run_in_threadpool(Services, config, runtime)
+async def _lifespan(
+    config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, app: Starlette
+) -> AsyncIterator[None]:
+    services = await run_in_threadpool(Services, config, runtime, tracer)
     app.state.services, app.state.runs = services, Runs(services)
     try:
         yield

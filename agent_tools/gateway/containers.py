@@ -73,7 +73,7 @@ class Containers:
         row: dict[str, Any] = {
             "id": id_ or new_id("cntr"),
             "owner": owner,
-            "name": wanted.name,
+            "name": wanted.name.replace("\0", "")[:256],
             "created_at": now,
             "last_active_at": now,
             "idle_minutes": wanted.idle_minutes or self.config.container_idle / 60,

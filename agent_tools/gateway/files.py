@@ -102,9 +102,8 @@ class ContainerFiles:
         Raises:
             ApiError: it is too large, or cannot be written.
         """
-        path = self._containers.folder(container_id)
-        limit = self._containers.config.max_upload_bytes
-        name = safe_name(filename)
+        path, config = self._containers.folder(container_id), self._containers.config
+        name, limit = safe_name(filename), min(config.max_upload_bytes, _room(path, config.max_container_bytes))
         try:
             folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
         except OSError as exc:
@@ -175,6 +174,11 @@ class ContainerFiles:
         }
         self._store.add(tables.container_files, row)
         return row
+
+
+def _room(path: Path, most: int) -> int:
+    """Bytes that still fit into a folder."""
+    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED)).bytes)
 
 
 def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.store import Store
 from agent_tools.gateway.store import calls as calls_table
 from agent_tools.gateway.store import responses as responses_table
+from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
@@ -23,7 +24,7 @@ SWEEP_EVERY = 15.0  # seconds
 class Services:
     """Made at the start of a gateway; `close` ends all of it and leaves no sandbox."""
 
-    def __init__(self, config: GatewayConfig, runtime: Runtime) -> None:
+    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> None:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -36,6 +37,8 @@ class Services:
             undo.callback(self.containers.close)
             self.uploads = Uploads(self.containers, self.store)
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
+            self.tracer = tracer or Tracer()
+            undo.callback(self.tracer.close)
             self.metrics = Metrics(self.containers.running)
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")

@@ -16,6 +16,7 @@ import uvicorn
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine
@@ -24,9 +25,9 @@ from tests.doubles import ProcessEngine
 class Gateway:
     """A gateway that serves, and clients of it."""
 
-    def __init__(self, config: GatewayConfig, runtime: Runtime) -> None:
+    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.app = create_app(config, runtime)
+        self.app = create_app(config, runtime, tracer)
         settings = uvicorn.Config(self.app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
         self._server = uvicorn.Server(settings)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
@@ -72,10 +73,12 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
     """Makes gateways before an upstream of scripts, one for each model."""
     with contextlib.ExitStack() as stack:
 
-        def make(models: dict[str, Any], runtime: Runtime = process_runtime, **options: Any) -> Gateway:
+        def make(
+            models: dict[str, Any], runtime: Runtime = process_runtime, tracer: Tracer | None = None, **options: Any
+        ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
             config = GatewayConfig(**{"upstream": server.base_url, "data_dir": work_dir / "data", **options})
-            gateway = stack.enter_context(Gateway(config, runtime))
+            gateway = stack.enter_context(Gateway(config, runtime, tracer))
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway
 

@@ -224,3 +224,13 @@ def test_there_are_only_so_many_containers(new_gateway: NewGateway) -> None:
     client.containers.create(name="a")
     with pytest.raises(openai.RateLimitError):
         client.containers.create(name="b")
+
+
+def test_a_container_takes_no_more_than_it_may(new_gateway: NewGateway) -> None:
+    client = new_gateway({}, max_container_bytes=50_000).client()
+    container = client.containers.create(name="a")
+    client.containers.files.create(container.id, file=("a.bin", b"a" * 40_000))
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.containers.files.create(container.id, file=("b.bin", b"b" * 40_000))
+    assert refused.value.status_code == 413
+    assert len(list(client.containers.files.list(container.id))) == 1

@@ -10,9 +10,13 @@ from typing import Any
 import httpx
 import pytest
 from openai import NotFoundError
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import read_config
+from agent_tools.gateway.tracing import Tracer
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import NewGateway
 from tests.gateway.test_responses import INCLUDE, code, post, stream
@@ -36,6 +40,20 @@ def test_33_what_people_and_code_say_is_nowhere_but_in_the_answer(
     seen += "\n".join(record.getMessage() + str(record.exc_info) for record in caplog.records)
     assert "canary" not in seen
     assert 'agent_tools_tool_calls_total{status="completed"}' in seen
+
+
+def test_33_spans_tell_of_turns_rounds_and_calls_and_of_nothing_said(new_gateway: NewGateway) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    gateway = new_gateway({"m": [code("1/0  # canary"), ScriptedReply(text="canary")]}, tracer=Tracer(provider))
+    post(gateway, input="canary")
+    spans = exporter.get_finished_spans()
+    assert [span.name for span in spans] == ["execute_tool", "round", "round", "turn"]
+    assert {span.parent.span_id for span in spans[:-1] if span.parent} == {spans[-1].context.span_id}
+    assert spans[0].attributes == {"tool.ok": False}
+    assert spans[1].attributes is not None
+    assert spans[1].attributes["gen_ai.usage.input_tokens"] == 10
+    assert "canary" not in "".join(span.to_json() for span in spans)
 
 
 def test_34_keys_are_needed_and_see_only_what_is_theirs(new_gateway: NewGateway) -> None:

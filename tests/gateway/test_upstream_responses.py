@@ -29,7 +29,9 @@ def test_code_runs_before_an_upstream_that_speaks_responses(new_gateway: NewGate
 
 def test_functions_choices_and_failures_pass_both_ways(new_gateway: NewGateway) -> None:
     both = [ScriptedCall("python", {"code": "1"}, "a"), ScriptedCall("weather", {"city": "Ulm"}, "b")]
-    inner = new_gateway({"m": [ScriptedReply(calls=both)], "bad": lambda _: ScriptedReply(status=400, error="too long")})
+    inner = new_gateway(
+        {"m": [ScriptedReply(calls=both)], "bad": lambda _: ScriptedReply(status=400, error="too long")}
+    )
     outer = new_gateway(
         {}, upstream=f"{inner.url}/v1", upstream_api="responses", data_dir=inner.services.config.data_dir / "outer"
     )

@@ -37,6 +37,7 @@ class ChatRun:
         self._key = upstream_key
         self._container_id = new_id("cntr")
         self._is_made = False
+        self._spans = services.tracer.turn(request.model)
         self._composer = ChatComposer(request.model, request.with_usage)
 
     @property
@@ -56,6 +57,7 @@ class ChatRun:
             for tool in tools:
                 tool.close()
             self._remove()
+            self._spans.end()
             self.on_end()
             self.log.close()
 
@@ -76,6 +78,7 @@ class ChatRun:
                     if not number:
                         yield from self._composer.begin()
                     self._services.metrics.step(step)
+                    self._spans.step(step)
                     yield from self._composer.feed(step)
                     if self.log.is_full:
                         raise ApiError(500, "The answer became larger than it may.", code="response_too_large")

@@ -42,6 +42,7 @@ class Run:
         self._composer = Composer(self.body, plan.scene)
         self._conversation = list(plan.conversation)
         self._usage = Usage()
+        self._spans = services.tracer.turn(plan.request.model)
         self._told: dict[str, str] = {}
         self._row = {"status": self.body["status"], "body": packed(self.body)}
 
@@ -81,6 +82,7 @@ class Run:
         finally:
             if self.plan.tool:
                 self.plan.tool.close()
+            self._spans.end()
             self.on_end()
             self.log.close()
 
@@ -111,6 +113,7 @@ class Run:
     def _note(self, step: Step) -> None:
         """Remember what the next response will need."""
         self._services.metrics.step(step)
+        self._spans.step(step)
         match step:
             case CallDone(call=call):
                 self._told[call.id] = step.text
