@@ -65,6 +65,7 @@ async function run() {
   $("run").disabled = false;
   $("stop").disabled = true;
   refresh();
+  setTimeout(refresh, 1000); // stopped code takes a moment to end
 }
 
 function row(cells) {
