@@ -10,6 +10,11 @@ AgentToolsError
 ├── KernelError
 │   ├── KernelDied
 │   └── ProtocolViolation
+├── CodeModeError           what run("main") raises
+│   ├── GuestError
+│   ├── GuestTimeout
+│   └── GuestDied
+├── PreludeError
 ├── SessionClosed
 ├── SessionBusy
 ├── FileRejected
@@ -98,8 +103,38 @@ class KernelDied(KernelError):
         self.reason = reason
 
 
+class PreludeError(AgentToolsError):
+    """The code that every fresh kernel is to run first failed; the message holds its traceback."""
+
+
 class ProtocolViolation(KernelError):
     """The kernel sent something that is not the Jupyter messaging protocol."""
+
+
+class CodeModeError(AgentToolsError):
+    """A function of a script did not return. `execution` holds all that its code produced."""
+
+    def __init__(self, message: str, execution: Any = None) -> None:
+        super().__init__(message)
+        self.execution = execution
+
+
+class GuestError(CodeModeError):
+    """The script raised. `name` is the exception's type in there, `value` its text, `traceback` its frames as text."""
+
+    def __init__(self, name: str, value: str, traceback: str, execution: Any = None) -> None:
+        super().__init__(f"{name}: {value}" if value else name, execution)
+        self.name = name
+        self.value = value
+        self.traceback = traceback
+
+
+class GuestTimeout(CodeModeError):
+    """The script ran longer than it may; the message says whether its state is kept."""
+
+
+class GuestDied(CodeModeError):
+    """The kernel ended while the script ran; its state is lost."""
 
 
 class SessionClosed(AgentToolsError):

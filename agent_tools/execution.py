@@ -125,7 +125,38 @@ class Omitted:
         return f"[... {self.what} left out ...]"
 
 
-Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted]
+@dataclass(frozen=True)
+class HostCall:
+    """One call of a host function, once it is over.
+
+    Attributes:
+        id: as the guest numbered it.
+        arguments: a preview, cut to `CallLimits.max_preview_chars`.
+        start: seconds from the begin of the run.
+        duration: seconds, waiting for its turn and for an approval included.
+        error: the exception's type and message, as far as the code was told; '' if there was none.
+        bytes_in: bytes of the arguments.
+        bytes_out: bytes of the result.
+    """
+
+    id: int
+    name: str
+    arguments: str
+    start: float
+    duration: float
+    status: Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+    error: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line for people and models."""
+        ending = f": {self.error}" if self.error else ""
+        return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
+
+
+Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, HostCall]
 
 
 @dataclass(frozen=True)
@@ -197,6 +228,11 @@ class Execution:
         return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
 
     @property
+    def host_calls(self) -> tuple[HostCall, ...]:
+        """The calls of host functions, in the order in which they ended."""
+        return tuple(output for output in self.outputs if isinstance(output, HostCall))
+
+    @property
     def images(self) -> tuple[bytes, ...]:
         """The PNG and JPEG pictures, in order, each once."""
         return tuple(dict.fromkeys(data for output in self.outputs for _, data in pictures_of(output)))
@@ -236,14 +272,14 @@ def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
             if not output.wait:
                 settled = list(_uncleared(settled))
             continue
-        if clear_next and not isinstance(output, (Restarted, Omitted)):
+        if clear_next and not isinstance(output, (Restarted, Omitted, HostCall)):
             settled, clear_next = list(_uncleared(settled)), False
         _settle_one(settled, output)
     return tuple(settled)
 
 
 def _uncleared(outputs: list[Output]) -> Iterator[Output]:
-    return (output for output in outputs if isinstance(output, (Restarted, Omitted)))
+    return (output for output in outputs if isinstance(output, (Restarted, Omitted, HostCall)))
 
 
 def _settle_one(settled: list[Output], output: Output) -> None:

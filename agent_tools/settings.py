@@ -72,6 +72,32 @@ class Limits:
     """Entries of work_dir looked at to find new and changed files."""
 
 
+@dataclass(frozen=True)
+class CallLimits:
+    """Bounds on what code may ask of host functions, all enforced on the host. Times are seconds, sizes bytes."""
+
+    max_calls: int = 100
+    """Calls of one run."""
+    max_concurrent: int = 32
+    """Calls that are worked on at the same time; more wait for their turn."""
+    max_pending: int = 1_024
+    """Calls that may wait; more are refused."""
+    call_timeout: float = 30.0
+    """How long one call may take, its turn and its approval not counted."""
+    max_host_seconds: float = 300.0
+    """How long all calls of one run together may take."""
+    approval_timeout: float = 600.0
+    """How long an approval may take. The run's own time limit stands still meanwhile."""
+    max_message_bytes: int = 16 * MIB
+    """The largest arguments, and the largest result."""
+    max_preview_chars: int = 200
+    """Characters of a call's arguments kept in the audit."""
+    allow_outside_run: bool = False
+    """Whether code that still runs in the background after a run may call."""
+    tell_errors: bool = True
+    """Whether the type and the message of a host function's exception are told to the code; its traceback never is."""
+
+
 MAX_ROUNDS = 20
 """How often a model is asked in one run while it may call tools; then once more, without them."""
 

@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/latency.py [--rounds 7] [--calls 300]
 
 The baseline is a container with the same settings and image that runs a stock ipykernel, spoken to with plain pyzmq and
-`jupyter_client.session.Session`: no checks, no limits, no time limit, nothing saved. Qwen-Agent's tool is measured
-beside it when it is installed. Rounds alternate, so that a machine that slows down slows everything down.
+`jupyter_client.session.Session`: no checks, no limits, no time limit, nothing saved. The tool is measured over both of
+its transports, unix sockets and stdio. Qwen-Agent's tool is measured beside it when it is installed. Rounds alternate,
+so that a machine that slows down slows everything down.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ class ByHand:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
         config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets
-        api = engine._api()
+        api = engine.connection.api()
         self.sandbox = Sandbox(api.create_container_from_config(config)["Id"])
         api.start(self.sandbox.id)
         self._connect()
@@ -107,8 +109,8 @@ def by_hand(engine: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Ca
     return lambda: kernel.execute("print(1)"), kernel.close
 
 
-def ours(_: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    tool = CodeInterpreter({"work_dir": str(work_dir)})
+def ours(transport: str, _: DockerEngine, work_dir: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    tool = CodeInterpreter({"work_dir": str(work_dir), "transport": transport})
     assert tool.call("print(1)") == "stdout:\n\n```\n1\n\n```"
     return lambda: tool.call("print(1)"), tool.close
 
@@ -133,7 +135,11 @@ def scratch() -> Iterator[Path]:
 def measure(rounds: int, calls: int) -> None:
     engine = DockerEngine()
     image.ensure(engine, progress=print)
-    kinds: dict[str, Callable[..., Any]] = {"by hand": by_hand, "agent_tools": ours}
+    kinds: dict[str, Callable[..., Any]] = {
+        "by hand": by_hand,
+        "over sockets": partial(ours, "sockets"),
+        "over stdio": partial(ours, "stdio"),
+    }
     try:
         import qwen_agent  # type: ignore[import-not-found]  # noqa: F401
 

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,52 @@ from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.leaks import ALL_KINDS, Scratch, nothing_left
+
+SHARED_BY_ALL = {
+    "docker_engine",
+    "docker_runtime",
+    "scratch",
+    "tmp_path_factory",
+    "pytestconfig",
+    "no_leak_of_the_module",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
+    """The private folder for all that the package and the tests put on disk; pytest's own stays where it is."""
+    tmp_path_factory.getbasetemp()
+    resource_tracker.ensure_running()  # multiprocessing's child, which lives as long as this process
+    scratch = Scratch()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in scratch.environment.items():
+            patch.setenv(name, value)
+        patch.setattr(tempfile, "tempdir", None)  # the cached answer of gettempdir()
+        yield scratch
+    shutil.rmtree(scratch.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_leak_of_the_module(request: pytest.FixtureRequest, scratch: Scratch) -> Iterator[None]:
+    """What the fixtures of a module hold over its tests is gone with them."""
+    is_docker = any(item.get_closest_marker("docker") for item in request.session.items if item.path == request.path)
+    with nothing_left(scratch, request.node.name, with_containers=is_docker, kinds=ALL_KINDS):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_leak(request: pytest.FixtureRequest, scratch: Scratch, no_leak_of_the_module: None) -> Iterator[None]:
+    """No test leaves anything behind. Where a wider fixture may hold a sandbox, only what a sandbox never is counts."""
+    is_docker = request.node.get_closest_marker("docker") is not None
+    kinds = ("child process",) if _has_wider_fixtures(request) else ALL_KINDS
+    with nothing_left(scratch, request.node.name, with_containers=is_docker, kinds=kinds):
+        yield
+
+
+def _has_wider_fixtures(request: pytest.FixtureRequest) -> bool:
+    found = request.node._fixtureinfo.name2fixturedefs
+    return any(name not in SHARED_BY_ALL and defs[-1].scope != "function" for name, defs in found.items())
 
 
 @pytest.fixture(autouse=True)

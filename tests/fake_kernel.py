@@ -39,6 +39,13 @@ def frame(body: bytes, flags: int = 0) -> bytes:
     return bytes((flags | LONG,)) + struct.pack(">Q", len(body)) + body
 
 
+def is_readable(connected: socket.socket, wait: float | None) -> bool:
+    """Whether something comes, or the other side hangs up, within so many seconds."""
+    poller = select.poll()
+    poller.register(connected, select.POLLIN)
+    return bool(poller.poll(None if wait is None else wait * 1000))
+
+
 def wire(parts: Sequence[bytes]) -> bytes:
     """One ZMTP message."""
     return b"".join(frame(part, MORE if index < len(parts) - 1 else 0) for index, part in enumerate(parts))
@@ -79,7 +86,7 @@ class Channel:
 
     def await_input(self) -> None:
         """Wait until the host has sent something more, or hung up."""
-        select.select([self._socket], [], [], PATIENCE)
+        is_readable(self._socket, PATIENCE)
 
     def hang_up(self) -> None:
         with contextlib.suppress(OSError):
@@ -259,7 +266,7 @@ class FakeSandbox:
         with self._host:
             while True:
                 due = max(0.0, self._alarms[0][0] - time.monotonic()) if self._alarms else None
-                if select.select([self._host], [], [], due)[0]:
+                if is_readable(self._host, due):
                     if not self._listen():
                         break
                 elif not self.is_deaf:

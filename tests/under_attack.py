@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import re
-import shutil
 import tempfile
 import threading
 import time
@@ -31,39 +30,31 @@ GROWTH = 100 * MIB  # of this process, with what the fake kernel itself holds
 HEADINGS = {f"{name}:" for name in ("stdout", "stderr", "execute_result", "display_data", "error", "note")}
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-NewTool = Callable[..., CodeInterpreter]
+NewTool = Callable[[FakeEngine], CodeInterpreter]
 
 
 @contextlib.contextmanager
 def tools_to_attack(limits: dict[str, float] = LIMITS) -> Iterator[NewTool]:
     """Makes tools on fake sandboxes; when they are closed, nothing of them may be left."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
-        patch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
-        yield from _tools(folder, limits)
-        shutil.rmtree(folder)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="at-", dir="/tmp") as folder:
+        patch.setenv("AGENT_TOOLS_RUN_DIR", folder)
+        before = held(folder)
+        with contextlib.ExitStack() as opened:
+
+            def make(engine: FakeEngine) -> CodeInterpreter:
+                runtime = Runtime(engine, lambda packages: "none")
+                atexit.unregister(runtime.close_all)
+                cfg = {"work_dir": f"{folder}/work", "limits": limits}
+                return opened.enter_context(CodeInterpreter(cfg, runtime=runtime))
+
+            yield make
+        assert held(folder) == before
 
 
-def _tools(folder: Path, limits: dict[str, float]) -> Iterator[NewTool]:
-    before = held(folder)
-
-    with contextlib.ExitStack() as opened:
-
-        def make(engine: FakeEngine) -> CodeInterpreter:
-            runtime = Runtime(engine, lambda packages: "none")
-            atexit.unregister(runtime.close_all)
-            return opened.enter_context(
-                CodeInterpreter({"work_dir": str(folder / "work"), "limits": limits}, runtime=runtime)
-            )
-
-        yield make
-    assert held(folder) == before
-
-
-def held(folder: Path) -> tuple[int, list[str], list[str]]:
+def held(folder: str) -> tuple[int, list[str], list[str]]:
     """Descriptors, threads, and what is in the run directory."""
     threads = [thread.name for thread in threading.enumerate()]
-    left = [str(path) for path in folder.glob("agent_tools-*/*")]
+    left = [str(path) for path in Path(folder).glob("agent_tools-*/*")]
     return len(os.listdir("/proc/self/fd")), threads, left
 
 

@@ -13,6 +13,7 @@ from agent_tools.execution import (
     Died,
     Display,
     Error,
+    HostCall,
     Omitted,
     Output,
     Restarted,
@@ -42,6 +43,8 @@ def show(outputs: Iterable[Output], tool: CodeInterpreter) -> bool:
                 notes.print(output.text, style="red", markup=False)
             case Omitted() | Restarted():
                 notes.print(output.text, style="yellow", markup=False)
+            case HostCall():
+                notes.print(f"host call: {output.text}", style="dim", markup=False)
             case Cleared():
                 pass
     return succeeded

@@ -28,6 +28,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "init_memory": "memory, environment of PID 1",
         "host_paths": "host paths",
         "shared_kernel": "host kernel",
+        "name_servers": "host name servers",
     },
     FILES: {
         "write_root": "write to /",

@@ -2,17 +2,20 @@
 
 Each request and each answer is a head, u32 length and JSON, followed by `size` bytes of content where the head has one.
 
-    {"op": "list", "limit": n}         {"entries": [[name, size, mtime_ns, inode], ...], "total": entries looked at}
-    {"op": "get", "name": ...}         {"size": n}
-    {"op": "put", "name": ..., "size": n}, {"op": "delete", "name": ...}        {}
-    any that fails                     {"error": "..."}
+    {"op": "list", "limit": n}               {"entries": [[name, *facts], ...], "total": entries looked at}
+    {"op": "get", "name": ...}               {"size": n}, or {} when there is no such file any more
+    {"op": "put", "name": ..., "size": n}    {"facts": facts}
+    {"op": "delete", "name": ...}            {}
+    any that fails                           {"error": "..."}
 
-Names are relative to work_dir. Only regular files are served, and no link is followed in the last part of a name.
+Names are relative to work_dir; facts are [size, mtime in ns, inode]. Only regular files are served, and no link is
+followed in the last part of a name. Names that could disturb a reader (control, direction) are not listed.
 """
 
 import contextlib
 import json
 import os
+import re
 import socket
 import stat
 import struct
@@ -22,6 +25,7 @@ from typing import Any
 
 CHUNK = 256 * 1024
 MAX_DEPTH = 16
+PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 
 
 def serve(descriptor: int, work_dir: str) -> None:
@@ -42,9 +46,13 @@ def _list(request: dict[str, Any], stream: BufferedRWPair) -> None:
             break
         with contextlib.suppress(OSError):
             facts = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(facts.st_mode) and name.isprintable():
-                entries.append([name, facts.st_size, facts.st_mtime_ns, facts.st_ino])
+            if stat.S_ISREG(facts.st_mode) and PLAIN.fullmatch(name):
+                entries.append([name, *_facts(facts)])
     _answer(stream, {"entries": entries, "total": total})
+
+
+def _facts(found: os.stat_result) -> list[int]:
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
 
 
 def _walk(path: str, prefix: str, depth: int) -> Iterator[tuple[os.DirEntry[str], str]]:
@@ -62,14 +70,20 @@ def _walk(path: str, prefix: str, depth: int) -> Iterator[tuple[os.DirEntry[str]
 def _get(request: dict[str, Any], stream: BufferedRWPair) -> None:
     try:
         fd = os.open(request["name"], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        _answer(stream, {})
+        return
     except OSError as exc:
         _answer(stream, {"error": str(exc.strerror)})
         return
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(fd)
+        _answer(stream, {"error": "not a regular file"})
+        return
     with open(fd, "rb") as file:
-        facts = os.fstat(fd)
-        is_file = stat.S_ISREG(facts.st_mode)
-        _answer(stream, {"size": facts.st_size} if is_file else {"error": "not a regular file"})
-        left = facts.st_size if is_file else 0
+        _answer(stream, {"size": facts.st_size})
+        left = facts.st_size
         while left:
             data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # one that has shrunk meanwhile ends in zeros
             stream.write(data)
@@ -78,22 +92,33 @@ def _get(request: dict[str, Any], stream: BufferedRWPair) -> None:
 
 def _put(request: dict[str, Any], stream: BufferedRWPair) -> None:
     """Write a file under a temporary name and then in place, so that code sees the old one or the new one."""
-    name, left, error = request["name"], request["size"], ""
-    temporary = f"{name}.{os.getpid()}.part"
+    name, left = request["name"], request["size"]
+    answer: dict[str, Any] = {}
+    temporary = os.path.join(os.path.dirname(name), f".{os.getpid()}.part")
     try:
         os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+        _unlink(temporary)
         with open(temporary, "xb") as file:
             while left:
                 data = _read(stream, left)
                 left -= len(data)
                 file.write(data)
+        _remove_empty_folder(name)
+        answer["facts"] = _facts(os.stat(temporary))
         os.replace(temporary, name)
     except OSError as exc:
-        error = str(exc.strerror)
+        answer = {"error": str(exc.strerror)}
         _unlink(temporary)
     while left:  # keep in step
         left -= len(_read(stream, left))
-    _answer(stream, {"error": error} if error else {})
+    _answer(stream, answer)
+
+
+def _remove_empty_folder(name: str) -> None:
+    """Make way for a file that has come in place of a folder."""
+    if os.path.isdir(name) and not os.path.islink(name):
+        for folder, _, _ in os.walk(name, topdown=False):
+            os.rmdir(folder)
 
 
 def _read(stream: BufferedRWPair, left: int) -> bytes:

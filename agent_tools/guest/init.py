@@ -104,7 +104,7 @@ class Init:
                 self.alarms = [(first, signal.SIGINT), (first + float(kill), signal.SIGKILL)]
             case ["disarm"]:
                 self.alarms = []
-            case ["interrupt"] if self.kernel_pid:
+            case ["interrupt"] if self.kernel_pid and self.alarms:  # else the run it was meant for is over
                 os.kill(self.kernel_pid, signal.SIGINT)
             case ["kill"]:
                 self.kill()

@@ -79,7 +79,8 @@ class StdioLifeline:
         return orders
 
     def say(self, words: str) -> None:
-        """Tell the host."""
+        """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
+        self.mux.drain()
         self.mux.say(words.encode("ascii", "replace")[:MAX_WORDS])
         self._write()
 
@@ -101,12 +102,13 @@ class StdioLifeline:
             return []
 
     def _write(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            try:
-                while self.mux.out:
-                    del self.mux.out[: os.write(self.stdout, self.mux.out)]
-            except BrokenPipeError:
-                self.is_open = False
+        try:
+            while self.mux.out:
+                del self.mux.out[: os.write(self.stdout, self.mux.out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_open = False
 
     def _order(self, words: list[str]) -> Order:
         """Put the descriptors to an order that the other way sends along with it."""

@@ -12,13 +12,13 @@ neither end ever buffers more than WINDOW bytes of a stream. Nothing in here wai
 import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 
 MAX_FRAME = 64 * 1024
 WINDOW = 1024 * 1024  # bytes of one stream that may be on their way
 MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
 WORDS = 0
 CREDIT = 0x80000000
-MAX_CHANNELS = 64
 _HEADER = struct.Struct(">II")
 
 
@@ -76,30 +76,28 @@ class Mux:
         """Send one line of words."""
         self.out += _HEADER.pack(WORDS, len(words)) + words
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take in what came from the pipe; the lines of words among it.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take in what came from the pipe; gives each line of words before it looks at what follows that line.
+
+        So a channel that a line asks for can be opened before the first bytes for it come by. To be read to its end.
 
         Raises:
             MuxError: it is not this protocol, or more than was granted.
         """
         self._in += data
-        words: list[bytes] = []
-        start = 0
-        while len(self._in) - start >= _HEADER.size:
-            channel, length = _HEADER.unpack_from(self._in, start)
+        while len(self._in) >= _HEADER.size:
+            channel, length = _HEADER.unpack_from(self._in)
             if length > MAX_FRAME:
                 raise MuxError(f"a frame of {length:,} bytes")
-            end = start + _HEADER.size + length
+            end = _HEADER.size + length
             if len(self._in) < end:
                 break
-            payload = bytes(memoryview(self._in)[start + _HEADER.size : end])
-            start = end
+            payload = bytes(memoryview(self._in)[_HEADER.size : end])
+            del self._in[:end]
             if channel == WORDS:
-                words.append(payload)
+                yield payload
             else:
                 self._accept(channel, payload)
-        del self._in[:start]
-        return words
 
     def wants(self) -> tuple[list[socket.socket], list[socket.socket]]:
         """The sockets worth waiting for: to read from, and to write to."""
@@ -121,11 +119,14 @@ class Mux:
                 continue
             if stream.is_ended:
                 self._close_drained(channel, stream)
-            elif stream.may_send and len(self.out) < MAX_OUT:
-                frame = stream.take(channel)
-                self.out += frame
-                if len(frame) == _HEADER.size:  # the socket's end
-                    self.close(channel)
+            elif len(self.out) < MAX_OUT:
+                self._take(channel, stream)
+
+    def drain(self) -> None:
+        """Move all that the sockets hold and that may be sent, so that what is said next comes after it."""
+        for channel, stream in list(self.streams.items()):
+            while not stream.is_ended and self._take(channel, stream):
+                pass
 
     def close(self, channel: int) -> None:
         """Forget a channel without a word."""
@@ -137,6 +138,14 @@ class Mux:
         """Forget every channel."""
         for channel in list(self.streams):
             self.close(channel)
+
+    def _take(self, channel: int, stream: Stream) -> bool:
+        """Move one frame from a socket to the pipe; whether there may be more."""
+        frame = stream.take(channel) if stream.may_send else b""
+        self.out += frame
+        if len(frame) == _HEADER.size:  # the socket's end
+            self.close(channel)
+        return len(frame) > _HEADER.size
 
     def _accept(self, channel: int, payload: bytes) -> None:
         """Take in one frame of a stream; what comes for a stream that is gone is dropped."""

@@ -17,6 +17,7 @@ from typing import Any
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.ultratb import AutoFormattedTB
 
+from . import interrupts
 from .streams import drain_streams
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
@@ -149,6 +150,16 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
 class SandboxShell(ZMQInteractiveShell):
     """IPython's shell; `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal."""
+
+    async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
+        self._last_traceback, self._last_traceback_during_displayhook = None, False
+        return await super().run_cell_async(*args, **kwargs)
+
+    async def run_code(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one compiled piece of a cell, which interrupts now reach."""
+        with interrupts.reaching_code():
+            return await super().run_code(*args, **kwargs)
 
     def system(self, cmd: str) -> None:
         """Run a shell command whose output is the cell's."""

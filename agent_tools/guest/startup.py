@@ -14,7 +14,7 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets import Type
 from traitlets.config import Config
 
-from . import streams
+from . import host, interrupts, streams
 from .bounds import BoundedSession
 from .shell import SandboxShell, prepare_shell
 
@@ -34,6 +34,7 @@ def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelAp
     app.initialize([])
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
     prepare_shell(app.shell)
+    host.install(descriptors[2], app.shell.user_ns)
     return app
 
 
@@ -66,6 +67,14 @@ class SandboxKernel(IPythonKernel):
     """IPython's kernel; nobody is there to answer `input()`, and an interrupt wakes a cell that only awaits."""
 
     shell_class = Type(SandboxShell)
+
+    def pre_handler_hook(self) -> None:
+        """Note an interrupt that comes before the code runs: raised here, it would cost the request its reply."""
+        interrupts.expect()
+
+    def post_handler_hook(self) -> None:
+        """Ignore interrupts between requests."""
+        interrupts.ignore()
 
     def raw_input(self, prompt: str = "") -> str:
         """Refuse at once, where the stock kernel would ask a front end."""

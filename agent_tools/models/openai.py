@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -109,8 +110,13 @@ class OpenAIModel:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """The client's exceptions as ours. None of their words go into the message: they may quote the request."""
+        """The client's exceptions as ours, and those of its HTTP library, which not all its versions wrap.
+
+        None of their words go into the message: they may quote the request.
+        """
         openai = _openai()
+        http = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+        late, broken = [each.TimeoutException for each in http], [each.HTTPError for each in http]
         host = urlsplit(self.endpoint.base_url).netloc.rpartition("@")[2]
         try:
             yield
@@ -123,9 +129,9 @@ class OpenAIModel:
                 is_retryable=status in (408, 409, 429) or status >= 500,
                 detail=exc.message,
             ) from exc
-        except openai.APITimeoutError as exc:
+        except (openai.APITimeoutError, *late) as exc:
             raise ModelError(f"The model's server {host} did not answer in time.", is_retryable=True) from exc
-        except openai.APIConnectionError as exc:
+        except (openai.APIConnectionError, *broken) as exc:
             raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
         except openai.APIError as exc:
             message = f"The model's server {host} broke its answer off with an error."

@@ -1,4 +1,4 @@
-"""One short exchange with a command that an engine runs for us: its input, and what it prints, within bounds.
+"""What an engine attaches us to: its frames of output, and one short exchange with a command, within bounds.
 
 Format of the stream: https://docs.docker.com/reference/api/engine/ (attach to a container, stream format).
 """
@@ -11,6 +11,7 @@ import struct
 import time
 
 STDOUT = 1
+_HEADER = struct.Struct(">BxxxI")
 
 
 def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) -> bytes:
@@ -29,13 +30,29 @@ def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) 
     return bytes(taken)
 
 
-def stdout_of(raw: bytes) -> bytes:
-    """What the command printed, of frames (stream u8, three zeros, length u32) of which the last may be cut."""
-    said = bytearray()
-    at = 0
-    while at + 8 <= len(raw):
-        kind, length = struct.unpack_from(">BxxxL", raw, at)
-        if kind == STDOUT:
-            said += raw[at + 8 : at + 8 + length]
-        at += 8 + length
-    return bytes(said)
+class OutputFrames:
+    """Takes the engine's frames apart, in whatever pieces they come: stream u8, three zeros, length u32."""
+
+    def __init__(self) -> None:
+        self._left = 0  # bytes of the frame under way
+        self._is_stdout = False
+        self._header = b""
+
+    def stdout_of(self, data: bytes) -> bytes:
+        """The stdout bytes among some more of the frames."""
+        found, at = bytearray(), 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                if self._is_stdout:
+                    found += piece
+                self._left -= len(piece)
+                at += len(piece)
+            else:
+                piece = data[at : at + _HEADER.size - len(self._header)]
+                self._header += piece
+                at += len(piece)
+                if len(self._header) == _HEADER.size:
+                    stream, self._left = _HEADER.unpack(self._header)
+                    self._is_stdout, self._header = stream == STDOUT, b""
+        return bytes(found)

@@ -88,12 +88,12 @@ class Channels:
                         raise KernelDied("it ended at its start")
         raise KernelDied("it did not become ready in time")
 
-    def send_execute(self, code: str, timeout: float) -> str:
+    def send_execute(self, code: str, timeout: float, *, is_silent: bool = False) -> str:
         """Ask the kernel to run code; return the request's id. The guest's countdown reads `timeout` (metadata)."""
         content = {
             "code": code,
-            "silent": False,
-            "store_history": True,
+            "silent": is_silent,
+            "store_history": not is_silent,
             "user_expressions": {},
             "allow_stdin": False,
             "stop_on_error": False,

@@ -1,10 +1,10 @@
-"""The Docker engine, on the docker SDK: the only file that knows it, and where its exceptions are translated."""
+"""The Docker engine, on the docker SDK; with docker_connection.py the only file that knows it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,36 +14,19 @@ import docker.errors
 import requests
 
 import docker
-from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, SandboxStartError
-from agent_tools.runtime.attached import conversation, stdout_of
+from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
+from agent_tools.runtime.attached import OutputFrames, conversation
+from agent_tools.runtime.docker_connection import DockerConnection, translated
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.owner import NAME_LABEL
 from agent_tools.runtime.payload import container_config, local_log
 from agent_tools.runtime.shipped import shipped
 from agent_tools.runtime.stdio import AttachedStdio
 
 FIXED_GUEST = (10001, 10001)  # the guest's uid and gid where the caller is root
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
-_LOCAL = (
-    "http+docker://localhost",
-    "http+docker://localunixsocket",
-    "http+unix://",
-)  # the SDK's names for a unix socket
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
-START_ENGINE_HINT = (
-    "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
-    "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
-)
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Turn the SDK's exceptions into ours; as a decorator, or around the body of a generator."""
-    try:
-        yield
-    except docker.errors.APIError as exc:
-        raise EngineError(f"The Docker engine refused: {exc.explanation or exc}") from exc
-    except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
-        raise EngineUnavailable(f"No Docker engine answers ({_root_cause(exc)}). {START_ENGINE_HINT}") from exc
+DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
 
 
 @dataclass(frozen=True)
@@ -63,52 +46,56 @@ class EngineInfo:
 
 
 class DockerEngine:
-    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST)."""
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST).
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._client: docker.DockerClient | None = None
-        self._client_pid = 0
+    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    """
+
+    def __init__(self, timeout: int = 60) -> None:
+        self.connection = DockerConnection(timeout)
         self._info: EngineInfo | None = None
+        self._doubtful: dict[str, float] = {}
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
-    @_translated()
+    @translated()
     def guest(self) -> Guest:
         """The caller's own ids; a fixed unprivileged pair for root; the mapped root of a rootless engine."""
         caller = (os.getuid(), os.getgid())
         info = self.info()
-        is_local = self._api().base_url.startswith(_LOCAL)
+        is_local = self.connection.is_local
         shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
         if info.is_rootless and os.getuid() != 0:
             return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
         ids = FIXED_GUEST if os.getuid() == 0 else caller
         return Guest(inside=ids, outside=ids, **shares)
 
-    @_translated()
+    @translated()
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Create and start a sandbox.
 
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
         """
+        self._remove_doubtful()
         sandbox = self._create(spec)
-        try:
-            if spec.run_dir is None:  # before the start, so that no output is missed
-                sandbox = Sandbox(sandbox.id, self._attach(sandbox))
-            self._api().start(sandbox.id)
-        except docker.errors.APIError as exc:
-            self.remove(sandbox)
-            raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
-        except BaseException:
-            self.remove(sandbox)
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.remove, sandbox)
+            try:
+                if spec.run_dir is None:  # before the start, so that no output is missed
+                    stdio = self._attach(sandbox)
+                    undo.callback(stdio.close)
+                    sandbox = Sandbox(sandbox.id, stdio)
+                self.connection.api().start(sandbox.id)
+            except docker.errors.APIError as exc:
+                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            undo.pop_all()
         return sandbox
 
     def _attach(self, sandbox: Sandbox) -> AttachedStdio:
         """Its stdin and stdout, on a connection of its own."""
         with contextlib.ExitStack() as undo:
-            client = self._new_client(timeout=60)
+            client = self.connection.new_client(timeout=60)
             undo.callback(client.close)
             everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
@@ -118,75 +105,90 @@ class DockerEngine:
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
         try:
-            return Sandbox(self._api().create_container_from_config(config)["Id"])
+            return Sandbox(self.connection.api().create_container_from_config(config)["Id"])
         except docker.errors.ImageNotFound as exc:
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+        except BaseException:
+            self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
+            self._remove_doubtful()
+            raise
 
-    @_translated()
+    def _remove_doubtful(self) -> None:
+        """Remove what was made although its making was given up, be it later: only its name is known."""
+        for name, since in list(self._doubtful.items()):
+            if time.monotonic() > since + DOUBT_SECONDS:
+                self._doubtful.pop(name, None)
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError, EngineError):
+            for name in list(self._doubtful):
+                for found in self.connection.api().containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
+                    self.remove(Sandbox(found["Id"]))
+                    self._doubtful.pop(name, None)
+
+    @translated()
     def remove(self, sandbox: Sandbox) -> None:
         """Kill and remove at once."""
         try:
-            self._api().remove_container(sandbox.id, force=True, v=True)
+            self.connection.api().remove_container(sandbox.id, force=True, v=True)
         except docker.errors.NotFound:
             pass
         except docker.errors.APIError as exc:
             if exc.status_code != 409:  # 409: its removal is already in progress
                 raise
 
-    @_translated()
+    @translated()
     def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
         """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
         try:
-            if self._api().inspect_container(sandbox.id)["State"]["Running"]:
+            if self.connection.api().inspect_container(sandbox.id)["State"]["Running"]:
                 return None
         except docker.errors.NotFound:
             pass
         again = self._create(spec, for_diagnosis=True)
         try:
-            self._api().start(again.id)
+            self.connection.api().start(again.id)
             with contextlib.suppress(requests.RequestException):
-                self._api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
-            output: bytes = self._api().logs(again.id, tail=40)
+                self.connection.api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
+            output: bytes = self.connection.api().logs(again.id, tail=40)
             return output[-LOG_TAIL:].decode("utf-8", "replace")
         finally:
             self.remove(again)
 
-    @_translated()
+    @translated()
     def strays(self, host: Mapping[str, str]) -> list[tuple[Sandbox, Mapping[str, str]]]:
         """Containers in any state whose labels contain `host`."""
         filters = {"label": [f"{name}={value}" for name, value in host.items()]}
-        found = self._api().containers(all=True, filters=filters)
+        found = self.connection.api().containers(all=True, filters=filters)
         return [(Sandbox(each["Id"]), each.get("Labels") or {}) for each in found]
 
     # -- images -------------------------------------------------------------------------------------------------------
 
-    @_translated()
+    @translated()
     def has_image(self, tag: str) -> bool:
         """Whether the engine has the image."""
         try:
-            self._api().inspect_image(tag)
+            self.connection.api().inspect_image(tag)
         except docker.errors.ImageNotFound:
             return False
         return True
 
-    @_translated()
+    @translated()
     def image_facts(self, tag: str) -> dict[str, Any]:
         """`docker image inspect` of one image."""
-        facts: dict[str, Any] = self._api().inspect_image(tag)
+        facts: dict[str, Any] = self.connection.api().inspect_image(tag)
         return facts
 
-    @_translated()
+    @translated()
     def images(self, repository: str) -> list[dict[str, Any]]:
         """All images of one repository, with `RepoTags` and `Size` (bytes)."""
-        found: list[dict[str, Any]] = self._api().images(name=repository)
+        found: list[dict[str, Any]] = self.connection.api().images(name=repository)
         return found
 
-    @_translated()
+    @translated()
     def remove_image(self, tag: str) -> None:
         """Remove an image; containers that use it make this an error."""
-        self._api().remove_image(tag)
+        self.connection.api().remove_image(tag)
 
     def pull(self, tag: str) -> Iterator[str]:
         """Pull an image, yielding the engine's progress lines.
@@ -194,8 +196,8 @@ class DockerEngine:
         Raises:
             EngineError: no registry answers, or it does not have the image.
         """
-        with _translated():
-            for line in self._api(timeout=None).pull(tag, stream=True, decode=True):
+        with translated():
+            for line in self.connection.api(is_patient=True).pull(tag, stream=True, decode=True):
                 if "error" in line:
                     raise EngineError(f"{tag} could not be pulled: {line['error']}")
                 yield str(line.get("status", ""))
@@ -208,31 +210,31 @@ class DockerEngine:
         """
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
-        with _translated():
-            for line in self._api(timeout=None).build(fileobj=context, tag=tag, **options):
+        with translated():
+            for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:
                     tail = "".join(log)[-8192:]
                     raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
                 log.append(str(line.get("stream", "")))
                 yield log[-1]
 
-    @_translated()
+    @translated()
     def import_image(self, archive: Path, repository: str, tag: str) -> None:
         """Make an image of one layer from a tar of its file system."""
-        self._api(timeout=None).import_image_from_file(str(archive), repository, tag)
+        self.connection.api(is_patient=True).import_image_from_file(str(archive), repository, tag)
 
-    @_translated()
+    @translated()
     def prune_build_stage(self, label: str) -> None:
         """Remove the untagged images a build left that carry `label`."""
-        self._api(timeout=None).prune_images(filters={"dangling": True, "label": [label]})
+        self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    @_translated()
+    @translated()
     def info(self) -> EngineInfo:
         """The engine's facts, asked once."""
         if self._info is None:
-            api = self._api()
+            api = self.connection.api()
             info = api.info()
             options = " ".join(info.get("SecurityOptions") or [])
             self._info = EngineInfo(
@@ -249,18 +251,18 @@ class DockerEngine:
             )
         return self._info
 
-    @_translated()
+    @translated()
     def inspect(self, sandbox: Sandbox) -> dict[str, Any]:
         """`docker inspect` of one sandbox."""
-        facts: dict[str, Any] = self._api().inspect_container(sandbox.id)
+        facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)
         return facts
 
-    @_translated()
+    @translated()
     def processes(self, container: Sandbox) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
-        return [int(row[0]) for row in self._api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
 
-    @_translated()
+    @translated()
     def execute(
         self, container: Sandbox, command: Sequence[str], data: bytes, seconds: float, most: int
     ) -> tuple[int | None, bytes]:
@@ -268,41 +270,20 @@ class DockerEngine:
 
         Returns its exit code, None if it has none after `seconds`, and what it printed, cut where it passes `most`.
         """
-        api = self._api()
+        api = self.connection.api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
         stream = api.exec_start(process, socket=True)
         with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
             raw = conversation(connection, data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
-        return exit_code, stdout_of(raw)[: most + 1]
+        return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 
-    @_translated()
+    @translated()
     def memory_usage(self, sandbox: Sandbox) -> int:
         """Bytes of memory the sandbox uses now, its page cache not counted."""
-        stats = self._api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
+        stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
         cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
         return int(stats.get("usage", 0)) - int(cache)
-
-    # -- plumbing -----------------------------------------------------------------------------------------------------
-
-    def _api(self, timeout: float | None = 60.0) -> Any:
-        """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
-        with self._lock:
-            if self._client is None or self._client_pid != os.getpid():
-                self._client = docker.DockerClient.from_env(timeout=60, use_ssh_client=True)
-                self._client_pid = os.getpid()
-        return self._client.api if timeout is not None else self._new_client(timeout=3600).api
-
-    def _new_client(self, timeout: int) -> docker.DockerClient:
-        """A client of its own, which need not ask for the engine's version again."""
-        return docker.DockerClient.from_env(timeout=timeout, version=self._api().api_version, use_ssh_client=True)
-
-
-def _root_cause(exc: BaseException) -> str:
-    """The innermost reason, which the SDK wraps in three layers."""
-    while (inner := exc.__cause__ or exc.__context__) is not None:
-        exc = inner
-    return str(getattr(exc, "strerror", None) or exc)
 
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:

@@ -11,21 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-Snapshot = dict[str, tuple[int, int, int]]
-"""Relative name -> (size in bytes, mtime in ns, inode), of regular files."""
+Facts = tuple[int, int, int]
+"""Of a file: size in bytes, mtime in ns, inode."""
+Snapshot = dict[str, Facts]
+"""Relative names and facts of regular files."""
 
 OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_DEPTH = 16  # folders below which nothing is listed
+MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at
 _BLOCK = 512  # bytes: the unit of st_blocks
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a folder holds: bytes on disk, and entries. Counting stops at a limit."""
+    """What a folder holds: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
 
     bytes: int
     entries: int
+    levels: int
 
 
 @contextlib.contextmanager
@@ -62,24 +66,25 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
             if looked_at > limit:
                 return found, False
             if stat.S_ISREG(facts.st_mode):
-                found[name.encode("utf-8", "replace").decode()] = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+                found[name.encode("utf-8", "replace").decode()] = _facts(facts)
     return found, True
 
 
 def usage(path: Path, limit: Usage) -> Usage:
     """What the folder holds, counted until it is more than `limit`. A file with several names counts once."""
-    size = entries = 0
+    size = entries = levels = 0
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for _, facts in _walk(fd, "", 1_000):
+        for name, facts in _walk(fd, "", MAX_LEVELS):
             entries += 1
+            levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
             if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
                 size += facts.st_blocks * _BLOCK
             if facts.st_nlink > 1:
                 several.add(facts.st_ino)
-            if size > limit.bytes or entries > limit.entries:
+            if size > limit.bytes or entries > limit.entries or levels > limit.levels:
                 break
-    return Usage(size, entries)
+    return Usage(size, entries, levels)
 
 
 @contextlib.contextmanager
@@ -88,24 +93,29 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
     with contextlib.ExitStack() as stack:
         try:
             fd, last = stack.enter_context(open_parent(path, name))
-            file = stack.enter_context(os.fdopen(os.open(last, OPEN_FILE, dir_fd=fd), "rb"))
+            found = os.open(last, OPEN_FILE, dir_fd=fd)
         except OSError:
             yield None
             return
-        yield file if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+        if not stat.S_ISREG(os.fstat(found).st_mode):  # before a file object is made: that of a folder cannot be
+            os.close(found)
+            yield None
+            return
+        yield stack.enter_context(os.fdopen(found, "rb"))
 
 
-def delete(path: Path, name: str) -> None:
-    """Delete a file; one that is not there is no error."""
+def delete(path: Path, name: str, known: Facts) -> None:
+    """Delete a file if it is still the known one; one that is not there is no error."""
     with contextlib.suppress(OSError), open_parent(path, name) as (fd, last):
-        os.unlink(last, dir_fd=fd)
+        if _facts(os.stat(last, dir_fd=fd, follow_symlinks=False)) == known:
+            os.unlink(last, dir_fd=fd)
 
 
-def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, int]) -> None:
-    """Write a file and put it in place of what has its name now, in one step.
+def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, int]) -> Facts:
+    """Write a file and put it in place of what has its name now, in one step; the facts of the new one.
 
     Raises:
-        OSError: there is no room, or a folder has the name.
+        OSError: there is no room, or a folder that holds something has the name.
     """
     with open_parent(path, name, make=True) as (fd, last):
         temporary = f".{uuid.uuid4().hex}.part"
@@ -114,13 +124,41 @@ def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, in
             with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=fd), "wb") as file:
                 for chunk in chunks:
                     file.write(chunk)
+                file.flush()
                 if os.getuid() == 0:
                     os.fchown(file.fileno(), *owner)
+                facts = _facts(os.fstat(file.fileno()))
+            _remove_empty_folder(fd, last, MAX_DEPTH)
             os.replace(temporary, last, src_dir_fd=fd, dst_dir_fd=fd)
+            return facts
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=fd)
             raise
+
+
+def free(path: Path) -> int:
+    """Bytes that are free on the folder's file system."""
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(path)
+        return facts.f_bavail * facts.f_frsize
+    return 2**63
+
+
+def _facts(found: os.stat_result) -> Facts:
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
+    """Remove a folder that holds nothing but such folders; what is no folder, or holds something, stays."""
+    with contextlib.suppress(OSError):
+        inner = os.open(name, OPEN_DIR, dir_fd=fd)
+        try:
+            for entry in os.listdir(inner) if depth else ():
+                _remove_empty_folder(inner, entry, depth - 1)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=fd)
 
 
 def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:

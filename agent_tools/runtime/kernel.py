@@ -49,10 +49,13 @@ class _Run:
     kill_reason: str = ""
     hung_up: float = 0.0
     ended: str = ""
+    held: float = 0.0
+    held_since: float = 0.0
 
     @property
     def deadline(self) -> float:
-        return self.started + self.timeout
+        standing = time.monotonic() - self.held_since if self.held_since else 0.0
+        return self.started + self.timeout + self.held + standing
 
     @property
     def was_interrupted_in_time(self) -> bool:
@@ -69,6 +72,9 @@ class Kernel:
         self._limits = limits
         self._memory = memory
         self._condemned = ""
+        self._run: _Run | None = None
+        self._holds = 0
+        self._lock = threading.Lock()
         self.end_reason = ""
         """Why the kernel ended; '' while it lives."""
         self.sandbox_ended = False
@@ -81,21 +87,45 @@ class Kernel:
                 self._note_end(event)
         return not self.end_reason
 
-    def execute(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Iterator[Output]:
+    def execute(
+        self, code: str, timeout: float, cancelled: threading.Event | None = None, *, is_silent: bool = False
+    ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
-        due = timeout + self._limits.interrupt_grace
-        self._link.send(f"arm {due:.3f} {self._limits.kill_grace:.3f}")
-        run = _Run(self._channels.send_execute(code, timeout), timeout, cancelled=cancelled or threading.Event())
+        self._arm(timeout)
+        request_id = self._channels.send_execute(code, timeout, is_silent=is_silent)
+        run = self._run = _Run(request_id, timeout, cancelled=cancelled or threading.Event())
         try:
             yield from self._outputs(run)
             yield from self._ending(run)
         finally:
             if not self._is_over(run):
                 self._stop(run)
+            self._run = None
             self._link.send("disarm")
+
+    def hold(self) -> None:
+        """Let the run's time limit stand still, until as many `go` have come."""
+        with self._lock:
+            self._holds += 1
+            if self._holds == 1 and (run := self._run):
+                run.held_since = time.monotonic()
+                self._link.send("disarm")
+
+    def go(self) -> None:
+        """Let the run's time limit go on."""
+        with self._lock:
+            self._holds -= 1
+            if self._holds == 0 and (run := self._run) and run.held_since:
+                now = time.monotonic()
+                run.held, run.held_since = run.held + now - run.held_since, 0.0
+                self._arm(run.deadline - now)
+
+    def _arm(self, timeout: float) -> None:
+        """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
+        self._link.send(f"arm {timeout + self._limits.interrupt_grace:.3f} {self._limits.kill_grace:.3f}")
 
     def interrupt(self) -> None:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""

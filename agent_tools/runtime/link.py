@@ -52,7 +52,7 @@ class Link:
         """Wait for PID 1 to connect; False when the deadline passes or `still_runs` says that the sandbox ended."""
         assert self._listener is not None
         while time.monotonic() < deadline:
-            if is_readable(0.5, self._listener.fileno()):
+            if await_input((self._listener.fileno(),), 0.5):
                 self._socket, _ = self._listener.accept()
                 self._socket.setblocking(False)
                 self._stop_listening()
@@ -109,12 +109,12 @@ class Link:
                 self._path.unlink()
 
 
-def is_readable(patience: float, *descriptors: int) -> bool:
-    """Whether one of the descriptors has something to read within `patience` seconds."""
+def await_input(descriptors: Sequence[int], wait: float) -> bool:
+    """Whether one of them has something within so many seconds. By poll(2): select(2) ends at descriptor 1023."""
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(patience * 1000))
+    return bool(poller.poll(wait * 1000))
 
 
 def _install_fork_hook() -> None:

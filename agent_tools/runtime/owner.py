@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent_tools.settings import runtime_dir
 
+NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
 _TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 

@@ -6,8 +6,6 @@ and kills or resumes. It is a brake and not a wall: between two looks code can w
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_tools.errors import FileRejected
-from agent_tools.runtime.folder import Usage, usage
+from agent_tools.runtime.folder import MAX_LEVELS, Usage, free, usage
 from agent_tools.settings import Limits
 
 LOOK_EVERY = 0.5  # seconds, while code runs
 IDLE_LOOK_EVERY = 5.0  # seconds, between runs
-_BOUNDLESS = Usage(2**63, 2**63)
+COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
+_BOUNDLESS = Usage(2**63, 2**63, 2**63)
 MOST_OF_TIME = 10  # a look that takes t seconds is followed by a pause of at least this many t
 
 
@@ -32,33 +31,67 @@ class Brake:
     kill: Callable[[str], None]
 
 
-class QuotaWatch:
-    """Watches one work_dir until closed. What it held before may stay, but then it may not grow."""
+class Quota:
+    """How much one work_dir may hold, for all sandboxes of a session. What is there before may stay, but not grow."""
 
-    def __init__(self, path: Path, limits: Limits, brake: Brake, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
+        self.has_stopped_one = False
+        """Whether code was killed for an excess that has not been found gone since."""
         self._path = path
-        self._brake = brake
-        self._is_busy = is_busy
-        self._closed = threading.Event()
-        self._has_stopped_one = False
-        self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries)
-        self._least_free = min(limits.min_disk_free, _free(path) // 2)
-        self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
-        self._thread.start()
+        self._free = free
+        self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
+        self._least_free = limits.min_disk_free
+        self._counted = threading.Event()
+
+    def count(self) -> None:
+        """Find out what is there already, the first time."""
+        if not self._counted.is_set():
+            found, limit = usage(self._path, _BOUNDLESS), self._limit
+            self._limit = Usage(
+                max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
+            )
+            self._least_free = min(self._least_free, self._free(self._path) // 2)
+            self._counted.set()
 
     def refuse_excess(self) -> None:
-        """Let no code run while what an earlier run was killed for still lies there.
+        """Let no code run before what is there was counted, or while what code was killed for still lies there.
 
         Raises:
             FileRejected: it does.
         """
-        if self._has_stopped_one:
-            excess = self._excess()
-            self._has_stopped_one = bool(excess)
+        self._counted.wait(COUNT_SECONDS)
+        if self.has_stopped_one:
+            excess = self.excess()
+            self.has_stopped_one = bool(excess)
             if excess:
                 raise FileRejected(
-                    f"No code was run: earlier code {excess[3:]}. Delete files in {self._path}, or raise that limit."
+                    f"No code was run: earlier code {excess}. Delete files in {self._path}, or raise that limit."
                 )
+
+    def excess(self) -> str:
+        """What is over a limit, in words that go on from 'it'; '' as a rule."""
+        found, limit = usage(self._path, self._limit), self._limit
+        if found.bytes > limit.bytes:
+            return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
+        if found.entries > limit.entries:
+            return f"filled work_dir beyond {limit.entries:,} entries (max_work_dir_entries)"
+        if found.levels > limit.levels:
+            return f"nested folders in work_dir more than {limit.levels:,} deep"
+        if self._free(self._path) < self._least_free:
+            return f"left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
+        return ""
+
+
+class QuotaWatch:
+    """Holds one sandbox to a quota, until closed."""
+
+    def __init__(self, quota: Quota, brake: Brake, is_busy: Callable[[], bool]) -> None:
+        self.quota = quota
+        self._brake = brake
+        self._is_busy = is_busy
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop watching."""
@@ -67,8 +100,7 @@ class QuotaWatch:
             self._thread.join()
 
     def _run(self) -> None:
-        found = usage(self._path, _BOUNDLESS)
-        self._limit = Usage(max(self._limit.bytes, found.bytes), max(self._limit.entries, found.entries))
+        self.quota.count()
         pause, idle_for = LOOK_EVERY, 0.0
         while not self._closed.wait(pause):
             idle_for = 0.0 if self._is_busy() else idle_for + pause
@@ -76,34 +108,19 @@ class QuotaWatch:
                 continue
             idle_for = 0.0
             started = time.monotonic()
-            if self._excess():
+            if self._has_suspects() and self.quota.excess():
                 self._stop()
             pause = max(LOOK_EVERY, MOST_OF_TIME * (time.monotonic() - started))
 
     def _stop(self) -> None:
         self._brake.tell("pause")
-        reason = self._excess()
-        if reason:
-            self._has_stopped_one = True
-            self._brake.kill(reason)
+        excess = self.quota.excess()
+        if excess and self._has_suspects():
+            self.quota.has_stopped_one = True
+            self._brake.kill(f"it {excess}")
         else:
             self._brake.tell("resume")
 
-    def _excess(self) -> str:
-        """What is over a limit, as a reason for the kernel's end; '' as a rule."""
-        found = usage(self._path, self._limit)
-        if found.bytes > self._limit.bytes:
-            return f"it filled work_dir beyond {self._limit.bytes:,} bytes (max_work_dir_bytes)"
-        if found.entries > self._limit.entries:
-            return f"it filled work_dir beyond {self._limit.entries:,} entries (max_work_dir_entries)"
-        if _free(self._path) < self._least_free:
-            return f"it left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
-        return ""
-
-
-def _free(path: Path) -> int:
-    """Bytes that are free on the folder's file system."""
-    with contextlib.suppress(OSError):
-        facts = os.statvfs(path)
-        return facts.f_bavail * facts.f_frsize
-    return 2**63
+    def _has_suspects(self) -> bool:
+        """Whether there may be code to stop. After one was killed there is none, until a run is let through again."""
+        return self._is_busy() or not self.quota.has_stopped_one

@@ -75,16 +75,18 @@ class Relay:
             self._waker.send(b"\0")
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, MuxError):
-            while not self._is_closing:
-                ready = self._poll()
-                with self._lock:
-                    self._exchange(ready)
-        with self._lock:
-            self._mux.close_all()
-        self._words.close()  # the link sees the end
-        self._stdio.close()
-        self._ended.set()
+        try:
+            with contextlib.suppress(OSError, MuxError):
+                while not self._is_closing:
+                    ready = self._poll()
+                    with self._lock:
+                        self._exchange(ready)
+        finally:
+            with self._lock:
+                self._mux.close_all()
+            self._words.close()  # the link sees the end
+            self._stdio.close()
+            self._ended.set()
 
     def _poll(self) -> set[int]:
         poller = select.poll()
@@ -109,8 +111,7 @@ class Relay:
             self._wake.recv(4096)
         if self._has_more or self._stdio.fileno() in ready:
             self._hear()
-        if self._words.fileno() in ready:
-            self._take_words()
+        self._take_words()
         self._mux.exchange(ready)
         while self._mux.out and (sent := self._stdio.send(self._mux.out)):
             del self._mux.out[:sent]
@@ -136,11 +137,13 @@ class Relay:
                 self._words.send(words[:MAX_WORDS])
 
     def _take_words(self) -> None:
+        """Take all that is there: an order goes out before the first bytes of the channels it opens."""
         with contextlib.suppress(BlockingIOError):
-            words = self._words.recv(MAX_WORDS)
-            if not words:
-                raise OSError("the host hung up")
-            self._mux.say(words)
+            while len(self._mux.out) < MAX_OUT:
+                words = self._words.recv(MAX_WORDS)
+                if not words:
+                    raise OSError("the host hung up")
+                self._mux.say(words)
 
     def abandon(self) -> None:
         """In a forked child: let go of everything inherited, without a word to the sandbox."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import socket
 import time
@@ -11,17 +12,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_tools.errors import EngineError, FileRejected, KernelDied, ProtocolViolation, SandboxStartError
+from agent_tools.errors import (
+    EngineError,
+    FileRejected,
+    KernelDied,
+    PreludeError,
+    ProtocolViolation,
+    SandboxStartError,
+)
+from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
+from agent_tools.runtime.host_calls import HostCalls
 from agent_tools.runtime.kernel import Kernel, refuse_end
-from agent_tools.runtime.link import is_readable
+from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
-from agent_tools.runtime.owner import Owner
-from agent_tools.runtime.quota import Brake, QuotaWatch
+from agent_tools.runtime.owner import NAME_LABEL, Owner
+from agent_tools.runtime.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.transport import TransportName, choose
 from agent_tools.runtime.zmtp import ZmtpSocket
 from agent_tools.settings import Limits
+from agent_tools.text import neutralise
 
 
 @dataclass(frozen=True)
@@ -36,21 +48,24 @@ class SessionSpec:
     isolation: Isolation
     limits: Limits
     transport: TransportName = "auto"
+    host_calls: HostCalls | None = None
+    prelude: str = ""
+    """Code that every fresh kernel runs before anything else."""
 
 
 class LiveSandbox:
     """Starts with its first kernel ready, or not at all; `close` releases everything."""
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
         self._orders = 0
         self._is_removed = False
         self._is_busy = False
-        self._calls: socket.socket | None = None
         self.kernel: Kernel | None = None
         guest = engine.guest()
         with ExitStack() as undo:
+            self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             self._link = self._transport.link
@@ -60,7 +75,7 @@ class LiveSandbox:
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
                 isolation=spec.isolation,
-                labels=Owner.current().labels,
+                labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
             self.sandbox = engine.start(asked)
@@ -71,7 +86,7 @@ class LiveSandbox:
             self._mirror, self._quota = None, None
             if guest.shares_files:
                 brake = Brake(self._link.send, self._kill_kernel)
-                self._quota = QuotaWatch(spec.work_dir, spec.limits, brake, lambda: self._is_busy)
+                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy)
                 undo.callback(self._quota.close)
             else:
                 self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
@@ -82,6 +97,11 @@ class LiveSandbox:
     def has_ended(self) -> bool:
         """Whether the sandbox is gone, or was found not to answer."""
         return self._link.is_closed_by_guest or bool(self.kernel and self.kernel.sandbox_ended)
+
+    @property
+    def has_work_dir(self) -> bool:
+        """Whether work_dir is still the folder that was mounted, and not another one under its name."""
+        return _identity(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
         """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
@@ -101,11 +121,28 @@ class LiveSandbox:
         with ExitStack() as undo:
             for end in sockets:
                 undo.enter_context(end)
-            shell, iopub, self._calls = sockets
+            shell, iopub, calls = sockets
             channels = [ZmtpSocket(shell, "DEALER", limit), ZmtpSocket(iopub, "SUB", limit)]
             self.kernel = self._connect(key.encode(), channels, deadline)
             undo.pop_all()
+        if self._spec.host_calls:
+            limits = self._spec.host_calls.limits
+            self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
+        else:
+            calls.close()
+        self._run_prelude(deadline)
         return self.kernel
+
+    def _run_prelude(self, deadline: float) -> None:
+        """Let the fresh kernel define what the code is to find.
+
+        Raises:
+            PreludeError: it failed.
+        """
+        if self._spec.prelude and self.kernel:
+            for output in self.kernel.execute(self._spec.prelude, deadline - time.monotonic(), is_silent=True):
+                if isinstance(output, (Error, TimedOut, Died)):
+                    raise PreludeError(f"The prelude failed: {output.text}")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -117,7 +154,7 @@ class LiveSandbox:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         if self._quota:
-            self._quota.refuse_excess()
+            self._quota.quota.refuse_excess()
         if self._mirror:
             self._mirror.push()
         self._is_busy = True
@@ -132,10 +169,10 @@ class LiveSandbox:
         if self.has_ended:
             return "files written by this run: the sandbox ended before they could be fetched"
         try:
-            self._mirror.pull()
+            missing = self._mirror.pull()
         except FileRejected as exc:
-            return f"changes to files: {exc}"
-        return ""
+            missing = str(exc)
+        return f"changes to files: {missing}" if missing else ""
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
@@ -151,15 +188,12 @@ class LiveSandbox:
         if self.kernel:
             self.kernel.close()
             self.kernel = None
-        if self._calls:
-            self._calls.close()
-            self._calls = None
 
     def _connect(self, key: bytes, channels: list[ZmtpSocket], deadline: float) -> Kernel:
         """Wait for the kernel's side of both channels."""
         shell, iopub = channels
         for channel in channels:
-            while not is_readable(0.5, channel.fileno(), self._link.fileno()) or self._hear():
+            while not await_input((channel.fileno(), self._link.fileno()), 0.5) or self._hear():
                 if time.monotonic() > deadline:
                     raise KernelDied("it did not become ready in time")
             try:
@@ -202,4 +236,14 @@ class LiveSandbox:
             return output is None
 
         if not self._transport.await_guest(self.sandbox.stdio, deadline, still_runs):
-            raise SandboxStartError(f"The sandbox of image {self._spec.image} did not come up: {words.strip()}", words)
+            raise SandboxStartError(
+                f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
+            )
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)

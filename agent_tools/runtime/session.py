@@ -13,11 +13,12 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from agent_tools.errors import KernelError, SessionBusy, SessionClosed
+from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
+from agent_tools.runtime.quota import Quota
 from agent_tools.runtime.sandbox import LiveSandbox, SessionSpec
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
@@ -45,6 +46,7 @@ class Session:
         self._closed = False
         self._sandbox: LiveSandbox | None = None
         self._lost = ""
+        self._quota = Quota(spec.work_dir, spec.limits)
 
     def open(self) -> None:
         """Start the sandbox and its kernel now; otherwise the first run does.
@@ -68,6 +70,7 @@ class Session:
             SessionClosed: the session was closed, before or during the run.
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
+            FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
         """
         times, arrived = _Times(), list[Output]()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
@@ -99,14 +102,36 @@ class Session:
             if lost:
                 yield Restarted(lost)
             if not cancelled.is_set() and (sandbox := self._sandbox):
-                with sandbox.running() as fetch_files:
-                    yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+                with self._kept(lost), sandbox.running() as fetch_files:
+                    yield from self._outputs(kernel, code, timeout, cancelled)
                     if missing := fetch_files():
                         yield Omitted(missing)
             if self._closed:
                 raise SessionClosed("The session was closed while its code ran.")
             if self._sandbox and self._sandbox.has_ended:
                 self._sandbox.remove()  # now, and not at the next run: what it holds may be still busy
+
+    def _outputs(self, kernel: Kernel, code: str, timeout: float, cancelled: threading.Event) -> Iterator[Output]:
+        """What the code yields, and among it the host calls that are over."""
+        outputs = limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+        calls = self.spec.host_calls
+        if calls is None:
+            yield from outputs
+            return
+        with calls.run(kernel) as take_over:
+            for output in outputs:
+                yield from take_over()
+                yield output
+        yield from take_over()
+
+    @contextlib.contextmanager
+    def _kept(self, lost: str) -> Iterator[None]:
+        """Around a run: one that is refused told nobody of a lost kernel, so the next one does."""
+        try:
+            yield
+        except FileRejected:
+            self._lost = lost
+            raise
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
@@ -140,6 +165,8 @@ class Session:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox:
             sandbox.close()
+        if self.spec.host_calls:
+            self.spec.host_calls.close()
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
@@ -164,6 +191,8 @@ class Session:
     def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
         self._refuse_closed()
+        if self.spec.host_calls and self.spec.host_calls.is_calling:
+            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
         if self._running_thread == threading.get_ident() and self._turn.locked():
             raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
         while not self._turn.acquire(timeout=TURN_SECONDS):
@@ -190,20 +219,22 @@ class Session:
 
     def _ready_kernel(self) -> tuple[Kernel, str]:
         """The live kernel, and why an earlier one was lost, '' if none was."""
-        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive():
+        has_work_dir = not self._sandbox or self._sandbox.has_work_dir
+        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive() and has_work_dir:
             return self._sandbox.kernel, self._take_lost()
         if self._sandbox:
             self._lost = self._sandbox.kernel.end_reason if self._sandbox.kernel else self._lost
+            self._lost = self._lost if has_work_dir else "its work_dir was replaced"
             kernel = self._replace_kernel(self._sandbox)
             if kernel:
                 return kernel, self._take_lost()
-        self._sandbox = fresh = LiveSandbox(self._engine, self.spec)
+        self._sandbox = fresh = LiveSandbox(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel, self._take_lost()
 
     def _replace_kernel(self, sandbox: LiveSandbox) -> Kernel | None:
         """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
-        if not sandbox.has_ended:
+        if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)
         self._sandbox = None

@@ -1,8 +1,4 @@
-"""A container's stdin and stdout, attached: the Docker Engine's stream format, taken apart.
-
-Output comes as frames, `u8 stream, 3 zero bytes, u32 length`, stream 1 being stdout and 2 stderr
-(https://docs.docker.com/reference/api/engine/, "Attach to a container"). Input goes as it is.
-"""
+"""A container's stdin and stdout, attached, as one stream that never waits."""
 
 from __future__ import annotations
 
@@ -10,13 +6,14 @@ import contextlib
 import os
 import socket
 import ssl
-import struct
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
+from agent_tools.runtime.attached import OutputFrames
+
 READ_SIZE = 256 * 1024
-_STDOUT = 1
-_HEADER = struct.Struct(">BxxxI")
+SSH_SECONDS = 5.0  # how long an ssh process may take to end
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -26,15 +23,15 @@ class AttachedStdio:
     def __init__(self, attached: Any, release: Callable[[], None]) -> None:
         self._release = release
         self._attached = attached
+        self._process: subprocess.Popen[bytes] | None = getattr(attached, "proc", None)
         self._socket: socket.socket | None = None
         self._pid = os.getpid()
         self._reader: int = -1
-        self._frame_left = 0  # bytes of the frame under way
-        self._is_stdout = False
-        self._header = b""
-        process = getattr(attached, "proc", None)
-        if process is not None:  # an ssh process: two pipes
-            self._reader, self._writer = process.stdout.fileno(), process.stdin.fileno()
+        self._output = OutputFrames()
+        if self._process:  # ssh: two pipes
+            assert self._process.stdin
+            assert self._process.stdout
+            self._reader, self._writer = self._process.stdout.fileno(), self._process.stdin.fileno()
             os.set_blocking(self._reader, False)
             os.set_blocking(self._writer, False)
         else:
@@ -57,7 +54,7 @@ class AttachedStdio:
                 break
             if not data:
                 break
-            if found := self._stdout_of(data):
+            if found := self._output.stdout_of(data):
                 return found
         return b""
 
@@ -73,35 +70,28 @@ class AttachedStdio:
         if self._reader < 0:
             return
         self._reader = -1
-        if self._socket is None and os.getpid() != self._pid:
-            os.close(self._writer)  # the ssh process is the parent's to end
-            return
-        with contextlib.suppress(OSError):
-            if self._socket:  # http.client's file objects would keep a merely closed one open
-                os.close(self._socket.detach())
-            else:
-                self._attached.close()
-        with contextlib.suppress(OSError):
-            self._release()
+        if self._process:
+            self._close_pipes(self._process)
+        elif self._socket:
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())  # http.client's file objects would keep a merely closed one open
+        if os.getpid() == self._pid:
+            with contextlib.suppress(OSError):
+                self._release()
 
-    def _stdout_of(self, data: bytes) -> bytes:
-        """The stdout bytes among some more of the engine's frames."""
-        found, at = bytearray(), 0
-        while at < len(data):
-            if self._frame_left:
-                piece = data[at : at + self._frame_left]
-                if self._is_stdout:
-                    found += piece
-                self._frame_left -= len(piece)
-                at += len(piece)
-            else:
-                piece = data[at : at + _HEADER.size - len(self._header)]
-                self._header += piece
-                at += len(piece)
-                if len(self._header) == _HEADER.size:
-                    stream, self._frame_left = _HEADER.unpack(self._header)
-                    self._is_stdout, self._header = stream == _STDOUT, b""
-        return bytes(found)
+    def _close_pipes(self, process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        socket.socket.close(self._attached)  # the unused socket that the SDK's class is, besides
+        if os.getpid() != self._pid:  # the process is the parent's to end
+            return
+        process.terminate()
+        try:
+            process.wait(SSH_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _socket_of(attached: Any) -> socket.socket:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ from agent_tools.tools.registry import register_tool
 from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
+    from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Sandbox
+    from agent_tools.runtime.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
     from agent_tools.runtime.workspace import Workspace
@@ -46,6 +49,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
         transport: how the host speaks to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', which takes what works. Default 'auto'.
         allow_private_urls: whether `files` may name URLs on private addresses. Default False.
+        hostcalls: functions on this side that the code can call (see `agent_tools.code_mode.Toolset`).
+        call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
         network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits: a dict of overrides for `agent_tools.settings.Limits`.
@@ -62,8 +67,14 @@ class CodeInterpreter(BaseToolWithFileAccess):
         "required": ["code"],
     }
 
-    def __init__(self, cfg: dict[str, Any] | None = None, *, runtime: Runtime | None = None) -> None:
-        super().__init__(cfg)
+    def __init__(
+        self,
+        cfg: dict[str, Any] | None = None,
+        *,
+        runtime: Runtime | None = None,
+        hostcalls: HostCallsLike | None = None,
+    ) -> None:
+        super().__init__({**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})})
         self.options = Options.read(self.cfg)
         self.work_dir = str(self.options.work_dir)
         self.instance_id = str(uuid.uuid4())
@@ -139,27 +150,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         **kwargs: Any,
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        import anyio
-        import anyio.lowlevel
-        import anyio.to_thread
+        from agent_tools.runtime.hop import hop
 
-        cancelled, finished = threading.Event(), False
-        answer = ""
-
-        async def cancel_with_us() -> None:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                if not finished:
-                    self.cancel(cancelled)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_with_us)
-            answer = await anyio.to_thread.run_sync(self._call, params, files, timeout, cancelled)
-            finished = True
-            group.cancel_scope.cancel()
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        return answer
+        cancelled = threading.Event()
+        return await hop(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
@@ -241,10 +235,24 @@ class CodeInterpreter(BaseToolWithFileAccess):
             return session
         tag = self.options.image or runtime.ensure_image(self.options.packages)
         options = self.options
-        spec = SessionSpec(tag, self._open_workspace().path, options.isolation, options.limits, options.transport)
+        calls, prelude = self._host_calls()
+        spec = SessionSpec(
+            tag, self._open_workspace().path, options.isolation, options.limits, options.transport, calls, prelude
+        )
         if self._finalizer is None:
             self._finalizer = weakref.finalize(self, runtime.close, self.instance_id)
         return runtime.open(self.instance_id, spec)
+
+    def _host_calls(self) -> tuple[HostCalls | None, str]:
+        """What serves this tool's host functions, and the code that makes them known in the sandbox."""
+        if not self.options.hostcalls:
+            return None, ""
+        from agent_tools.code_mode.rich import rich_value
+        from agent_tools.code_mode.toolset import Toolset
+        from agent_tools.runtime.host_calls import HostCalls
+
+        toolset = Toolset.of(self.options.hostcalls)
+        return HostCalls(toolset.functions, self.options.call_limits, rich_value), toolset.source()
 
     def _find_session(self) -> Session | None:
         return self._runtime.find(self.instance_id) if self._runtime else None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import Limits
+from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools.params import timeout_of
 
 if TYPE_CHECKING:
+    from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Isolation
     from agent_tools.runtime.transport import TransportName
 
@@ -41,6 +42,8 @@ class Options:
     packages: tuple[str, ...] = ()
     allow_private_urls: bool = False
     transport: TransportName = "auto"
+    hostcalls: HostCallsLike | None = None
+    call_limits: CallLimits = field(default_factory=CallLimits)
 
     @classmethod
     def read(cls, cfg: dict[str, Any]) -> Options:
@@ -64,6 +67,8 @@ class Options:
             packages=tuple(packages),
             allow_private_urls=bool(cfg.get("allow_private_urls")),
             transport=_transport(cfg.get("transport") or "auto"),
+            hostcalls=cfg.get("hostcalls"),
+            call_limits=_call_limits(cfg.get("call_limits") or {}),
         )
 
 
@@ -76,20 +81,35 @@ def _transport(name: Any) -> TransportName:
 def _limits(overrides: object) -> Limits:
     if isinstance(overrides, Limits):
         return overrides
+    return Limits(**_checked("limits", overrides, Limits))
+
+
+def _call_limits(overrides: object) -> CallLimits:
+    if isinstance(overrides, CallLimits):
+        return overrides
+    return CallLimits(**_checked("call_limits", overrides, CallLimits))
+
+
+def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
+    """Overrides of a dataclass of numbers and switches."""
     if not isinstance(overrides, dict):
-        raise InvalidParams(f"limits={overrides!r:.80} is not usable: give a dict of overrides.")
-    _refuse_unknown("limits", overrides, {field.name for field in fields(Limits)})
+        raise InvalidParams(f"{option}={overrides!r:.80} is not usable: give a dict of overrides.")
+    kinds = {each.name: each.type for each in fields(of)}
+    _refuse_unknown(option, overrides, set(kinds))
     for name, value in overrides.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise InvalidParams(f"limits has {name}={value!r}, which is not a positive number.")
-    return Limits(**overrides)
+        if kinds[name] == "bool":
+            if not isinstance(value, bool):
+                raise InvalidParams(f"{option} has {name}={value!r}, which is not True or False.")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise InvalidParams(f"{option} has {name}={value!r}, which is not a positive number.")
+    return overrides
 
 
 def _isolation(cfg: dict[str, Any]) -> Isolation:
     from agent_tools.runtime.engine import Isolation
 
-    names = {field.name for field in fields(Isolation)}
-    _refuse_unknown("cfg", cfg, names | {field.name for field in fields(Options)} | set(_BASE_OPTIONS))
+    names = {each.name for each in fields(Isolation)}
+    _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
     return Isolation(**{name: value for name, value in cfg.items() if name in names})
 
 

@@ -11,6 +11,7 @@ from agent_tools.execution import (
     Display,
     Error,
     Execution,
+    HostCall,
     Omitted,
     Output,
     Restarted,
@@ -63,6 +64,8 @@ class _Writer:
         self.figures: dict[bytes, int] = {}
         self.stream_name = ""
         self.stream_text: list[str] = []
+        self.host_calls: list[str] = []
+        self.has_failed = False
 
     def add(self, output: Output) -> None:
         match output:
@@ -76,11 +79,16 @@ class _Writer:
                 self._rich(output)
             case Error() | TimedOut() | Died():
                 self._add("error", output.text)
+                self.has_failed = True
+            case HostCall():
+                self.host_calls.append(output.text)
             case Cleared():
                 pass
 
     def finish(self) -> list[str]:
         self._end_stream()
+        if self.has_failed and self.host_calls:  # what was done cannot be undone, and should not be done twice
+            self._add("host calls made before", "\n".join(self.host_calls))
         return self.blocks
 
     def _stream(self, name: str, text: str) -> None:

@@ -211,6 +211,18 @@ def test_interrupt_with_nothing_running_is_harmless(session: Session) -> None:
     assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
 
 
+@pytest.mark.parametrize("code", ["x", "import asyncio\nawait asyncio.sleep(0)\nx"], ids=["plain", "await"])
+def test_an_interrupt_at_any_moment_costs_no_reply_and_no_variable(session: Session, code: str) -> None:
+    session.run("x = 1", 30)
+    for step in range(40):
+        timer = threading.Timer(step * 0.0002, session.interrupt)
+        timer.start()
+        ending = session.run(code, 30).error
+        timer.join()
+        assert ending is None or (isinstance(ending, Error) and ending.name in ("KeyboardInterrupt", "CancelledError"))
+    assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
+
+
 def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
     session.run("x = 1\nopen('kept.txt', 'w').write('here')", 30)
     session.restart()

@@ -157,7 +157,7 @@ def test_honest_large_displays_cost_no_variables(tool: CodeInterpreter) -> None:
 
 def test_a_paused_sandbox_is_given_up_and_replaced(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
     tool.call("1")
-    docker_engine._api().pause(tool.sandbox.id)  # type: ignore[union-attr]
+    docker_engine.connection.api().pause(tool.sandbox.id)  # type: ignore[union-attr]
     started = time.monotonic()
     tool.run("print(1)", timeout=0.5)
     assert time.monotonic() - started < 0.5 + PATIENCE + 2
@@ -195,7 +195,7 @@ def test_cancelling_a_waiting_run_does_not_touch_the_one_that_runs(tool: CodeInt
     second = threading.Thread(target=tool._call, args=("print('never')", None, None, cancelled))
     second.start()
     time.sleep(0.2)
-    tool._cancel(cancelled)
+    tool.cancel(cancelled)
     second.join(5)
     first.join(5)
     assert answers == ["stdout:\n\n```\nwhole\n\n```"]
@@ -205,3 +205,73 @@ def test_pictures_that_are_none_are_left_out_with_a_note(new_tool: Callable[...,
     code = "from IPython.display import display\ndisplay({'image/png': 'bm90IGEgcG5n', 'text/plain': 'x'}, raw=True)"
     outputs = new_tool().run({"code": code}).outputs
     assert outputs[-1] == Omitted("a picture (not image/png)")
+
+
+ENDLESS = {
+    "backtracking": "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+    "a C call that sleeps": "import ctypes\nctypes.CDLL(None).sleep(60)",
+    "a C call that waits for a signal": "import ctypes\nwhile True: ctypes.CDLL(None).pause()",
+    "a lock it holds itself": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "arithmetic": "3 ** (10 ** 9)",
+}
+
+
+@pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS.keys())
+def test_code_without_end_is_ended_in_time(tool: CodeInterpreter, code: str) -> None:
+    tool.call("1")
+    started = time.monotonic()
+    assert isinstance(tool.run({"code": code}, timeout=1).outputs[-1], TimedOut)
+    assert time.monotonic() - started < 1 + PATIENCE
+    assert tool.run("print('works')").stdout == "works\n"
+
+
+def test_a_thread_left_running_holds_up_nobody(tool: CodeInterpreter) -> None:
+    tool.call("1")
+    execution = tool.run(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint('now')"
+    )
+    assert execution.stdout == "now\n"
+    assert execution.duration < PATIENCE
+
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True:
+            open('/workspace/beat', 'a').write('x')
+            time.sleep(0.05)
+    os._exit(0)
+os.wait()
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "restart"])
+def test_a_daemon_ends_with_the_session_that_started_it(tool: CodeInterpreter, end: str) -> None:
+    tool.run({"code": DAEMON})
+    getattr(tool, end)()
+    time.sleep(0.3)
+    beat = Path(tool.work_dir) / "beat"
+    size = beat.stat().st_size
+    time.sleep(0.3)
+    assert size > 0
+    assert beat.stat().st_size == size
+
+
+LAST_WISHES = """
+import atexit, signal, time
+class Clinging:
+    def __del__(self): time.sleep(60)
+clinging = Clinging()
+atexit.register(time.sleep, 60)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+"""
+
+
+def test_closing_does_not_wait_for_what_the_code_still_wants(tool: CodeInterpreter) -> None:
+    assert tool.run({"code": LAST_WISHES}).ok
+    started = time.monotonic()
+    tool.close()
+    assert time.monotonic() - started < PATIENCE

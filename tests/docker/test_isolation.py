@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,11 @@ NETWORK = {
     "internet": "socket.create_connection(('1.1.1.1', 443), 2)",
     "metadata": "socket.create_connection(('169.254.169.254', 80), 2)",
     "names": "socket.gethostbyname('example.com')",
+    "datagrams": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('8.8.8.8', 53))",
+    "metadata over IPv6": "socket.create_connection(('fd00:ec2::254', 80), 2)",
+    "the host by name": "socket.create_connection(('host.docker.internal', 80), 2)",
+    "the engine of a desktop": "socket.create_connection(('192.168.65.7', 2375), 2)",
+    "the gateway": "socket.create_connection(('172.17.0.1', 80), 2)",
     "packets": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
     "vsock": "socket.socket(40, 1)",
     "kernel crypto": "socket.socket(38, 5)",
@@ -111,13 +117,43 @@ def test_it_is_refused(shared_tool: CodeInterpreter, code: str) -> None:
     assert re.match(r"(PermissionError|OSError|FileNotFoundError)", found), found
 
 
-SYSCALLS = {"io_uring_setup": 425, "ptrace": 101, "bpf": 321, "userfaultfd": 323, "keyctl": 250, "mount": 165}
+SYSCALLS = {
+    "io_uring_setup": 425,
+    "ptrace": 101,
+    "bpf": 321,
+    "userfaultfd": 323,
+    "keyctl": 250,
+    "mount": 165,
+    "pivot_root": 155,
+    "perf_event_open": 298,
+    "process_vm_readv": 310,
+    "open_by_handle_at": 304,
+    "setns": 308,
+    "pidfd_getfd": 438,
+    "vmsplice": 278,
+}
 
 
 @pytest.mark.parametrize("number", SYSCALLS.values(), ids=SYSCALLS.keys())
 def test_dangerous_system_calls_are_refused(shared_tool: CodeInterpreter, number: int) -> None:
     code = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.syscall({number}, 0, 0, 0, 0, 0))"
     assert _printed(shared_tool, f"{code}\nprint(ctypes.get_errno())") == "-1\n1"  # EPERM
+
+
+def test_abstract_sockets_of_the_host_are_out_of_reach(shared_tool: CodeInterpreter) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0agent-tools-test-of-isolation")
+        listener.listen(1)
+        found = _attempt(shared_tool, "socket.socket(socket.AF_UNIX).connect('\\0agent-tools-test-of-isolation')")
+    assert found.startswith("ConnectionRefusedError")
+
+
+def test_the_kernels_key_is_nowhere_in_what_the_engine_shows(
+    tool: CodeInterpreter, docker_engine: DockerEngine
+) -> None:
+    key = _printed(tool, "print(get_ipython().kernel.session.key.decode())")
+    assert len(key) == 64
+    assert key not in str(docker_engine.inspect(tool.sandbox))  # type: ignore[arg-type]
 
 
 def test_signals_do_not_reach_pid_1(shared_tool: CodeInterpreter) -> None:

@@ -24,6 +24,7 @@ PATIENCE = 5.0  # seconds after the process's end
 HOST = """
 import os, sys, threading, time
 from agent_tools.tools import CodeInterpreter
+LONG = "import time; time.sleep(60)"
 tool = CodeInterpreter({{"work_dir": {work_dir!r}}})
 tool.call("open('by_code.txt', 'w').write('x')")
 print(tool.sandbox.id, flush=True)
@@ -38,8 +39,16 @@ ENDINGS = {
     "killed in mid-call": "tool.call('import time; time.sleep(60)', timeout=90)",
     "terminated": "time.sleep(60)",
     "called from a thread": "t = threading.Thread(target=tool.call, args=('1',)); t.start(); t.join()",
+    "sys.exit in a thread": "t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()",
+    "daemon thread in mid-call": "threading.Thread(target=tool.call, args=[LONG], daemon=True).start()\ntime.sleep(1)",
+    "dropped": "del tool; import gc; gc.collect()",
+    "dropped in a cycle": "tool.me = tool; del tool",
+    "with its stream half read": "s = tool.stream('print(1, flush=True)\\n' + LONG); next(s)",
+    "with a forked child that ends normally": "os.fork() or sys.exit(0); os.wait()",
+    "with a forked child that calls": "os.fork() or (tool.call('1'), sys.exit(0)); os.wait(); tool.call('1')",
     "with a forked child that outlives it": "os.fork() or time.sleep(20)",
 }
+SPEAKS = {"exception", "daemon thread in mid-call"}  # the others end without a word
 SIGNALS = {"killed while idle": signal.SIGKILL, "killed in mid-call": signal.SIGKILL, "terminated": signal.SIGTERM}
 
 
@@ -59,10 +68,9 @@ def _gone_in_time(engine: DockerEngine, id_: str) -> bool:
 @pytest.mark.parametrize("name", ENDINGS)
 def test_no_sandbox_and_no_stray_file_is_left(docker_engine: DockerEngine, work_dir: Path, name: str) -> None:
     script = HOST.format(work_dir=str(work_dir), ending=ENDINGS[name])
-    host = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert host.stdout
+    assert host.stderr
     id_ = host.stdout.readline().strip()
     assert len(id_) == 64
     if name in SIGNALS:
@@ -71,6 +79,10 @@ def test_no_sandbox_and_no_stray_file_is_left(docker_engine: DockerEngine, work_
         host.send_signal(SIGNALS[name])
     host.wait(30)
     host.stdout.close()
+    if name != "with a forked child that outlives it":
+        said = host.stderr.read()
+        assert said == "" or name in SPEAKS, said
+    host.stderr.close()
     assert _gone_in_time(docker_engine, id_)
     assert os.listdir(work_dir) == ["by_code.txt"]
 
@@ -91,7 +103,7 @@ def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
     labels = {**Owner.current().labels, "agent_tools.owner": f"{dead.pid}-1"}
     from agent_tools.runtime import image
 
-    made = docker_engine._api().create_container(image.tag_for(), labels=labels)
+    made = docker_engine.connection.api().create_container(image.tag_for(), labels=labels)
     assert Sandbox(made["Id"]) in docker_runtime.sweep()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.runtime.attached import conversation, stdout_of
+from agent_tools.runtime.attached import OutputFrames, conversation
 
 FOREVER = 10.0
 
@@ -68,4 +68,4 @@ FRAMES = {
 
 @pytest.mark.parametrize(("raw", "said"), FRAMES.values(), ids=FRAMES.keys())
 def test_standard_output_is_taken_out_of_the_frames(raw: bytes, said: bytes) -> None:
-    assert stdout_of(raw) == said
+    assert OutputFrames().stdout_of(raw) == said

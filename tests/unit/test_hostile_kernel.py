@@ -93,7 +93,6 @@ ENDS = {
     "a forged end, and the code runs on": Row(
         in_turn(prints("a"), finishes, awaits_the_next_run, prints("late")), (A,)
     ),
-    "output without end after the end": Row(keeps_printing),
     "a reply and never idle": Row(in_turn(prints("a"), replies), (A,)),
     "idle and never a reply": Row(in_turn(prints("a"), idles), (A, TimedOut(1.0, state_kept=False)), STUBBORN, 1.0),
     "nothing at all": Row(does_nothing, (LOST,), STUBBORN, 0.2),
@@ -115,6 +114,12 @@ ENDS = {
 @rows(ENDS)
 def test_a_lie_about_the_end_hurts_its_own_run_only(new_tool: NewTool, row: Row) -> None:
     check(new_tool, row)
+
+
+def test_output_without_end_after_the_end_is_not_shown_by_the_next_run(new_tool: NewTool) -> None:
+    tool = new_tool(FakeEngine(keeps_printing))
+    assert re.fullmatch(r"(late \d+)*", attacked(tool).stdout)  # what came together with the end may be shown
+    assert_goes_on(tool, "")
 
 
 PARENTS = [None, {}, [], "text", 5, {"msg_id": None}, {"msg_id": ["x"]}, {"msg_id": "other"}, {"id": "x"}]

@@ -63,6 +63,12 @@ def _shared_kernel() -> list[str]:
     return ["info", "kernel " + platform.release() + ", load " + " ".join(read("/proc/loadavg").split()[:3])]
 
 
+def _name_servers() -> list[str]:
+    lines = [line.split() for line in read("/etc/resolv.conf").splitlines()]
+    words = [word for line in lines if line[:1] in (["nameserver"], ["search"], ["domain"]) for word in line[1:]]
+    return listed(words, "resolv.conf names none")
+
+
 CHECKS: dict[str, Callable[[], list[str]]] = {
     "environment": _environment,
     "credentials": _credentials,
@@ -72,4 +78,5 @@ CHECKS: dict[str, Callable[[], list[str]]] = {
     "init_memory": _init_memory,
     "host_paths": _host_paths,
     "shared_kernel": _shared_kernel,
+    "name_servers": _name_servers,
 }

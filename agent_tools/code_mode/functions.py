@@ -1,0 +1,122 @@
+"""Host functions, whatever they are made of: typed Python functions, payload handlers, registered tools."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pydantic
+import typing_extensions
+
+from agent_tools.code_mode.stubs import NotCrossing, Stub, check_name, stub_of
+from agent_tools.runtime.host_function import ArgumentError, Policy
+
+
+class TypedFunction:
+    """A Python function, `def` or `async def`: arguments and result are checked by its annotations."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None, policy: Policy | None = None) -> None:
+        self.name: str = name or str(getattr(function, "__name__", ""))
+        check_name(self.name)
+        self.policy = policy or Policy()
+        self.stub: Stub = stub_of(function, self.name)
+        self._function = function
+        self._signature = inspect.signature(function)
+        hints = typing_extensions.get_type_hints(function, include_extras=True)
+        self._checks = {name: _adapter(hint, f"{self.name}: {name}") for name, hint in hints.items()}
+        self._result = self._checks.pop("return", None)
+        self._is_async = inspect.iscoroutinefunction(function)
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Check the arguments, call the function, check its result."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as exc:
+            raise ArgumentError(f"{self.name}: {exc}") from exc
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = self._checked(name, value)
+        value = await _done(self._function, self._is_async, bound.args, bound.kwargs)
+        return self._checked_result(value)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        check = self._checks.get(name)
+        try:
+            return check.validate_python(value) if check else value
+        except pydantic.ValidationError as exc:
+            raise ArgumentError(f"{self.name}: {name}: {_first_error(exc)}") from exc
+
+    def _checked_result(self, value: Any) -> Any:
+        if self._result is None:
+            return value
+        try:
+            return self._result.dump_python(self._result.validate_python(value), mode="python", warnings=False)
+        except pydantic.ValidationError as exc:
+            raise TypeError(f"the result of {self.name} is not of its type: {_first_error(exc)}") from exc
+
+
+class PayloadHandler:
+    """A function of one payload, as Isola has them: `hostcall(name, payload)`. It has no stub."""
+
+    stub = None
+
+    def __init__(self, name: str, handler: Callable[[Any], Any], policy: Policy | None = None) -> None:
+        self.name = name
+        self.policy = policy or Policy()
+        self._handler = handler
+        self._is_async = inspect.iscoroutinefunction(handler)
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Hand the payload over."""
+        if len(args) != 1 or kwargs:
+            raise ArgumentError(f"{self.name} takes exactly one payload.")
+        return await _done(self._handler, self._is_async, args, {})
+
+
+class ToolFunction:
+    """A registered tool: its JSON schema is the signature, its answer is text."""
+
+    def __init__(self, tool: Any, policy: Policy | None = None) -> None:
+        from agent_tools.code_mode.schema import stub_of_schema
+
+        function = tool.function
+        self.name = function["name"]
+        check_name(self.name)
+        self.policy = policy or Policy()
+        self.stub: Stub = stub_of_schema(self.name, function["description"], function["parameters"])
+        self._tool = tool
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the tool in a thread."""
+        arguments = {name: value for name, value in kwargs.items() if value is not None}
+        try:
+            text = json.dumps(arguments)
+        except TypeError as exc:
+            raise ArgumentError(f"{self.name}: {exc}") from exc
+        return await asyncio.to_thread(self._tool.call, text)
+
+
+async def _done(function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function's result; one that is not async runs in a thread."""
+    if is_async:
+        return await function(*args, **kwargs)
+    value = await asyncio.to_thread(function, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _adapter(hint: Any, where: str) -> pydantic.TypeAdapter[Any]:
+    try:
+        try:
+            return pydantic.TypeAdapter(hint)
+        except pydantic.errors.PydanticSchemaGenerationError:  # a class of a data library
+            return pydantic.TypeAdapter(hint, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
+    except pydantic.errors.PydanticUserError as exc:
+        raise NotCrossing(f"{where}: {exc.message}") from exc
+
+
+def _first_error(exc: pydantic.ValidationError) -> str:
+    first = exc.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

@@ -1,0 +1,193 @@
+"""A script in a sandbox: its functions are called with values, and give values."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Union
+
+from agent_tools.code_mode.template import split_args
+from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
+from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
+from agent_tools.runtime.host_calls import HostCalls
+from agent_tools.runtime.session import Session
+
+MAX_UNREAD_ITEMS = 64  # yielded items and outputs that may wait for their reader
+_DONE = object()
+
+
+@dataclass(frozen=True)
+class StdoutEvent:
+    """The script printed."""
+
+    data: str
+
+
+@dataclass(frozen=True)
+class StderrEvent:
+    """The script wrote to stderr."""
+
+    data: str
+
+
+@dataclass(frozen=True)
+class ResultEvent:
+    """A generator function yielded a value."""
+
+    data: Any
+
+
+@dataclass(frozen=True)
+class HostCallEvent:
+    """A call of a host function is over."""
+
+    data: HostCall
+
+
+@dataclass(frozen=True)
+class EndEvent:
+    """The function returned; always the last event, unless an error is raised."""
+
+    data: Any
+
+
+Event = Union[StdoutEvent, StderrEvent, ResultEvent, HostCallEvent, EndEvent]
+
+
+class Script:
+    """Made by `Template.create`. Calls are served one at a time; a second one while one runs is refused.
+
+    Attributes:
+        last: all that the last call's code produced.
+    """
+
+    def __init__(self, session: Session, calls: HostCalls, timeout: float) -> None:
+        self._session = session
+        self._calls = calls
+        self._timeout = timeout
+        self._busy = threading.Lock()
+        self._cancelled = threading.Event()
+        self.last: Execution | None = None
+
+    def load_script(self, code: str, timeout: float | None = None) -> None:
+        """Run code, whose names stay.
+
+        Raises:
+            GuestError, GuestTimeout, GuestDied: it did not come to its end.
+        """
+        self._finish(self._execute(code, timeout))
+
+    def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        """Call a function of the script (plain or async), or read a variable; what it returns comes back as it is.
+
+        Raises:
+            GuestError: it raised. GuestTimeout: it ran longer than `timeout` seconds. GuestDied: its kernel ended.
+            SessionBusy: another call is running.
+            ValueError: an argument cannot cross.
+        """
+        returned: list[Any] = []
+        self._offer(args, kwargs, returned, lambda _: None)
+        self._finish(self._execute(_call(name, bool(args or kwargs), is_streamed=False), timeout))
+        return returned[0] if returned else None
+
+    def run_stream(
+        self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> Generator[Event, None, None]:
+        """Like `run`, but gives what the function prints, yields and calls while it runs, and at last its value.
+
+        Closing the iterator early interrupts the function.
+        """
+        returned: list[Any] = []
+        events: queue.Queue[Any] = queue.Queue(MAX_UNREAD_ITEMS)
+        self._offer(args, kwargs, returned, lambda item: events.put(ResultEvent(item)))
+        code = _call(name, bool(args or kwargs), is_streamed=True)
+        worker = threading.Thread(target=self._pump, args=[code, timeout, events], daemon=True)
+        worker.start()
+        try:
+            while (event := events.get()) is not _DONE:
+                if isinstance(event, BaseException):
+                    raise event
+                if isinstance(event, Execution):
+                    self._finish(event)
+                else:
+                    yield event
+            yield EndEvent(returned[0] if returned else None)
+        finally:
+            self.cancel()
+            while worker.is_alive():  # let it through to its end
+                with contextlib.suppress(queue.Empty):
+                    events.get(timeout=0.05)
+            worker.join()
+
+    def cancel(self) -> None:
+        """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread."""
+        self._session.cancel(self._cancelled)
+
+    def _offer(self, args: Any, kwargs: Any, returned: list[Any], take: Any) -> None:
+        """What the host's own code in the guest asks for: the arguments in, the values out."""
+        positional, named = split_args(args, kwargs)
+        self._calls.internal = {
+            "$arguments": lambda: (positional, named),
+            "$yield": take,
+            "$return": returned.append,
+        }
+
+    def _execute(self, code: str, timeout: float | None) -> Execution:
+        return finished(self._stream(code, timeout))
+
+    def _stream(self, code: str, timeout: float | None) -> Generator[Output, None, Execution]:
+        if not self._busy.acquire(blocking=False):
+            raise SessionBusy("The sandbox is running another call; wait for it, or create a second sandbox.")
+        try:
+            self._cancelled = threading.Event()
+            seconds = self._timeout if timeout is None else timeout
+            with closing(self._session.stream(code, seconds, self._cancelled)) as outputs:
+                return (yield from outputs)
+        finally:
+            self._busy.release()
+
+    def _pump(self, code: str, timeout: float | None, events: queue.Queue[Any]) -> None:
+        """Run the code in a thread of its own, so that items and outputs come in one order."""
+        try:
+            outputs = self._stream(code, timeout)
+            while True:
+                try:
+                    output = next(outputs)
+                except StopIteration as end:
+                    events.put(end.value)
+                    break
+                for event in _events(output):
+                    events.put(event)
+        except BaseException as exc:  # noqa: BLE001  (raised again where the events are read)
+            events.put(exc)
+        events.put(_DONE)
+
+    def _finish(self, execution: Execution) -> None:
+        self.last = execution
+        match execution.error:
+            case TimedOut() as ending:
+                raise GuestTimeout(ending.text, execution)
+            case Died() as ending:
+                raise GuestDied(ending.text, execution)
+            case Error(name, value, traceback):
+                raise GuestError(name, value, traceback, execution)
+
+
+def _call(name: str, has_args: bool, *, is_streamed: bool) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{name!r} is not the name of a function.")
+    return f"await __import__('sandbox').run_function({name!r}, {has_args}, {is_streamed})"
+
+
+def _events(output: Output) -> Iterator[Event]:
+    match output:
+        case Stream("stdout", text):
+            yield StdoutEvent(text)
+        case Stream(_, text):
+            yield StderrEvent(text)
+        case HostCall():
+            yield HostCallEvent(output)

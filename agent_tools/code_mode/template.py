@@ -1,0 +1,206 @@
+"""Scripts in sandboxes: load a script, call its functions, get their values. The names are Isola's.
+
+template = await build_template("python", prelude=..., hostcalls=...)
+async with template.create() as sandbox:           # or: with template.create() as sandbox:
+await sandbox.load_script(code)
+report = await sandbox.run("main")
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import uuid
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from agent_tools.code_mode.toolset import HostCallsLike, Toolset
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.hop import hop
+from agent_tools.settings import CallLimits, Limits
+
+if TYPE_CHECKING:
+    from agent_tools.code_mode.aio import AsyncScript
+    from agent_tools.code_mode.script import Script
+    from agent_tools.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Arg:
+    """An argument of `run`; with a name it is a keyword argument."""
+
+    value: Any
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Template:
+    """What sandboxes are made from. Nothing is started before `create` is entered.
+
+    Attributes:
+        runtime_name: 'python'.
+        prelude: code that every fresh kernel runs first.
+        hostcalls: functions every sandbox of this template can call, unless `create` gives others.
+        limits: see `Limits`; `timeout` is how long one `run` may take.
+        call_limits: see `CallLimits`.
+        isolation: see `Isolation`.
+        packages: further packages of the image.
+        runtime: where sessions live; the shared one by default.
+    """
+
+    runtime_name: str = "python"
+    prelude: str = ""
+    hostcalls: Toolset = field(default_factory=Toolset)
+    limits: Limits = field(default_factory=Limits)
+    call_limits: CallLimits = field(default_factory=CallLimits)
+    isolation: Isolation = field(default_factory=Isolation)
+    packages: tuple[str, ...] = ()
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        if self.runtime_name != "python":
+            raise InvalidParams(f"There is no runtime {self.runtime_name!r}; there is 'python'.")
+
+    def create(
+        self,
+        *,
+        hostcalls: HostCallsLike | None = None,
+        work_dir: str | Path | None = None,
+        max_memory: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Creation:
+        """A sandbox, to be entered with `async with` or `with`.
+
+        Args:
+            hostcalls: functions for this one instead of the template's, typed ones or `{name: handler(payload)}`.
+            work_dir: a folder to share with it. Default: a temporary one that goes with it.
+            max_memory: bytes, instead of the template's.
+            env: environment variables for the code.
+        """
+        usual = self.isolation
+        memory = usual.memory if max_memory is None else max_memory
+        isolation = replace(usual, memory=memory, env=usual.env if env is None else env)
+        toolset = Toolset.of(hostcalls) if hostcalls is not None else self.hostcalls
+        return Creation(self, toolset, isolation, Path(work_dir) if work_dir else None)
+
+
+async def build_template(
+    runtime: str = "python",
+    *,
+    prelude: str = "",
+    hostcalls: HostCallsLike = (),
+    limits: Limits | None = None,
+    call_limits: CallLimits | None = None,
+    max_memory: int | None = None,
+    env: dict[str, str] | None = None,
+    packages: tuple[str, ...] = (),
+) -> Template:
+    """A template, with its image built if it was not there.
+
+    Raises:
+        ImageBuildError: the image could not be built.
+        EngineUnavailable: no engine answers.
+    """
+    usual = Isolation()
+    isolation = replace(usual, memory=max_memory or usual.memory, env=env or {})
+    template = Template(
+        runtime,
+        prelude,
+        Toolset.of(hostcalls),
+        limits or Limits(),
+        call_limits or CallLimits(),
+        isolation,
+        tuple(packages),
+    )
+    await hop(partial(_runtime_of(template).ensure_image, template.packages), lambda: None)
+    return template
+
+
+class Creation:
+    """A sandbox that is about to be made: entering it starts one, leaving it removes it."""
+
+    def __init__(self, template: Template, toolset: Toolset, isolation: Isolation, work_dir: Path | None) -> None:
+        self._template = template
+        self._toolset = toolset
+        self._isolation = isolation
+        self._work_dir = work_dir
+        self._temporary: str | None = None
+        self._key = str(uuid.uuid4())
+        self._script: Script | None = None
+
+    def __enter__(self) -> Script:
+        from agent_tools.code_mode.rich import rich_value
+        from agent_tools.code_mode.script import Script
+        from agent_tools.runtime.host_calls import HostCalls
+        from agent_tools.runtime.sandbox import SessionSpec
+        from agent_tools.runtime.work_dir import prepare_work_dir
+
+        template, runtime = self._template, _runtime_of(self._template)
+        if self._work_dir is None:
+            self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
+        work_dir = prepare_work_dir(self._work_dir or Path(str(self._temporary)), runtime.engine.guest())
+        calls = HostCalls(self._toolset.functions, template.call_limits, rich_value)
+        prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))
+        spec = SessionSpec(
+            runtime.ensure_image(template.packages),
+            work_dir,
+            self._isolation,
+            template.limits,
+            host_calls=calls,
+            prelude=prelude,
+        )
+        session = runtime.open(self._key, spec)
+        try:
+            session.open()
+        except BaseException:
+            self._close()
+            raise
+        self._script = Script(session, calls, template.limits.timeout)
+        return self._script
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close()
+
+    async def __aenter__(self) -> AsyncScript:
+        from agent_tools.code_mode.aio import AsyncScript
+
+        return AsyncScript(await hop(self.__enter__, threading.Event().set))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            await hop(self._close, lambda: None)
+
+    def _close(self) -> None:
+        _runtime_of(self._template).close(self._key)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def split_args(given: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments, with each `Arg` in its place."""
+    positional, named = [], dict(keywords)
+    for each in given:
+        if isinstance(each, Arg) and each.name:
+            named[each.name] = each.value
+        else:
+            positional.append(each.value if isinstance(each, Arg) else each)
+    return positional, named
+
+
+def _runtime_of(template: Template) -> Runtime:
+    if template.runtime is not None:
+        return template.runtime
+    from agent_tools.runtime.runtime import default_runtime
+
+    return default_runtime()

@@ -1,0 +1,214 @@
+"""Python values as JSON and attachments, the same on both sides of the wall. Standard library only; never pickle.
+
+    None, bool, str, int, float, list, dict with str keys     themselves
+    {"$": tag, "v": ...}                                      everything else, by the table below
+    {"$": "bytes" | "frame" | "array" | "png", "n": index}    an attachment: bytes, Arrow IPC, npy, PNG
+
+A dict that has a key "$", or keys that are not str, comes as {"$": "dict", "v": [[key, value], ...]}.
+"""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import io
+import math
+import sys
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 128  # of lists and dicts in each other
+MAX_INT_BITS = 4096
+_SAFE_INT = 2**53
+
+
+class NotEncodable(ValueError):
+    """A value, or a part of one, cannot cross. `path` says which part."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} {what}")
+        self.path = path
+
+
+def encode(value: Any, path: str = "value") -> tuple[Any, list[bytes]]:
+    """What `json.dumps` takes for a value, and its attachments.
+
+    Raises:
+        NotEncodable: a part of it is of a type that does not cross, or it is nested too deep.
+    """
+    attachments: list[bytes] = []
+    return _encode(value, path, attachments, 0), attachments
+
+
+def decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any] | None = None) -> Any:
+    """The value that was encoded. `rich` makes a value of a frame, an array or a PNG; else they are what is attached.
+
+    Raises:
+        ValueError: it is not such an encoding.
+    """
+    return _decode(data, attachments, rich or (lambda _kind, content: content), 0)
+
+
+def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise NotEncodable(path, f"is nested deeper than {MAX_DEPTH} levels")
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int and abs(value) <= _SAFE_INT:
+        return value
+    if kind is float and math.isfinite(value):
+        return value
+    if kind is list:
+        return [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
+    if kind is dict:
+        return _encode_dict(value, path, attachments, depth)
+    for known, tag, plain in _SCALARS:
+        if isinstance(value, known) and kind is known:
+            return {"$": tag, "v": plain(value)}
+    if kind in (tuple, set, frozenset):
+        items = [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
+        return {"$": kind.__name__, "v": items}
+    return _encode_other(value, path, attachments, depth)
+
+
+def _encode_dict(value: dict[Any, Any], path: str, attachments: list[bytes], depth: int) -> Any:
+    if all(type(key) is str for key in value) and "$" not in value:
+        return {key: _encode(item, f"{path}.{key}", attachments, depth + 1) for key, item in value.items()}
+    pairs = [[key, item] for key, item in value.items()]
+    return {"$": "dict", "v": [_encode(pair, f"{path}[{pair[0]!r:.40}]", attachments, depth + 1) for pair in pairs]}
+
+
+def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
+    """Bytes, what data libraries make, and subclasses of plain types (enums, named tuples, str subclasses)."""
+    attached = _attachment(value, path)
+    if attached is not None:
+        tag, content = attached
+        attachments.append(content)
+        return {"$": tag, "n": len(attachments) - 1}
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):  # a numpy scalar
+        return _encode(value.item(), path, attachments, depth)
+    if isinstance(value, enum.Enum):
+        return _encode(value.value, path, attachments, depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return _encode(fields, path, attachments, depth)
+    if callable(getattr(value, "model_dump", None)):  # a pydantic model
+        return _encode(value.model_dump(), path, attachments, depth)
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise NotEncodable(path, f"is an integer of more than {MAX_INT_BITS} bits")
+    for base, plain in _BASES:
+        if isinstance(value, base) and type(value) is not base:
+            return _encode(plain(value), path, attachments, depth)
+    raise NotEncodable(path, f"is of type {type(value).__qualname__}, which cannot cross")
+
+
+def _plain_datetime(value: dt.datetime) -> dt.datetime:
+    return dt.datetime.fromisoformat(value.isoformat())
+
+
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str),
+    (int, int),
+    (float, float),
+    (tuple, tuple),
+    (list, list),
+    (dict, dict),
+    (dt.datetime, _plain_datetime),
+)
+
+
+def _attachment(value: Any, path: str) -> tuple[str, bytes] | None:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "bytes", bytes(value)
+    pandas, numpy, pillow = (sys.modules.get(name) for name in ("pandas", "numpy", "PIL.Image"))
+    if pandas and isinstance(value, pandas.DataFrame):
+        return "frame", _frame_bytes(value, path)
+    if numpy and isinstance(value, numpy.ndarray):
+        if value.dtype.hasobject:
+            raise NotEncodable(path, "is an array of Python objects")
+        buffer = io.BytesIO()
+        numpy.save(buffer, value, allow_pickle=False)
+        return "array", buffer.getvalue()
+    if pillow and isinstance(value, pillow.Image):
+        buffer = io.BytesIO()
+        value.save(buffer, "PNG")
+        return "png", buffer.getvalue()
+    return None
+
+
+def _frame_bytes(frame: Any, path: str) -> bytes:
+    try:
+        import pyarrow
+    except ImportError:
+        raise NotEncodable(path, "is a DataFrame, for which pyarrow is needed on this side") from None
+    try:
+        table = pyarrow.Table.from_pandas(frame)
+    except pyarrow.ArrowException as exc:
+        raise NotEncodable(path, f"is a DataFrame that Arrow cannot hold ({str(exc)[:200]})") from None
+    sink = io.BytesIO()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(data, list):
+        return [_decode(item, attachments, rich, depth + 1) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if "$" not in data:
+        return {key: _decode(item, attachments, rich, depth + 1) for key, item in data.items()}
+    tag = data["$"]
+    if "n" in data:
+        index = data["n"]
+        if type(index) is not int or not 0 <= index < len(attachments) or tag not in ("bytes", "frame", "array", "png"):
+            raise ValueError("an attachment that is not there")
+        return attachments[index] if tag == "bytes" else rich(tag, attachments[index])
+    inner: Any = data.get("v")
+    if tag == "dict":
+        return dict(_decode(pair, attachments, rich, depth + 1) for pair in inner)
+    if tag in ("tuple", "set", "frozenset"):
+        items = [_decode(item, attachments, rich, depth + 1) for item in inner]
+        return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
+    try:
+        return _SCALAR_READERS[tag](inner)
+    except (KeyError, TypeError, ArithmeticError, OverflowError) as exc:
+        raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
+
+
+def _read_int(text: str) -> int:
+    if len(text) > MAX_INT_BITS // 4 + 3:
+        raise ValueError("an integer that is too long")
+    return int(text, 16)
+
+
+_SCALARS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
+    (int, "int", lambda value: hex(value) if value.bit_length() <= MAX_INT_BITS else _too_long()),
+    (float, "float", repr),
+    (dt.datetime, "datetime", dt.datetime.isoformat),
+    (dt.date, "date", dt.date.isoformat),
+    (dt.time, "time", dt.time.isoformat),
+    (dt.timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    (decimal.Decimal, "decimal", str),
+    (uuid.UUID, "uuid", str),
+    (complex, "complex", lambda value: [repr(value.real), repr(value.imag)]),
+)
+_SCALAR_READERS: dict[Any, Callable[[Any], Any]] = {
+    "int": _read_int,
+    "float": lambda text: float(text[:8]),
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "timedelta": lambda parts: dt.timedelta(days=parts[0], seconds=parts[1], microseconds=parts[2]),
+    "decimal": lambda text: decimal.Decimal(text[:1000]),
+    "uuid": lambda text: uuid.UUID(text[:64]),
+    "complex": lambda parts: complex(float(parts[0][:32]), float(parts[1][:32])),
+}
+
+
+def _too_long() -> str:
+    raise NotEncodable("value", f"is an integer of more than {MAX_INT_BITS} bits")

@@ -1,0 +1,269 @@
+"""The calls of one run: admitted within its limits, done in an event loop, answered, and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import reprlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent_tools.execution import HostCall
+from agent_tools.guest.frames import TooLarge
+from agent_tools.guest.values import NotEncodable, decode, encode
+from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Policy, Refused, Status
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.host_calls import HostCalls
+
+MAX_ERROR_CHARS = 2_000
+END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
+
+callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
+"""The sessions whose calls this task or thread works on."""
+
+
+@dataclass
+class Call:
+    """A call as it came."""
+
+    number: int
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    attachments: list[bytes]
+    size: int
+    begun: float = 0.0
+    preview: str = ""
+
+
+class CallRun:
+    """The calls of one run. Methods with a leading underscore run in the event loop."""
+
+    def __init__(self, calls: HostCalls, loop: asyncio.AbstractEventLoop, clock: Clock, *, is_own_loop: bool) -> None:
+        self._calls = calls
+        self._is_own_loop = is_own_loop
+        self._limits = calls.limits
+        self._loop = loop
+        self._clock = clock
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._over: list[HostCall] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._open = 0  # calls that are not over
+        self._made = 0
+        self._made_of: Counter[str] = Counter()
+        self._host_seconds = 0.0
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._has_ended = False
+
+    def begin(self, call: Call) -> None:
+        """Take a call on, or refuse it; in our loop."""
+        call.begun, call.preview = time.monotonic(), _preview(call, self._limits.max_preview_chars)
+        try:
+            self._admit(call)
+        except Refused as refusal:
+            self._calls.fail(call.number, refusal.kind, refusal.message)
+            self._note(call, "refused", refusal.message)
+            return
+        if self._is_own_loop:
+            self._start(call)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._start, call)
+        except RuntimeError:  # the loop is closed
+            self._finish(call, "cancelled")
+
+    def cancel(self, number: int) -> None:
+        """The guest does not want the answer any more."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel, number)
+
+    def take_over(self) -> list[HostCall]:
+        """The calls that are over and were not taken yet."""
+        with self._lock:
+            over, self._over = self._over, []
+        return over
+
+    def end(self) -> None:
+        """Cancel what is pending and wait, but not long, until it is over."""
+        self._has_ended = True
+        if not self._open:
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel_all)
+        deadline = time.monotonic() + END_SECONDS
+        while self._open and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def _admit(self, call: Call) -> None:
+        limits, policy = self._limits, getattr(self._calls.functions.get(call.name), "policy", None)
+        with self._lock:
+            if policy is None:
+                known = ", ".join(sorted(self._calls.functions)) or "none"
+                raise Refused("HostCallNotFound", f"There is no host function {call.name!r}. There is: {known}.")
+            if self._made >= limits.max_calls:
+                raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
+            if policy.max_calls is not None and self._made_of[call.name] >= policy.max_calls:
+                raise Refused("HostCallBudgetExceeded", f"{call.name} may be called {policy.max_calls} times in a run.")
+            if self._open >= limits.max_pending + limits.max_concurrent:
+                raise Refused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
+            if self._host_seconds >= limits.max_host_seconds:
+                raise Refused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
+            self._made += 1
+            self._made_of[call.name] += 1
+            self._open += 1
+
+    def _start(self, call: Call) -> None:
+        if self._has_ended or call.number in self._tasks:
+            self._finish(call, "cancelled")
+            return
+        task = self._tasks[call.number] = _new_task(self._loop, self._perform(call))
+        task.add_done_callback(lambda _: self._tasks.pop(call.number, None))
+
+    def _cancel(self, number: int) -> None:
+        if task := self._tasks.get(number):
+            task.cancel()
+
+    def _cancel_all(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    async def _perform(self, call: Call) -> None:
+        """Do one call and answer it, whatever becomes of it."""
+        status: Status = "cancelled"
+        error, sent = "", 0
+        callers.set(callers.get() | {id(self._calls)})
+        try:
+            function = self._calls.functions[call.name]
+            async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
+                args, kwargs = self._decoded(call)
+                await self._approve(function.policy, CallRequest(call.name, tuple(args), kwargs))
+                sent = self._send_result(call, await self._in_time(call, function, args, kwargs))
+            status = "ok"
+        except Refused as refusal:
+            status, error = refusal.status, refusal.message
+            self._calls.fail(call.number, refusal.kind, refusal.message)
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
+            status, error = "error", self._told(exc)
+            told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
+            self._calls.fail(call.number, "", told[1], told[0])
+        finally:
+            self._finish(call, status, error, sent)
+
+    def _decoded(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+        try:
+            return decode([call.args, call.kwargs], call.attachments, self._calls.rich)  # type: ignore[no-any-return]
+        except (ValueError, TypeError, ArithmeticError) as exc:
+            raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
+
+    async def _approve(self, policy: Policy, request: CallRequest) -> None:
+        if policy.approve is None:
+            return
+        self._clock.hold()
+        self._calls.reply({"op": "hold"}, [])
+        try:
+            answer = policy.approve(request)
+            if isinstance(answer, Awaitable):
+                answer = await asyncio.wait_for(answer, self._limits.approval_timeout)
+        except asyncio.TimeoutError:
+            answer = False
+        finally:
+            self._clock.go()
+            self._calls.reply({"op": "go"}, [])
+        if not answer:
+            raise Refused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")
+
+    async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        limit = function.policy.timeout or self._limits.call_timeout
+        left = min(limit, max(0.0, self._limits.max_host_seconds - self._host_seconds))
+        started = time.monotonic()
+        with _Alarm(left) as alarm:
+            try:
+                return await function.call(tuple(args), kwargs)
+            except ArgumentError as exc:
+                raise Refused("HostCallArgumentError", str(exc), "error") from exc
+            except asyncio.CancelledError:
+                if alarm.has_rung:
+                    raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from None
+                raise
+            finally:
+                self._host_seconds += time.monotonic() - started
+
+    def _send_result(self, call: Call, value: Any) -> int:
+        try:
+            encoded, attachments = encode(value, f"result of {call.name}")
+            return self._calls.reply({"op": "result", "id": call.number, "value": encoded}, attachments)
+        except NotEncodable as exc:
+            raise Refused("HostCallError", str(exc), "error") from exc
+        except TooLarge as exc:
+            raise Refused("HostCallTooLarge", f"The result of {call.name} is too large: {exc}", "error") from exc
+
+    def _turn(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
+        if width is None:
+            return contextlib.nullcontext()
+        if name not in self._turns:
+            self._turns[name] = asyncio.Semaphore(width)
+        return self._turns[name]
+
+    def _told(self, exc: Exception) -> str:
+        return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
+
+    def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+        self._note(call, status, error, sent)
+        with self._lock:
+            self._open -= 1
+
+    def _note(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+        now = time.monotonic()
+        start, duration = call.begun - self._started, now - call.begun
+        record = HostCall(call.number, call.name, call.preview, start, duration, status, error, call.size, sent)
+        with self._lock:
+            self._over.append(record)
+
+
+def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)
+
+
+class _Alarm:
+    """Cancels the task that entered it when it is in there too long. A task of its own would cost more than a call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.has_rung = False
+
+    def __enter__(self) -> _Alarm:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.cancel()
+        if self.has_rung and hasattr(self._task, "uncancel"):
+            self._task.uncancel()
+
+    def _ring(self) -> None:
+        self.has_rung = True
+        self._task.cancel()
+
+
+def _preview(call: Call, most: int) -> str:
+    shown = reprlib.Repr()
+    shown.maxstring = shown.maxother = most
+    parts = [shown.repr(each) for each in call.args[:6]]
+    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in list(call.kwargs.items())[:6]]
+    text = ", ".join(parts)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

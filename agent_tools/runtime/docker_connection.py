@@ -1,0 +1,89 @@
+"""One process's connections to a Docker engine, and the docker SDK's exceptions as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import docker.errors
+import requests
+
+import docker
+from agent_tools.errors import EngineError, EngineUnavailable
+
+START_ENGINE_HINT = (
+    "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
+    "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
+)
+USE_ENGINE_HINT = (
+    "This user may not use the engine's socket: add the user to the group `docker` (usermod -aG docker <user>, then "
+    "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
+)
+PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
+_LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turn the SDK's exceptions into ours; as a decorator, or around the body of a generator."""
+    try:
+        yield
+    except docker.errors.APIError as exc:
+        raise EngineError(f"The Docker engine refused: {exc.explanation or exc}") from exc
+    except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
+        cause = _root_cause(exc)
+        hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
+        reason = getattr(cause, "strerror", None) or cause
+        raise EngineUnavailable(f"No Docker engine answers ({reason}). {hint}") from exc
+
+
+class DockerConnection:
+    """Finds the engine as the docker CLI does (DOCKER_HOST). `timeout` is how many seconds one answer may take."""
+
+    def __init__(self, timeout: int) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._client: docker.DockerClient | None = None
+        self._client_pid = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine is reached over a unix socket, and so sees this machine's files."""
+        return str(self.api().base_url).startswith(_LOCAL)
+
+    def api(self, *, is_patient: bool = False) -> Any:
+        """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
+        with self._lock:
+            if self._client is None or self._client_pid != os.getpid():
+                self._client = self._connect()
+                self._client_pid = os.getpid()
+        return self.new_client(timeout=PATIENCE).api if is_patient else self._client.api
+
+    def new_client(self, timeout: int) -> docker.DockerClient:
+        """A client of its own, which need not ask for the engine's version again."""
+        return _client(timeout, self.api().api_version)
+
+    def _connect(self) -> docker.DockerClient:
+        try:
+            with contextlib.closing(_client(self._timeout, "1.41")) as asking:  # this one request names no version
+                return _client(self._timeout, asking.version(api_version=False)["ApiVersion"])
+        except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
+            raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
+
+
+def _client(timeout: int, version: str) -> docker.DockerClient:
+    """A client that believes the engine's own authority: REQUESTS_CA_BUNDLE would else replace DOCKER_CERT_PATH's."""
+    client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
+    if isinstance(client.api.verify, str):
+        client.api.trust_env = False
+    return client
+
+
+def _root_cause(exc: BaseException) -> BaseException:
+    """The innermost reason, which the SDK wraps in three layers."""
+    while (inner := exc.__cause__ or exc.__context__) is not None:
+        exc = inner
+    return exc

@@ -1,0 +1,71 @@
+"""What a host function is to the runtime: something to call, and what it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Union
+
+Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one function allows. None: as `CallLimits` says."""
+
+    timeout: float | None = None
+    """Seconds one call may take."""
+    max_calls: int | None = None
+    """Calls in one run."""
+    concurrency: int | None = None
+    """Calls at the same time."""
+    approve: Callable[[CallRequest], Union[bool, Awaitable[bool]]] | None = None
+    """Asked before each call, sync or async; the run's clock stands still meanwhile."""
+
+
+@dataclass(frozen=True)
+class CallRequest:
+    """A call as an approval sees it."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class ArgumentError(Exception):
+    """The arguments do not fit the function; the message says which."""
+
+
+class HostFunction(Protocol):
+    """What the guest can call."""
+
+    policy: Policy
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Check the arguments and do the work.
+
+        Raises:
+            ArgumentError: they do not fit.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """The time limit of a run."""
+
+    def hold(self) -> None:
+        """Let it stand still."""
+        ...
+
+    def go(self) -> None:
+        """Let it go on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Refused(Exception):
+    """A call that is answered with an error of ours, by the name it has in the guest."""
+
+    kind: str
+    message: str
+    status: Status = "refused"

@@ -1,0 +1,131 @@
+"""Code that takes all it can get: it meets a limit of its own, and neither the host nor a neighbour feels it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_tools.execution import Died, TimedOut
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.settings import MIB
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+PATIENCE = 3.0
+
+
+def _printed(tool: CodeInterpreter, code: str, timeout: float = 30) -> str:
+    return tool.run({"code": code}, timeout=timeout).stdout.strip()
+
+
+def test_a_child_over_the_memory_limit_dies_alone(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(memory=256 * MIB)
+    eater = "open('/proc/self/oom_score_adj', 'w').write('1000')\nx = []\nwhile True: x.append(bytearray(16 << 20))"
+    code = f"import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', {eater!r}]).returncode)"
+    assert _printed(tool, f"kept = 1\n{code}") == "-9"
+    assert _printed(tool, "print(kept)") == "1"
+
+
+def test_one_huge_allocation_fails_or_ends_the_kernel_at_once(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(memory=256 * MIB)
+    execution = tool.run("x = bytearray(50 << 30)", timeout=30)
+    assert execution.duration < 30
+    assert not execution.ok
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+FILLED = {"/tmp": "tmp", "/dev/shm": "shm", "/home/sandbox": "home"}
+
+
+@pytest.mark.parametrize(("folder", "option"), FILLED.items(), ids=FILLED.values())
+def test_a_folder_in_memory_is_full_at_its_size(
+    new_tool: Callable[..., CodeInterpreter], folder: str, option: str
+) -> None:
+    tool = new_tool(**{option: 8 * MIB})
+    code = f"""
+import os
+try:
+    for number in range(99):
+        with open(f'{folder}/{{number}}', 'wb') as file:
+            file.write(bytes(1 << 20))
+except OSError as exc:
+    print(exc.strerror)
+print(sum(entry.stat().st_size for entry in os.scandir('{folder}') if entry.is_file()) <= 8 << 20)
+"""
+    assert _printed(tool, code) == "No space left on device\nTrue"
+
+
+def test_threads_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
+    code = """
+import threading
+stop, made = threading.Event(), []
+try:
+    while True:
+        made.append(threading.Thread(target=stop.wait))
+        made[-1].start()
+except RuntimeError as exc:
+    print(exc, len(made) < 64)
+stop.set()
+"""
+    tool = new_tool(pids=64)
+    assert _printed(tool, code) == "can't start new thread True"
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_a_sparse_giant_is_refused_and_not_left(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool()
+    code = "file = open('giant', 'wb')\ntry: file.truncate(1 << 40)\nexcept OSError as exc: print(exc.strerror)"
+    assert _printed(tool, code) == "File too large"
+    assert os.stat(Path(tool.work_dir) / "giant").st_size == 0
+
+
+def test_a_core_is_dumped_nowhere(tool: CodeInterpreter) -> None:
+    assert _printed(tool, "import resource\nprint(resource.getrlimit(resource.RLIMIT_CORE))") == "(0, 0)"
+    assert isinstance(tool.run("import os\nos.abort()").outputs[-1], Died)
+    assert os.listdir(tool.work_dir) == []
+
+
+def test_the_containers_log_cannot_be_filled(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    code = """
+import os
+for fd in (1, 2):
+    for pid in (1, 'self'):
+        try:
+            with open(f'/proc/{pid}/fd/{fd}', 'wb') as log:
+                for _ in range(4): log.write(b'x' * (1 << 20))
+        except OSError:
+            pass
+"""
+    tool.run(code, timeout=20)
+    assert len(docker_engine.connection.api().logs(tool.sandbox.id)) <= 2 * MIB  # type: ignore[union-attr]
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_an_endless_print_keeps_its_head_and_tail(tool: CodeInterpreter) -> None:
+    execution = tool.run("n = 0\nwhile True:\n    n += 1\n    print(n)", timeout=1)
+    assert isinstance(execution.outputs[-1], TimedOut)
+    assert execution.stdout.startswith("1\n2\n3\n")
+    assert len(execution.stdout) <= 41_000
+    assert any("left out" in output.text for output in execution.outputs)
+
+
+def test_busy_loops_on_all_cores_do_not_stop_a_neighbour(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path, work_dir: Path
+) -> None:
+    greedy, neighbour = new_tool(), new_tool()
+    assert _printed(neighbour, "print(1)") == "1"
+    greedy.run("1")
+    burn = "import os\nfor _ in range(32): os.fork() or exec('while True: pass')\nwhile True: pass"
+    thread = threading.Thread(target=greedy.run, args=({"code": burn},), kwargs={"timeout": 3})
+    thread.start()
+    started = time.monotonic()
+    for number in range(20):
+        assert _printed(neighbour, f"print({number})") == str(number)
+    assert time.monotonic() - started < 20
+    thread.join(30)
+    assert not thread.is_alive()

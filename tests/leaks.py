@@ -1,0 +1,158 @@
+"""What a test may not leave behind: containers, child processes, threads, descriptors and stray files.
+
+Everything is compared with what was there before. Each run of the tests has a private folder for run directories and
+temporary files, so that what is in it is ours, and so is every container that mounts something of it, whichever
+process started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+from agent_tools.runtime.owner import Owner, remove_stale_run_dirs, same_host
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed
+_BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")
+_IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
+_SHARED = re.compile(r"socket to .*/docker\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
+
+
+class Scratch:
+    """The private folder of this run of the tests: made once, removed at its end."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="agt-", dir="/tmp"))  # short: socket paths have 107 bytes
+        (self.path / "tmp").mkdir()
+        self.environment = {"TMPDIR": str(self.path / "tmp"), "AGENT_TOOLS_RUN_DIR": str(self.path)}
+        self._engine: Any = None
+
+    def files(self) -> set[str]:
+        """Run directories and temporary files, and what lies at the top of the checkout and of the current folder."""
+        run_dirs = self.path / f"agent_tools-{os.getuid()}"
+        folders = {self.path / "tmp", run_dirs, ROOT, Path.cwd()}
+        return {
+            str(folder / name) for folder in folders for name in _names(folder) if not _BY_THE_TOOLS.fullmatch(name)
+        }
+
+    def containers(self) -> set[str]:
+        """Short ids of the containers of this process, and of all processes that were given the private folder."""
+        if self._engine is None:
+            self._engine = docker.APIClient(timeout=20, **docker.utils.kwargs_from_env())
+        labels = [f"{name}={value}" for name, value in same_host().items()]
+        found = self._engine.containers(all=True, filters={"label": labels})
+        return {f"{each['Id'][:12]} ({each['Status']})" for each in found if self._is_ours(each)}
+
+    def _is_ours(self, container: dict[str, Any]) -> bool:
+        sources = [str(mount.get("Source", "")) for mount in container.get("Mounts") or ()]
+        is_own = Owner.current().labels.items() <= (container.get("Labels") or {}).items()
+        return is_own or any(source.startswith(f"{self.path}/") for source in sources)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds at one moment, by kind, each thing with its name and how often it is there."""
+
+    kinds: dict[str, Counter[str]]
+
+    @classmethod
+    def now(cls, scratch: Scratch, with_containers: bool) -> Held:
+        containers = scratch.containers() if with_containers else set()
+        return cls(
+            {
+                "container": Counter(name.split()[0] for name in containers),
+                "child process": Counter(_children()),
+                "thread": Counter(thread.name for thread in _threads()),
+                "descriptor": Counter(_descriptors()),
+                "file": Counter(scratch.files()),
+            }
+        )
+
+    def beyond(self, before: Held, kinds: tuple[str, ...]) -> list[str]:
+        """What is here and was not there before."""
+        return [
+            f"{kind}: {_named(kind, name)}" + (f" (x{count})" if count > 1 else "")
+            for kind in kinds
+            for name, count in sorted((self.kinds[kind] - before.kinds[kind]).items())
+        ]
+
+
+ALL_KINDS = ("container", "child process", "thread", "descriptor", "file")
+
+
+@contextlib.contextmanager
+def nothing_left(
+    scratch: Scratch, where: str, *, with_containers: bool, kinds: tuple[str, ...], patience: float = PATIENCE
+) -> Iterator[None]:
+    """Fail, and name it, if more is held after the block than before."""
+    before = Held.now(scratch, with_containers)
+    yield
+    left = Held.now(scratch, with_containers).beyond(before, kinds)
+    deadline = time.monotonic() + patience
+    while left and time.monotonic() < deadline:
+        gc.collect()
+        remove_stale_run_dirs()  # of killed processes: the next process's first call does this
+        time.sleep(0.05)
+        left = Held.now(scratch, with_containers).beyond(before, kinds)
+    assert not left, f"{where} left behind: " + ", ".join(left)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _children() -> Iterator[str]:
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as children:
+            yield from children.read().split()
+
+
+def _threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.is_alive() and not _IDLE_WORKER.fullmatch(each.name)]
+
+
+def _named(kind: str, name: str) -> str:
+    return f"{name} ({_command(name)})" if kind == "child process" else name
+
+
+def _command(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")[:200] or "ended"
+        )
+    return "ended"
+
+
+def _descriptors() -> Iterator[str]:
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = _describe(int(fd))
+            if not _SHARED.fullmatch(name) and not name.startswith("/proc/"):
+                yield name
+
+
+def _describe(fd: int) -> str:
+    """A descriptor's name; the numbers of sockets and pipes are left out, which a fixture's fresh kernel changes."""
+    name = os.readlink(f"/proc/self/fd/{fd}")
+    if not name.startswith("socket:"):
+        return re.sub(r"\[\d+\]", "", name)
+    with contextlib.closing(socket.socket(fileno=os.dup(fd))) as copy:
+        with contextlib.suppress(OSError):
+            return f"socket to {copy.getpeername() or 'a peer without a name'}"
+        return "socket"

@@ -1,0 +1,64 @@
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import ALL_KINDS, ROOT, Scratch, nothing_left
+
+
+@contextlib.contextmanager
+def a_process() -> Iterator[None]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield
+    process.kill()
+    process.wait()
+
+
+@contextlib.contextmanager
+def a_thread() -> Iterator[None]:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, name="forgotten")
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@contextlib.contextmanager
+def a_file() -> Iterator[None]:
+    with open("/etc/hostname"):
+        yield
+
+
+@contextlib.contextmanager
+def a_stray(folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    yield
+    folder.rmdir()
+
+
+LEAKS: dict[str, Callable[[Scratch], contextlib.AbstractContextManager[None]]] = {
+    "sleep 600": lambda scratch: a_process(),
+    "thread: forgotten": lambda scratch: a_thread(),
+    "descriptor: /etc/hostname": lambda scratch: a_file(),
+    "tmp/left-over": lambda scratch: a_stray(scratch.path / "tmp" / "left-over"),
+    "workspace": lambda scratch: a_stray(ROOT / "workspace"),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_what_is_left_is_named(scratch: Scratch, name: str) -> None:
+    with contextlib.ExitStack() as stack:
+        check = nothing_left(scratch, "it", with_containers=False, kinds=ALL_KINDS, patience=0.2)
+        check.__enter__()
+        stack.enter_context(LEAKS[name](scratch))
+        with pytest.raises(AssertionError, match=f"it left behind: .*{name}"):
+            check.__exit__(None, None, None)
+
+
+def test_what_was_there_before_and_what_is_gone_in_time_is_no_leak(scratch: Scratch) -> None:
+    with a_thread(), nothing_left(scratch, "it", with_containers=False, kinds=ALL_KINDS):
+        threading.Timer(0.2, print).start()
