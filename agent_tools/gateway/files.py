@@ -158,7 +158,9 @@ class ContainerFiles:
             ApiError: 404.
         """
         with self.opened(container_id, file_id) as (row, _):
-            folder.delete(self._containers.folder(container_id), str(row["path"]))
+            path = self._containers.folder(container_id)
+            if known := folder.snapshot(path, MAX_LISTED)[0].get(str(row["path"])):
+                folder.delete(path, str(row["path"]), known)
         self._store.delete(tables.container_files, id=file_id)
 
     def _named(self, container_id: str, name: str, source: str) -> Row:
@@ -178,7 +180,7 @@ class ContainerFiles:
 
 def _room(path: Path, most: int) -> int:
     """Bytes that still fit into a folder."""
-    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED)).bytes)
+    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED, folder.MAX_LEVELS)).bytes)
 
 
 def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:
