@@ -192,3 +192,15 @@ def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Where run directories are made: AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp, then `agent_tools-<uid>`."""
     base = environ.get("AGENT_TOOLS_RUN_DIR") or environ.get("XDG_RUNTIME_DIR") or "/tmp"
     return Path(base) / f"agent_tools-{os.getuid()}"
+
+
+def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What AGENT_TOOLS_GATEWAY_<NAME> variables set, by lower-case name: `upstream`, `api_keys`, `port`, ..."""
+    prefix = "AGENT_TOOLS_GATEWAY_"
+    return {name[len(prefix) :].lower(): value for name, value in environ.items() if name.startswith(prefix) and value}
+
+
+def is_tracing_wanted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where spans go."""
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return any(environ.get(name) for name in names) and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"

@@ -45,7 +45,8 @@ RUN set -eu; \
         rm -f "/bin/$program" "/usr/bin/$program" "/sbin/$program" "/usr/sbin/$program"; \
     done; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
-    mkdir -p /workspace /run/kernel /home/sandbox
+    mkdir -p /workspace /run/kernel /home/sandbox /mnt; \
+    ln -s /workspace /mnt/data
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib

@@ -14,6 +14,7 @@ from agent_tools.cli.doctor import doctor
 from agent_tools.cli.image import image
 from agent_tools.cli.repl import repl
 from agent_tools.cli.run import run
+from agent_tools.cli.serve import serve
 from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, SandboxStartError
 
 
@@ -26,11 +27,12 @@ def cli() -> None:
     agent-tools run -c 'print(2 + 2)'      run code and exit
     agent-tools repl                       an interactive session
     agent-tools chat --model qwen-max      talk to a model that runs code
+    agent-tools serve --upstream URL       the gateway: OpenAI's API with this code interpreter
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 
 
-for command in (run, repl, chat, image, doctor, clean):
+for command in (run, repl, chat, serve, image, doctor, clean):
     cli.add_command(command)
 
 

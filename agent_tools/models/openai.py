@@ -77,7 +77,7 @@ class OpenAIModel:
             request["tools"] = wire_tools(tools)
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self._translated)
+        return Reply(lambda: self._open(request), self.translated)
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""
@@ -87,14 +87,15 @@ class OpenAIModel:
             client.close()
 
     def _open(self, request: Mapping[str, Any]) -> Any:
-        create = self._connected().chat.completions.create
+        create = self.connected().chat.completions.create
         known = inspect.signature(create).parameters
         extra = {key: value for key, value in request.items() if key not in known and value is not None}
         sent = {key: value for key, value in request.items() if key in known and value is not None}
         body = {**extra, **(sent.pop("extra_body", None) or {})}
         return create(**sent, extra_body=body or None)
 
-    def _connected(self) -> Any:
+    def connected(self) -> Any:
+        """The `openai` client."""
         openai = _openai()
         with self._lock:
             if self._client is None:
@@ -108,7 +109,7 @@ class OpenAIModel:
             return self._client
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         """The client's exceptions as ours, and those of its HTTP library, which not all its versions wrap.
 
         None of their words go into the message: they may quote the request.

@@ -70,6 +70,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else every small chunk waits for the client's acknowledgement
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002

@@ -111,3 +111,12 @@ def test_runtime_dir_is_one_folder_per_user(environ: dict[str, str], base: str) 
 def test_the_process_environment_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TOOLS_BASE_IMAGE", "python:3.12")
     assert settings.base_image() == "python:3.12"
+
+
+def test_the_gateways_settings_and_whether_to_trace_come_from_the_environment() -> None:
+    environ = {"AGENT_TOOLS_GATEWAY_UPSTREAM": "http://u/v1", "AGENT_TOOLS_GATEWAY_PORT": "", "OTHER": "x"}
+    assert settings.gateway_options(environ) == {"upstream": "http://u/v1"}
+    assert not settings.is_tracing_wanted(environ)
+    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert settings.is_tracing_wanted(traced)
+    assert not settings.is_tracing_wanted({**traced, "OTEL_SDK_DISABLED": "true"})

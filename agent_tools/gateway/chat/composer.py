@@ -1,0 +1,92 @@
+"""From a turn's steps to the chunks of a chat completion; one that is not streamed is what they add up to. Pure.
+
+The fields are those of https://platform.openai.com/docs/api-reference/chat-streaming.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
+from agent_tools.gateway.ids import new_id
+from agent_tools.models.base import Usage
+
+Chunk = dict[str, Any]
+_REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}
+
+
+class ChatComposer:
+    """Fed with steps, gives chunks; `completion` is the whole, once the turn is finished."""
+
+    def __init__(self, model: str, with_usage: bool) -> None:
+        head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": model}
+        self._chunk = {**head, "object": "chat.completion.chunk"}
+        self._head = {**head, "object": "chat.completion"}
+        self._with_usage = with_usage
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._ends_paragraph = False
+        self.completion: dict[str, Any] = {}
+
+    def begin(self) -> Iterator[Chunk]:
+        """The first chunk."""
+        yield self._of({"role": "assistant", "content": ""})
+
+    def feed(self, step: Step) -> Iterator[Chunk]:
+        """The chunks of a step."""
+        match step:
+            case TextDelta(text):
+                if self._ends_paragraph and self._text:
+                    text = f"\n\n{text}"
+                self._ends_paragraph = False
+                self._text.append(text)
+                yield self._of({"content": text})
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+                yield self._of({"reasoning_content": text})
+            case CallRunning():
+                self._ends_paragraph = True
+            case Finished():
+                yield from self._finish(step)
+
+    def _finish(self, step: Finished) -> Iterator[Chunk]:
+        calls = [_wire_call(call) for call in step.pending]
+        if calls:
+            yield self._of({"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]})
+        known = step.reason in ("stop", "length", "content_filter", "tool_calls")
+        reason = step.reason if known else _REASONS.get(step.reason, "stop")
+        self.completion = self._completion(calls, reason, step.usage)
+        yield self._of({}, reason)
+        if self._with_usage:
+            yield {**self._chunk, "choices": [], "usage": wire_usage(step.usage)}
+
+    def _completion(self, calls: list[dict[str, Any]], reason: str, usage: Usage) -> dict[str, Any]:
+        text = "".join(self._text)
+        message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if calls:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+        return {**self._head, "choices": [choice], "usage": wire_usage(usage)}
+
+    def _of(self, delta: dict[str, Any], reason: str | None = None) -> Chunk:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+        return {**self._chunk, "choices": [choice]}
+
+
+def wire_usage(usage: Usage) -> dict[str, Any]:
+    """Usage as chat completions have it."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _wire_call(call: Call) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

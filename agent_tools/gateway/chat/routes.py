@@ -1,0 +1,56 @@
+"""The routes `/v1/chat/completions` and `/v1/models`."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
+from agent_tools.gateway.chat.run import ChatRun
+from agent_tools.gateway.http import Json, json_of, owner_of, raw_body, services_of
+from agent_tools.gateway.responses.routes import runs_of
+from agent_tools.gateway.sse import EventStream, ended, unless_gone
+
+
+async def create_completion(request: Request) -> Response:
+    """POST /v1/chat/completions."""
+    services, body = services_of(request), await raw_body(request)
+    wanted = read_chat_request(json_of(body), services.config.router_tools)
+    if wanted is None:
+        return await services.upstream.pass_on("POST", "chat/completions", request.headers, body)
+    run = await _started(request, wanted)
+    if not wanted.stream:
+        if not await ended(run.log, request):
+            runs_of(request).abandon(run)
+            return Response(status_code=499)
+        if run.failure:
+            raise run.failure
+        return Json(run.completion)
+    if not await unless_gone(run.log.after(0), request.receive):
+        runs_of(request).abandon(run)
+        return Response(status_code=499)
+    if run.failure and len(run.log.events) == 1:
+        raise run.failure  # nothing was said yet: the status can still tell
+    return EventStream(run.log, lambda: runs_of(request).abandon(run), named=False, heartbeat=services.config.heartbeat)
+
+
+async def list_models(request: Request) -> Response:
+    """GET /v1/models, and those below it."""
+    path = request.url.path.removeprefix("/v1/")
+    return await services_of(request).upstream.pass_on("GET", path, request.headers)
+
+
+async def _started(request: Request, wanted: ChatRequest) -> ChatRun:
+    services, runs = services_of(request), runs_of(request)
+    await runs.enter(needs_sandbox=True)
+    chat = ChatRun(services, wanted, owner_of(request), services.upstream.key(request.headers))
+    runs.follow(chat)
+    return chat
+
+
+routes = [
+    Route("/v1/chat/completions", create_completion, methods=["POST"]),
+    Route("/v1/models", list_models, methods=["GET"]),
+    Route("/v1/models/{model:path}", list_models, methods=["GET"]),
+]

@@ -1,0 +1,237 @@
+"""The routes under `/v1/containers` and `/v1/files`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from agent_tools.gateway.containers import Wanted
+from agent_tools.gateway.failures import invalid, missing
+from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.files import CHUNK, SHOWN_DIR
+from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.responses.tools import check_network
+from agent_tools.gateway.store import Row
+
+MAX_IDLE_MINUTES = 1_440
+_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+
+
+async def create_container(request: Request) -> Response:
+    """POST /v1/containers."""
+    given = Fields(await json_body(request))
+    check_network(given)
+    if given.given.get("skills"):
+        raise invalid("'skills' is not supported here.", "skills", "unsupported_parameter")
+    expires = Fields(given.object("expires_after") or {}, "expires_after")
+    if expires.text("anchor") not in (None, "last_active_at"):
+        raise invalid("Invalid value: expected 'last_active_at'.", "expires_after.anchor", "invalid_value")
+    minutes = expires.integer("minutes", 1, MAX_IDLE_MINUTES)
+    wanted = Wanted(given.needed("name"), given.text("memory_limit"), minutes)
+    return Json(await run_in_threadpool(_create, request, wanted, given.array("file_ids")))
+
+
+def _create(request: Request, wanted: Wanted, file_ids: list[Any]) -> dict[str, Any]:
+    services, owner = services_of(request), owner_of(request)
+    for id_ in file_ids:
+        services.uploads.find(owner, str(id_))
+    row = services.containers.create(owner, wanted)
+    for id_ in file_ids:
+        services.files.put_upload(owner, row["id"], id_)
+    return container_shown(row)
+
+
+def list_containers(request: Request) -> Response:
+    """GET /v1/containers."""
+    rows = services_of(request).containers.all_of(owner_of(request))
+    name = request.query_params.get("name")
+    return page(request, [row for row in rows if name in (None, row["name"])], container_shown)
+
+
+def retrieve_container(request: Request) -> Response:
+    """GET /v1/containers/{id}."""
+    return Json(container_shown(services_of(request).containers.find(owner_of(request), _id(request))))
+
+
+def delete_container(request: Request) -> Response:
+    """DELETE /v1/containers/{id}."""
+    services_of(request).containers.delete(owner_of(request), _id(request))
+    return Json({"id": _id(request), "object": "container.deleted", "deleted": True})
+
+
+async def create_container_file(request: Request) -> Response:
+    """POST /v1/containers/{id}/files: a multipart `file`, or JSON with `file_id`."""
+    services, owner = services_of(request), owner_of(request)
+    row = await run_in_threadpool(services.containers.active, owner, _id(request))
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        async with request.form(max_files=1) as form:
+            upload = _uploaded(form.get("file"))
+            file = await run_in_threadpool(services.files.put, row["id"], upload.filename or "file", upload.file)
+    else:
+        file_id = Fields(await json_body(request)).needed("file_id")
+        file = await run_in_threadpool(services.files.put_upload, owner, row["id"], file_id)
+    return Json(await run_in_threadpool(_file_shown_now, request, file))
+
+
+def list_container_files(request: Request) -> Response:
+    """GET /v1/containers/{id}/files."""
+    row = services_of(request).containers.active(owner_of(request), _id(request))
+    found = [{**file, "bytes": size} for file, size in services_of(request).files.listed(row["id"])]
+    return page(request, found, lambda file: file_shown(file, file["bytes"]))
+
+
+def retrieve_container_file(request: Request) -> Response:
+    """GET /v1/containers/{id}/files/{file_id}."""
+    row = services_of(request).containers.active(owner_of(request), _id(request))
+    with services_of(request).files.opened(row["id"], request.path_params["file_id"]) as (file, content):
+        return Json(file_shown(file, content.seek(0, 2)))
+
+
+def container_file_content(request: Request) -> Response:
+    """GET /v1/containers/{id}/files/{file_id}/content."""
+    row = services_of(request).containers.active(owner_of(request), _id(request))
+    opened = services_of(request).files.opened(row["id"], request.path_params["file_id"])
+    _, content = opened.__enter__()
+    return _download(content, lambda: opened.__exit__(None, None, None))
+
+
+def delete_container_file(request: Request) -> Response:
+    """DELETE /v1/containers/{id}/files/{file_id}."""
+    row = services_of(request).containers.active(owner_of(request), _id(request))
+    file_id = request.path_params["file_id"]
+    services_of(request).files.delete(row["id"], file_id)
+    return Json({"id": file_id, "object": "container.file.deleted", "deleted": True})
+
+
+async def create_file(request: Request) -> Response:
+    """POST /v1/files."""
+    async with request.form(max_files=1) as form:
+        upload, purpose = _uploaded(form.get("file")), form.get("purpose") or "user_data"
+        if purpose not in _PURPOSES:
+            raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
+        uploads = services_of(request).uploads
+        name = upload.filename or "file"
+        row = await run_in_threadpool(uploads.add, owner_of(request), name, str(purpose), upload.file)
+    return Json(upload_shown(row))
+
+
+def list_files(request: Request) -> Response:
+    """GET /v1/files."""
+    return page(request, services_of(request).uploads.all_of(owner_of(request)), upload_shown)
+
+
+def retrieve_file(request: Request) -> Response:
+    """GET /v1/files/{id}."""
+    return Json(upload_shown(_upload(request)))
+
+
+def file_content(request: Request) -> Response:
+    """GET /v1/files/{id}/content."""
+    content = open(services_of(request).uploads.path(_upload(request)), "rb")  # noqa: SIM115  (closed when sent)
+    return _download(content, content.close)
+
+
+def delete_file(request: Request) -> Response:
+    """DELETE /v1/files/{id}."""
+    row = _upload(request)
+    services_of(request).uploads.delete(str(row["id"]))
+    return Json({"id": row["id"], "object": "file", "deleted": True})
+
+
+def container_shown(row: Row) -> dict[str, Any]:
+    """A container as clients see it."""
+    return {
+        "id": row["id"],
+        "object": "container",
+        "created_at": int(row["created_at"]),
+        "name": row["name"],
+        "status": "running" if row["status"] == "active" else "expired",
+        "last_active_at": int(row["last_active_at"]),
+        "expires_after": {"anchor": "last_active_at", "minutes": max(1, round(row["idle_minutes"]))},
+        "memory_limit": row["memory_limit"],
+        "network_policy": {"type": "disabled"},
+    }
+
+
+def file_shown(row: Row, size: int) -> dict[str, Any]:
+    """A container's file as clients see it."""
+    return {
+        "id": row["id"],
+        "object": "container.file",
+        "created_at": int(row["created_at"]),
+        "bytes": size,
+        "container_id": row["container_id"],
+        "path": f"{SHOWN_DIR}/{row['path']}",
+        "source": row["source"],
+    }
+
+
+def upload_shown(row: Row) -> dict[str, Any]:
+    """An uploaded file as clients see it."""
+    return {
+        "id": row["id"],
+        "object": "file",
+        "bytes": row["bytes"],
+        "created_at": int(row["created_at"]),
+        "filename": row["filename"],
+        "purpose": row["purpose"],
+        "status": "processed",
+    }
+
+
+def _file_shown_now(request: Request, row: Row) -> dict[str, Any]:
+    with services_of(request).files.opened(row["container_id"], row["id"]) as (file, content):
+        return file_shown(file, content.seek(0, 2))
+
+
+def _uploaded(value: object) -> UploadFile:
+    if not isinstance(value, UploadFile):
+        raise missing("file")
+    return value
+
+
+def _upload(request: Request) -> Row:
+    return services_of(request).uploads.find(owner_of(request), request.path_params["file_id"])
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["container_id"])
+
+
+def _download(content: BinaryIO, close: Any) -> Response:
+    """Bytes nobody renders: whatever the code wrote, no browser shall run it in our name."""
+
+    def chunks() -> Iterator[bytes]:
+        try:
+            while chunk := content.read(CHUNK):
+                yield chunk
+        finally:
+            close()
+
+    headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
+
+
+_ONE, _FILES = "/v1/containers/{container_id}", "/v1/containers/{container_id}/files"
+routes = [
+    Route("/v1/containers", create_container, methods=["POST"]),
+    Route("/v1/containers", list_containers, methods=["GET"]),
+    Route(_ONE, retrieve_container, methods=["GET"]),
+    Route(_ONE, delete_container, methods=["DELETE"]),
+    Route(_FILES, create_container_file, methods=["POST"]),
+    Route(_FILES, list_container_files, methods=["GET"]),
+    Route(f"{_FILES}/{{file_id}}", retrieve_container_file, methods=["GET"]),
+    Route(f"{_FILES}/{{file_id}}", delete_container_file, methods=["DELETE"]),
+    Route(f"{_FILES}/{{file_id}}/content", container_file_content, methods=["GET"]),
+    Route("/v1/files", create_file, methods=["POST"]),
+    Route("/v1/files", list_files, methods=["GET"]),
+    Route("/v1/files/{file_id}", retrieve_file, methods=["GET"]),
+    Route("/v1/files/{file_id}", delete_file, methods=["DELETE"]),
+    Route("/v1/files/{file_id}/content", file_content, methods=["GET"]),
+]

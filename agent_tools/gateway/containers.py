@@ -1,0 +1,240 @@
+"""Containers: what outlives a response. A row, a folder of files, and while it is in use or room is left, a sandbox.
+
+There are at most `max_sandboxes` sandboxes. One that nobody holds is parked when another needs its place: the longest
+unused first; its variables go, its files stay until the container itself expires.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_tools.errors import ToolServiceError
+from agent_tools.gateway import store as tables
+from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
+from agent_tools.gateway.failures import ApiError, invalid, not_found
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.store import Row, Store
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.work_dir import prepare_work_dir
+from agent_tools.settings import MIB
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+WORK_DIR_URL = "sandbox:/mnt/data"
+TIERS = tuple(MEMORY_TIERS)
+
+
+@dataclass
+class _Live:
+    """A container's sandbox, or one that its next call starts."""
+
+    interpreter: CodeInterpreter
+    holders: int = 0
+    used_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A container that is to be made. `idle_minutes` is None for the gateway's own."""
+
+    name: str
+    memory: str | None = None
+    idle_minutes: float | None = None
+
+
+class Containers:
+    """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe."""
+
+    def __init__(
+        self, config: GatewayConfig, store: Store, runtime: Runtime, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.clock = clock
+        self._store = store
+        self._lock = threading.Lock()
+        self._live: dict[str, _Live] = {}
+
+    def create(self, owner: str, wanted: Wanted, id_: str | None = None) -> Row:
+        """Make a container; its sandbox starts with its first call.
+
+        Raises:
+            ApiError: the memory is more than it may be, or there are too many.
+        """
+        memory = self.check_memory(wanted.memory)
+        self.check_room(owner)
+        now = self.clock()
+        row: dict[str, Any] = {
+            "id": id_ or new_id("cntr"),
+            "owner": owner,
+            "name": wanted.name.replace("\0", "")[:256],
+            "created_at": now,
+            "last_active_at": now,
+            "idle_minutes": wanted.idle_minutes or self.config.container_idle / 60,
+            "memory_limit": memory,
+            "status": "active",
+            "has_run": False,
+        }
+        self.folder(row["id"])
+        self._store.add(tables.containers, row)
+        return row
+
+    def check_room(self, owner: str) -> None:
+        """Whether an owner may have another container.
+
+        Raises:
+            ApiError: 429.
+        """
+        if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
+            self.sweep()
+            if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
+                raise ApiError(429, f"You have {self.config.max_containers} containers; delete one.", code="too_many")
+
+    def check_memory(self, memory: str | None, param: str = "memory_limit") -> str:
+        """The memory tier that is meant.
+
+        Raises:
+            ApiError: there is no such tier, or this gateway does not give it.
+        """
+        tier = memory or self.config.memory
+        if tier not in MEMORY_TIERS or MEMORY_TIERS[tier] > MEMORY_TIERS[self.config.max_memory]:
+            allowed = [t for t in TIERS if MEMORY_TIERS[t] <= MEMORY_TIERS[self.config.max_memory]]
+            raise invalid(f"memory_limit {tier!r:.20} is not to be had here: use {', '.join(allowed)}.", param)
+        return tier
+
+    def find(self, owner: str, id_: str) -> Row:
+        """A container of this owner, expired or not.
+
+        Raises:
+            ApiError: 404.
+        """
+        row = self._store.get(tables.containers, id_, owner=owner)
+        if row is None:
+            raise not_found("container", id_)
+        return self._expired(row) if self._is_due(row) else row
+
+    def active(self, owner: str, id_: str) -> Row:
+        """A container of this owner that lives; asking for it counts as use.
+
+        Raises:
+            ApiError: 404, or 400 if it is expired.
+        """
+        row = self.find(owner, id_)
+        if row["status"] != "active":
+            raise invalid("Container is expired.")
+        self.touch(id_)
+        return row
+
+    def touch(self, id_: str) -> None:
+        """Count as use."""
+        self._store.change(tables.containers, id_, last_active_at=self.clock())
+
+    def all_of(self, owner: str) -> list[Row]:
+        """All containers of an owner, oldest first."""
+        rows = self._store.find(tables.containers, owner=owner)
+        return [self._expired(row) if self._is_due(row) else row for row in rows]
+
+    def delete(self, owner: str, id_: str) -> None:
+        """Delete a container with all it holds; code that runs in it ends."""
+        self.find(owner, id_)
+        self._discard(id_)
+        self._store.delete(tables.containers, id=id_)
+
+    def sweep(self) -> None:
+        """Expire what is due."""
+        for row in self._store.find(tables.containers, status="active"):
+            if self._is_due(row):
+                self._expired(row)
+
+    def folder(self, id_: str) -> Path:
+        """A container's work_dir."""
+        return prepare_work_dir(self.config.data_dir / "containers" / id_, self.runtime.engine.guest())
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, bool]]:
+        """Hold a container's interpreter, so that its sandbox stays; also whether earlier variables are gone.
+
+        Raises:
+            ToolServiceError: the container is gone, or every sandbox is held.
+        """
+        row = self._store.get(tables.containers, id_, status="active")
+        if row is None:
+            raise ToolServiceError(code="ContainerExpired", message="The container is expired.")
+        with self._lock:
+            was_live = id_ in self._live
+            live = self._live.get(id_) or self._added(row)
+            live.holders += 1
+        try:
+            self._store.change(tables.containers, id_, has_run=True, last_active_at=self.clock())
+            yield live.interpreter, bool(row["has_run"]) and not was_live
+        finally:
+            with self._lock:
+                live.holders -= 1
+                live.used_at = self.clock()
+            self.touch(id_)
+
+    def _added(self, row: Row) -> _Live:
+        if len(self._live) >= self.config.max_sandboxes:
+            self._park_one()
+        live = self._live[row["id"]] = _Live(CodeInterpreter(self._cfg(row), runtime=self.runtime))
+        return live
+
+    def _cfg(self, row: Row) -> dict[str, Any]:
+        config = self.config
+        return {
+            "work_dir": str(self.folder(row["id"])),
+            "memory": MEMORY_TIERS[row["memory_limit"]],
+            "timeout": config.timeout,
+            "static_url": WORK_DIR_URL,
+            "packages": list(config.packages),
+            "limits": {"max_work_dir_bytes": max(config.max_container_bytes, MIB)},
+            **({"runtime": config.runtime} if config.runtime else {}),
+        }
+
+    def _park_one(self) -> None:
+        idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders]
+        if not idle:
+            raise ToolServiceError(code="NoSandbox", message="Every sandbox is in use; try again later.")
+        self._live.pop(min(idle)[1]).interpreter.close()
+
+    def running(self) -> Mapping[str, bool]:
+        """The containers that have a sandbox now, and whether each is held."""
+        with self._lock:
+            return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
+
+    def close(self) -> None:
+        """Remove every sandbox; files stay."""
+        with self._lock:
+            lives, self._live = list(self._live.values()), {}
+        for live in lives:
+            live.interpreter.close()
+
+    # -- the end of a container ---------------------------------------------------------------------------------------
+
+    def _is_due(self, row: Row) -> bool:
+        if row["status"] != "active":
+            return False
+        with self._lock:
+            live = self._live.get(row["id"])
+            return not (live and live.holders) and self.clock() > row["last_active_at"] + row["idle_minutes"] * 60
+
+    def _expired(self, row: Row) -> Row:
+        self._store.change(tables.containers, row["id"], status="expired")
+        self._discard(row["id"])
+        return {**row, "status": "expired"}
+
+    def _discard(self, id_: str) -> None:
+        with self._lock:
+            live = self._live.pop(id_, None)
+        if live:
+            live.interpreter.close()
+        self._store.delete(tables.container_files, container_id=id_)
+        shutil.rmtree(self.config.data_dir / "containers" / id_, ignore_errors=True)

@@ -1,0 +1,75 @@
+"""The one bridge between a turn's thread and the event loop: the thread appends, readers follow, each from anywhere.
+
+What is appended is encoded at once, so it is as it was then. The log is bounded: who appends asks `is_full`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One event: its type and its JSON."""
+
+    kind: str
+    data: bytes
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The event."""
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+
+class EventLog:
+    """Made in the event loop; `append` and `close` are for any thread, the rest for the loop."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._left = max_bytes
+        self.events: list[Logged] = []
+        self.is_closed = False
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Add an event; one too many is still taken, and `is_full` from then on."""
+        data = json.dumps(event, separators=(",", ":")).encode()
+        self._left -= len(data)
+        self.events.append(Logged(str(event.get("type", "")), data))
+        self._wake()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as much as it may; what ends it all may still be added."""
+        return self._left <= 0
+
+    def close(self) -> None:
+        """There will be no more."""
+        self.is_closed = True
+        self._wake()
+
+    async def after(self, seen: int) -> list[Logged]:
+        """The events after so many, once there are any; none if the log is closed without."""
+        while len(self.events) <= seen and not self.is_closed:
+            await self._changed.wait()
+        return self.events[seen:]
+
+    async def closed(self) -> None:
+        """Wait for the end."""
+        while not self.is_closed:
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._notify)
+        except RuntimeError:  # the loop is closed: nobody reads any more
+            return
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

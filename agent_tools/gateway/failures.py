@@ -1,0 +1,73 @@
+"""What a client is told when its request cannot be served, in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_tools.errors import ModelError
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+MAX_DETAIL = 1_000  # characters of what the upstream said
+
+
+class ApiError(Exception):
+    """An answer other than 2xx. `param` is the path of the request's field that is to blame."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's `type`."""
+        return _TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "server_error")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """The request cannot be used."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def missing(param: str) -> ApiError:
+    """A field is needed that is not there."""
+    return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def not_found(what: str, id_: str) -> ApiError:
+    """There is no such object, or it is another key's."""
+    return ApiError(404, f"No {what} found with id '{id_[:80]}'.", code=f"{what.replace(' ', '_')}_not_found")
+
+
+def busy(status: int, message: str, seconds: float) -> ApiError:
+    """There is no room now; ask again in so many seconds."""
+    headers = {"Retry-After": str(max(1, round(seconds)))}
+    return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
+
+
+def from_model(exc: ModelError, *, is_clients_key: bool) -> ApiError:
+    """The upstream's failure as the client is told of it: its own mistakes as they are, all else as a bad gateway."""
+    detail = exc.detail[:MAX_DETAIL] or str(exc)
+    status = exc.status or 502
+    if status in (401, 403) and not is_clients_key:
+        return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
+    if 400 <= status < 500:
+        return ApiError(status, detail, code=exc.code)
+    return ApiError(status if exc.status else 502, detail, code=exc.code or "upstream_error")

@@ -1,0 +1,198 @@
+"""Files: what clients upload, and what lies in containers, each under an id."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from agent_tools.gateway import store as tables
+from agent_tools.gateway.containers import Containers
+from agent_tools.gateway.failures import ApiError, invalid, not_found
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.store import Row, Store
+from agent_tools.runtime import folder
+from agent_tools.runtime.workspace import safe_name
+
+CHUNK = 1 << 20
+MAX_LISTED = 10_000
+SHOWN_DIR = "/mnt/data"
+
+
+class Uploads:
+    """Files that clients uploaded, by id; kept for `retention` seconds."""
+
+    def __init__(self, containers: Containers, store: Store) -> None:
+        self._config = containers.config
+        self._store = store
+        self._dir = self._config.data_dir / "uploads"
+        self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def add(self, owner: str, filename: str, purpose: str, content: BinaryIO) -> Row:
+        """Keep a file.
+
+        Raises:
+            ApiError: it is too large, or there are too many.
+        """
+        if self._store.count(tables.uploads, owner=owner) >= self._config.max_uploads:
+            raise ApiError(429, f"You have {self._config.max_uploads} files; delete one.", code="too_many")
+        id_ = new_id("file")
+        path = self._dir / id_
+        try:
+            with open(path, "xb") as kept:
+                size = _copy(content, kept, self._config.max_upload_bytes)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        row = {
+            "id": id_,
+            "owner": owner,
+            "created_at": time.time(),
+            "filename": safe_name(filename),
+            "bytes": size,
+            "purpose": purpose[:32],
+        }
+        self._store.add(tables.uploads, row)
+        return row
+
+    def find(self, owner: str, id_: str) -> Row:
+        """A file of this owner.
+
+        Raises:
+            ApiError: 404.
+        """
+        row = self._store.get(tables.uploads, id_, owner=owner)
+        if row is None:
+            raise not_found("file", id_)
+        return row
+
+    def path(self, row: Row) -> Path:
+        """Where its content is."""
+        return self._dir / str(row["id"])
+
+    def all_of(self, owner: str) -> list[Row]:
+        """All files of an owner, oldest first."""
+        return self._store.find(tables.uploads, owner=owner)
+
+    def delete(self, id_: str) -> None:
+        """Forget a file."""
+        self._store.delete(tables.uploads, id=id_)
+        (self._dir / id_).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Forget what is older than it may be."""
+        for id_ in self._store.older_than(tables.uploads, self._config.retention):
+            self.delete(id_)
+
+
+class ContainerFiles:
+    """The files in containers. What code wrote gets an id when it is first seen."""
+
+    def __init__(self, containers: Containers, store: Store, uploads: Uploads) -> None:
+        self._containers = containers
+        self._store = store
+        self._uploads = uploads
+
+    def put(self, container_id: str, filename: str, content: BinaryIO) -> Row:
+        """Write a file; one of that name is replaced.
+
+        Raises:
+            ApiError: it is too large, or cannot be written.
+        """
+        path, config = self._containers.folder(container_id), self._containers.config
+        name, limit = safe_name(filename), min(config.max_upload_bytes, _room(path, config.max_container_bytes))
+        try:
+            folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
+        except OSError as exc:
+            raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
+        self._containers.touch(container_id)
+        self._store.delete(tables.container_files, container_id=container_id, path=name)
+        return self._named(container_id, name, "user")
+
+    def put_upload(self, owner: str, container_id: str, file_id: str) -> Row:
+        """Copy an uploaded file in."""
+        row = self._uploads.find(owner, file_id)
+        with open(self._uploads.path(row), "rb") as content:
+            return self.put(container_id, str(row["filename"]), content)
+
+    def listed(self, container_id: str) -> list[tuple[Row, int]]:
+        """The files that are there, oldest id first, with their sizes in bytes."""
+        found, _ = folder.snapshot(self._containers.folder(container_id), MAX_LISTED)
+        known = {row["path"]: row for row in self._store.find(tables.container_files, container_id=container_id)}
+        for name in sorted(found.keys() - known.keys()):
+            known[name] = self._named(container_id, name, "assistant")
+        return [(row, found[name][0]) for name, row in known.items() if name in found]
+
+    def named(self, container_id: str, name: str) -> Row | None:
+        """The file of this name, if it is there; the name may be anything a model wrote."""
+        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+            return None
+        with folder.opened(self._containers.folder(container_id), name) as file:
+            if file is None:
+                return None
+        return self._named(container_id, name, "assistant")
+
+    @contextmanager
+    def opened(self, container_id: str, file_id: str) -> Iterator[tuple[Row, BinaryIO]]:
+        """A file and its content.
+
+        Raises:
+            ApiError: 404.
+        """
+        row = self._store.get(tables.container_files, file_id, container_id=container_id)
+        if row is None:
+            raise not_found("container file", file_id)
+        with folder.opened(self._containers.folder(container_id), str(row["path"])) as file:
+            if file is None:
+                raise not_found("container file", file_id)
+            self._containers.touch(container_id)
+            yield row, file
+
+    def delete(self, container_id: str, file_id: str) -> None:
+        """Delete a file.
+
+        Raises:
+            ApiError: 404.
+        """
+        with self.opened(container_id, file_id) as (row, _):
+            path = self._containers.folder(container_id)
+            if known := folder.snapshot(path, MAX_LISTED)[0].get(str(row["path"])):
+                folder.delete(path, str(row["path"]), known)
+        self._store.delete(tables.container_files, id=file_id)
+
+    def _named(self, container_id: str, name: str, source: str) -> Row:
+        known = self._store.find(tables.container_files, container_id=container_id, path=name)
+        if known:
+            return known[0]
+        row = {
+            "id": new_id("cfile"),
+            "container_id": container_id,
+            "created_at": time.time(),
+            "path": name,
+            "source": source,
+        }
+        self._store.add(tables.container_files, row)
+        return row
+
+
+def _room(path: Path, most: int) -> int:
+    """Bytes that still fit into a folder."""
+    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED, folder.MAX_LEVELS)).bytes)
+
+
+def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:
+    left = limit
+    while chunk := content.read(CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file", code="file_too_large")
+        yield chunk
+
+
+def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:
+    for chunk in _bounded(content, limit):
+        kept.write(chunk)
+    return kept.tell()

@@ -1,0 +1,85 @@
+"""What is counted and measured, for Prometheus: numbers and fixed names only, nothing anyone said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
+from agent_tools.execution import Died, TimedOut
+from agent_tools.models.base import Usage
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """One registry for each gateway. `running` gives the containers with a sandbox, and whether each is held."""
+
+    def __init__(self, running: Callable[[], Mapping[str, bool]]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Sandboxes(running))
+        self.requests = Counter(
+            "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
+        )
+        self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=self.registry)
+        self.request_seconds = Histogram(
+            "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=self.registry
+        )
+        self.responses = Counter(
+            "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=self.registry
+        )
+        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=self.registry)
+        self.calls = Counter(
+            "agent_tools_tool_calls", "Calls of the code interpreter.", ["status"], registry=self.registry
+        )
+        self.code_seconds = Histogram(
+            "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
+        )
+        self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["kind"], registry=self.registry)
+
+    def step(self, step: Step) -> None:
+        """Count a step of a turn."""
+        match step:
+            case CallDone(execution=execution):
+                self.calls.labels(_status(step)).inc()
+                if execution is not None:
+                    self.code_seconds.observe(execution.duration)
+            case RoundDone(usage=usage):
+                self.rounds.inc()
+                self._count_tokens(usage or Usage())
+            case Finished(reason=reason):
+                known = ("stop", "length", "tool_calls", "pending", "rounds", "cancelled", "deadline")
+                self.responses.labels(reason if reason in known else "other").inc()
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _count_tokens(self, usage: Usage) -> None:
+        self.tokens.labels("input").inc(usage.input_tokens)
+        self.tokens.labels("output").inc(usage.output_tokens)
+
+
+class _Sandboxes(Collector):
+    """Counts the sandboxes when asked."""
+
+    def __init__(self, running: Callable[[], Mapping[str, bool]]) -> None:
+        self._running = running
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """The gauge."""
+        held = list(self._running().values())
+        gauge = GaugeMetricFamily("agent_tools_sandboxes", "Sandboxes now.", labels=["state"])
+        gauge.add_metric(["held"], sum(held))
+        gauge.add_metric(["idle"], len(held) - sum(held))
+        return [gauge]
+
+
+def _status(done: CallDone) -> str:
+    if done.execution is None:
+        return "refused"
+    error = done.execution.error
+    return {TimedOut: "timeout", Died: "died"}.get(type(error), "raised" if error else "completed")

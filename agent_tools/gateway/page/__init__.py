@@ -1,0 +1,1 @@
+"""The page at `/`: what runs here, and a place to try code."""

@@ -1,0 +1,68 @@
+"""One piece of code from the page, run in a container, with its outputs as events while they come."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agent_tools.agents.cancel import Cancel
+from agent_tools.errors import AgentToolsError
+from agent_tools.execution import Cleared, Display, Output, Result, Stream, pictures_of
+from agent_tools.gateway.container_tool import ContainerTool
+from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.services import Services
+
+
+class Trial:
+    """Made in the event loop; `work` is for a thread."""
+
+    def __init__(self, services: Services, container_id: str, code: str) -> None:
+        self.cancel = Cancel()
+        self.log = EventLog(services.config.max_response_bytes)
+        self.on_end: Callable[[], None] = lambda: None
+        self._tool = ContainerTool(services.containers, container_id)
+        self._code = code
+
+    def work(self) -> None:
+        """Run the code to its end, whatever happens."""
+        try:
+            for event in self._events():
+                self.log.append(event)
+        except AgentToolsError as exc:
+            kind = getattr(exc, "code", None) or type(exc).__name__
+            self.log.append({"kind": "error", "text": f"The code was not run: {kind}."})
+        finally:
+            self._tool.close()
+            self.on_end()
+            self.log.close()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        yield {"kind": "started", "container": self._tool.container_id}
+        outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
+        with self.cancel.ending(lambda: self._tool.cancel(self.cancel)):
+            while True:
+                try:
+                    output = next(outputs)
+                except StopIteration as end:
+                    yield {"kind": "done", "seconds": end.value.duration}
+                    return
+                yield from shown(output)
+
+
+def shown(output: Output) -> Iterator[dict[str, Any]]:
+    """An output as the page shows it."""
+    match output:
+        case Stream(name, text):
+            yield {"kind": name, "text": text}
+        case Result() | Display():
+            pictures = pictures_of(output)
+            for suffix, data in pictures:
+                mime = "image/png" if suffix == ".png" else "image/jpeg"
+                yield {"kind": "image", "url": f"data:{mime};base64,{base64.b64encode(data).decode()}"}
+            if output.text and not pictures:
+                yield {"kind": "result", "text": output.text}
+        case Cleared():
+            return
+        case _:
+            yield {"kind": "error", "text": output.text}

@@ -1,0 +1,56 @@
+"""The body of a response before anything is said, and items of an input as they are listed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.responses.request import Request
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "code_interpreter_call": "ci"}
+
+
+def fresh_body(request: Request) -> dict[str, Any]:
+    """All fields of a response that has just been asked for."""
+    return {
+        "id": new_id("resp"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "queued" if request.background else "in_progress",
+        "background": request.background,
+        "completed_at": None,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": request.instructions,
+        "max_tool_calls": request.max_tool_calls,
+        "model": request.model,
+        "output": [],
+        "previous_response_id": request.previous_response_id,
+        "tool_choice": request.tools.shown_choice,
+        "tools": request.tools.shown,
+        "usage": None,
+        **request.echo,
+    }
+
+
+def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Input items with ids, and messages in their long form."""
+    for item in items:
+        kind = str(item.get("type") or "message")
+        listed = {**item, "type": kind, "id": item.get("id") or new_id(_PREFIXES.get(kind, "item"))}
+        if kind == "message":
+            listed = {**listed, "status": item.get("status") or "completed", "content": _content(item)}
+        elif kind.startswith("function_call"):
+            listed = {**listed, "status": item.get("status") or "completed"}
+        yield listed
+
+
+def _content(item: Mapping[str, Any]) -> Any:
+    content = item.get("content")
+    if not isinstance(content, str):
+        return content
+    if item.get("role") == "assistant":
+        return [{"type": "output_text", "text": content, "annotations": []}]
+    return [{"type": "input_text", "text": content}]

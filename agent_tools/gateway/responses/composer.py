@@ -1,0 +1,189 @@
+"""From a turn's steps to the events of a response; a response that is not streamed is the last event's. Pure.
+
+The order of events and their fields are those of https://platform.openai.com/docs/api-reference/responses-streaming.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.agents.steps import (
+    CallBegun,
+    CallDelta,
+    CallDone,
+    CallReady,
+    CallRunning,
+    Finished,
+    ReasoningDelta,
+    RoundDone,
+    Step,
+    TextDelta,
+)
+from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.responses.citations import FindFile, citations
+from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
+from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
+from agent_tools.models.base import Usage
+
+_ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the composer must know of the request and its container."""
+
+    tool_name: str
+    functions: frozenset[str]
+    container_id: str
+    shows_outputs: bool
+    find_file: FindFile
+    image_url: ImageUrl
+
+
+class Composer:
+    """Fed with steps, gives events; `response` is the body as it stands."""
+
+    def __init__(self, response: dict[str, Any], scene: Scene) -> None:
+        self.response = response
+        self.code_items: dict[str, CodeItem] = {}
+        self._scene = scene
+        self._number = 0
+        self._items: list[Item] = []
+        self._speaking: MessageItem | ReasoningItem | None = None
+        self._functions: dict[str, FunctionItem] = {}
+
+    def begin(self) -> Iterator[Event]:
+        """The first events."""
+        self.response["status"] = "in_progress"
+        yield self._whole("response.created")
+        yield self._whole("response.in_progress")
+
+    def feed(self, step: Step) -> Iterator[Event]:
+        """The events of a step."""
+        match step:
+            case TextDelta(text):
+                yield from self._speak(MessageItem, text)
+            case ReasoningDelta(text):
+                yield from self._speak(ReasoningItem, text)
+            case CallBegun() | CallDelta() | CallReady():
+                yield from self._silence()
+                yield from self._write(step)
+            case CallRunning(id_):
+                if id_ in self.code_items:
+                    yield from self._placed(self.code_items[id_], self.code_items[id_].running())
+            case CallDone():
+                yield from self._done(step)
+            case RoundDone():
+                yield from self._silence("incomplete" if step.reason in _INCOMPLETE else "completed")
+            case Finished():
+                yield from self._finish(step)
+
+    def fail(self, error: ApiError, usage: Usage | None = None) -> Iterator[Event]:
+        """The events of a response that cannot go on."""
+        yield from self._close_all("incomplete")
+        code = _ERROR_CODES.get(error.status, "server_error")
+        inner = error.body["error"]
+        flat = {"code": inner["code"] or code, "message": inner["message"], "param": inner["param"]}
+        yield self._numbered({"type": "error", **flat, "error": inner})
+        self.response.update(status="failed", error={"code": code, "message": error.message})
+        if usage is not None:
+            self.response["usage"] = wire_usage(usage)
+        yield self._whole("response.failed")
+
+    def _speak(self, kind: type[MessageItem] | type[ReasoningItem], text: str) -> Iterator[Event]:
+        if not isinstance(self._speaking, kind):
+            yield from self._silence()
+            self._speaking = kind()
+            yield from self._add(self._speaking)
+        yield from self._placed(self._speaking, self._speaking.write(text))
+
+    def _silence(self, status: str = "completed") -> Iterator[Event]:
+        item, self._speaking = self._speaking, None
+        if isinstance(item, MessageItem):
+            item.annotations = citations(item.text, self._scene.container_id, self._scene.find_file)
+        if item is not None:
+            yield from self._placed(item, item.done(status))
+
+    def _write(self, step: CallBegun | CallDelta | CallReady) -> Iterator[Event]:
+        """What the model writes of a call. One of a tool that was never offered is told to the model, and not shown."""
+        match step:
+            case CallBegun(id_, name) if name == self._scene.tool_name:
+                self.code_items[id_] = CodeItem(self._scene.container_id, self._scene.shows_outputs)
+                yield from self._add(self.code_items[id_])
+            case CallBegun(id_, name) if name in self._scene.functions:
+                self._functions[id_] = FunctionItem(id_, name)
+                yield from self._add(self._functions[id_])
+            case CallDelta(id_, arguments, code):
+                if item := self.code_items.get(id_):
+                    yield from self._placed(item, item.write(code))
+                elif function := self._functions.get(id_):
+                    yield from self._placed(function, function.write(arguments))
+            case CallReady(call, code):
+                if item := self.code_items.get(call.id):
+                    yield from self._placed(item, item.written(code))
+                elif function := self._functions.get(call.id):
+                    yield from self._placed(function, function.written(call.arguments))
+
+    def _done(self, step: CallDone) -> Iterator[Event]:
+        item = self.code_items.get(step.call.id)
+        if item is not None:
+            status = status_of(step)
+            outputs = outputs_of(step, self._scene.image_url) if self._scene.shows_outputs else []
+            yield from self._placed(item, item.ran(status, outputs))
+
+    def _finish(self, step: Finished) -> Iterator[Event]:
+        self.response["usage"] = wire_usage(step.usage)
+        if step.reason == "deadline":
+            yield from self.fail(ApiError(504, "The response took longer than it may.", code="time_limit"))
+            return
+        reason = _INCOMPLETE.get(step.reason)
+        if step.reason == "rounds" and self.response["max_tool_calls"]:
+            reason = None  # further attempts are ignored
+        is_cut = bool(reason) or step.reason == "cancelled"
+        yield from self._close_all("incomplete" if is_cut else "completed")
+        if step.reason == "cancelled":
+            self.response["status"] = "cancelled"
+        else:
+            self.response["status"] = "incomplete" if reason else "completed"
+            self.response["incomplete_details"] = {"reason": reason} if reason else None
+        self.response["completed_at"] = None if is_cut else int(time.time())
+        yield self._whole("response.incomplete" if is_cut else "response.completed")
+
+    def _close_all(self, status: str) -> Iterator[Event]:
+        yield from self._silence(status)
+        for item in self._items:
+            yield from self._placed(item, item.done("incomplete"))
+
+    def _add(self, item: Item) -> Iterator[Event]:
+        self._items.append(item)
+        self.response["output"].append(item.value)
+        yield from self._placed(item, item.added())
+
+    def _placed(self, item: Item, events: Iterable[Event]) -> Iterator[Event]:
+        index = self._items.index(item)
+        for event in events:
+            yield self._numbered({**event, "output_index": index})
+
+    def _whole(self, kind: str) -> Event:
+        return self._numbered({"type": kind, "response": copy.deepcopy(self.response)})
+
+    def _numbered(self, event: Event) -> Event:
+        event["sequence_number"] = self._number
+        self._number += 1
+        return event
+
+
+def wire_usage(usage: Usage) -> dict[str, Any]:
+    """Usage as responses have it."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }

@@ -1,0 +1,177 @@
+"""The items of a response while they are made: each gives the events by which it grows. Pure.
+
+Events are dicts without their sequence number and place; the composer adds those.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from agent_tools.gateway.ids import new_id
+
+Event = dict[str, Any]
+_CALL = "response.code_interpreter_call"
+
+
+class Item:
+    """An item under way. `value` is what stands in the response's output."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.value = value
+        self.is_done = False
+
+    @property
+    def id(self) -> str:
+        """The item's id."""
+        return str(self.value["id"])
+
+    def added(self) -> Iterator[Event]:
+        """It appears."""
+        yield {"type": "response.output_item.added", "item": copy.deepcopy(self.value)}
+
+    def done(self, status: str = "completed") -> Iterator[Event]:
+        """It is final."""
+        if not self.is_done:
+            self.is_done = True
+            self.value["status"] = status
+            yield from self._closing()
+            yield {"type": "response.output_item.done", "item": copy.deepcopy(self.value)}
+
+    def _closing(self) -> Iterator[Event]:
+        return iter(())
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        return {"type": kind, "item_id": self.id, **fields}
+
+
+class ReasoningItem(Item):
+    """What the model thinks."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"id": new_id("rs"), "type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
+        )
+        self._text = ""
+
+    def added(self) -> Iterator[Event]:
+        """It appears, with an empty part."""
+        yield from super().added()
+        yield self._event("response.content_part.added", content_index=0, part=_thought(""))
+
+    def write(self, text: str) -> Iterator[Event]:
+        """It grows."""
+        self._text += text
+        yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
+
+    def _closing(self) -> Iterator[Event]:
+        self.value["content"] = [_thought(self._text)]
+        yield self._event("response.reasoning_text.done", content_index=0, text=self._text)
+        yield self._event("response.content_part.done", content_index=0, part=_thought(self._text))
+
+
+class MessageItem(Item):
+    """What the model says. `annotations` are set before it is done."""
+
+    def __init__(self) -> None:
+        value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        super().__init__(value)
+        self.text = ""
+        self.annotations: list[dict[str, Any]] = []
+
+    def added(self) -> Iterator[Event]:
+        """It appears, with an empty part."""
+        yield from super().added()
+        yield self._event("response.content_part.added", content_index=0, part=_said("", []))
+
+    def write(self, text: str) -> Iterator[Event]:
+        """It grows."""
+        self.text += text
+        yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
+
+    def _closing(self) -> Iterator[Event]:
+        for index, annotation in enumerate(self.annotations):
+            kind = "response.output_text.annotation.added"
+            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation)
+        self.value["content"] = [_said(self.text, self.annotations)]
+        yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=[])
+        yield self._event("response.content_part.done", content_index=0, part=_said(self.text, self.annotations))
+
+
+class CodeItem(Item):
+    """A call of the code interpreter. `shows_outputs` is whether they are in the response."""
+
+    def __init__(self, container_id: str, shows_outputs: bool) -> None:
+        self._shows_outputs = shows_outputs
+        super().__init__(
+            {
+                "id": new_id("ci"),
+                "type": "code_interpreter_call",
+                "status": "in_progress",
+                "code": "",
+                "container_id": container_id,
+                "outputs": [] if shows_outputs else None,
+            }
+        )
+        self._is_running = False
+
+    def added(self) -> Iterator[Event]:
+        """It appears."""
+        yield from super().added()
+        yield self._event(f"{_CALL}.in_progress")
+
+    def write(self, code: str) -> Iterator[Event]:
+        """The model writes on."""
+        if code:
+            self.value["code"] += code
+            yield self._event(f"{_CALL}_code.delta", delta=code)
+
+    def written(self, code: str | None) -> Iterator[Event]:
+        """The code is whole; None if there was none to be found in what the model wrote."""
+        if code is not None:
+            self.value["code"] = code
+        self._is_running = code is not None
+        yield self._event(f"{_CALL}_code.done", code=self.value["code"])
+
+    def running(self) -> Iterator[Event]:
+        """The code is run."""
+        if self._is_running:
+            self.value["status"] = "interpreting"
+            yield self._event(f"{_CALL}.interpreting")
+
+    def ran(self, status: str, outputs: list[dict[str, Any]]) -> Iterator[Event]:
+        """The code is over, or will not be run."""
+        if self._shows_outputs:
+            self.value["outputs"] = outputs
+        if self._is_running and status == "completed":
+            yield self._event(f"{_CALL}.completed")
+        yield from self.done(status)
+
+
+class FunctionItem(Item):
+    """A call that the client answers."""
+
+    def __init__(self, call_id: str, name: str) -> None:
+        value = {"id": new_id("fc"), "type": "function_call", "status": "in_progress", "call_id": call_id}
+        super().__init__({**value, "name": name, "arguments": ""})
+
+    def write(self, arguments: str) -> Iterator[Event]:
+        """The model writes on."""
+        if arguments:
+            self.value["arguments"] += arguments
+            yield self._event("response.function_call_arguments.delta", delta=arguments)
+
+    def written(self, arguments: str) -> Iterator[Event]:
+        """The arguments are whole."""
+        self.value["arguments"] = arguments
+        yield self._event("response.function_call_arguments.done", arguments=arguments)
+        yield from self.done()
+
+
+def _said(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
+
+
+def _thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning_text", "text": text}

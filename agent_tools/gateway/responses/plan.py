@@ -1,0 +1,171 @@
+"""From a request to what its turn needs: the conversation so far, the container, the tool, the limits."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+from agent_tools.agents.turn import Turn
+from agent_tools.gateway import store as tables
+from agent_tools.gateway.container_tool import ContainerTool
+from agent_tools.gateway.containers import Wanted
+from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.responses.composer import Scene
+from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.request import Request
+from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.store import Row
+
+LOST = (
+    "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done. `conversation` is what the next response builds on; `instructions` are not part of it."""
+
+    request: Request
+    owner: str
+    conversation: list[dict[str, Any]]
+    instructions: list[dict[str, Any]]
+    turn: Turn
+    scene: Scene
+    tool: ContainerTool | None
+
+
+class Planner:
+    """Makes the plan of one request; asks the store, so not in the event loop."""
+
+    def __init__(self, services: Services, owner: str, request: Request) -> None:
+        self._services = services
+        self._owner = owner
+        self._request = request
+        self._previous: Row | None = None
+        self._container_id = ""
+        self._notes: list[str] = []
+
+    def plan(self, upstream_key: str) -> Plan:
+        """Make it.
+
+        Raises:
+            ApiError: the request names what is not there, or cannot be sent on.
+        """
+        request, config = self._request, self._services.config
+        if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
+            raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
+        self._previous = self._find_previous()
+        tool = self._tool(request.tools.container) if request.tools.container else None
+        before = json.loads(self._previous["conversation"]) if self._previous else []
+        conversation = [*before, *messages_of_items(request.input, self._past())]
+        told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
+        instructions = [{"role": "system", "content": told}] if told else []
+        turn = Turn(
+            self._services.upstream.model(request.model, upstream_key),
+            [tool] if tool else (),
+            request.tools.functions,
+            options=_named_choice(request.options, config.tool_name),
+            max_rounds=config.max_rounds,
+            max_calls=request.max_tool_calls,
+            deadline=config.turn_timeout,
+        )
+        scene = self._scene(tool)
+        return Plan(request, self._owner, conversation, instructions, turn, scene, tool)
+
+    def _find_previous(self) -> Row | None:
+        id_ = self._request.previous_response_id
+        if id_ is None:
+            return None
+        row = self._services.store.get(tables.responses, id_, owner=self._owner)
+        if row is None or row["status"] not in ("completed", "incomplete"):
+            message = f"Previous response with id '{id_[:80]}' not found."
+            raise invalid(message, "previous_response_id", "previous_response_not_found")
+        return row
+
+    # -- the container ------------------------------------------------------------------------------------------------
+
+    def _tool(self, choice: ContainerChoice) -> ContainerTool:
+        containers = self._services.containers
+        if choice.id is not None:
+            self._container_id = str(containers.active(self._owner, choice.id)["id"])
+            return ContainerTool(containers, self._container_id)
+        memory = containers.check_memory(choice.memory, "tools")
+        if earlier := self._earlier():
+            self._container_id = earlier
+            self._bring(choice.file_ids)
+            return ContainerTool(containers, self._container_id)
+        self._container_id = new_id("cntr")
+        make = partial(self._make, Wanted("auto", memory))
+        if not choice.file_ids:
+            containers.check_room(self._owner)
+            return ContainerTool(containers, self._container_id, make)
+        make()
+        self._bring(choice.file_ids)
+        return ContainerTool(containers, self._container_id)
+
+    def _make(self, wanted: Wanted) -> None:
+        if self._services.store.get(tables.containers, self._container_id) is None:
+            self._services.containers.create(self._owner, wanted, self._container_id)
+
+    def _earlier(self) -> str | None:
+        """The conversation's own container, if it lives."""
+        named = container_of(self._request.input) or (self._previous or {}).get("container_id")
+        if not named:
+            return None
+        try:
+            return str(self._services.containers.active(self._owner, named)["id"])
+        except ApiError:
+            self._notes.append(LOST)
+            return None
+
+    def _bring(self, file_ids: tuple[str, ...]) -> None:
+        there = {row["path"] for row, _ in self._services.files.listed(self._container_id)}
+        for id_ in file_ids:
+            if self._services.uploads.find(self._owner, id_)["filename"] not in there:
+                self._services.files.put_upload(self._owner, self._container_id, id_)
+
+    # -- what the pure parts ask for ----------------------------------------------------------------------------------
+
+    def _past(self) -> Past:
+        return Past(self._services.config.tool_name, self._told, self._file_name)
+
+    def _told(self, id_: str) -> str | None:
+        row = self._services.store.get(tables.calls, id_, owner=self._owner)
+        return str(row["told"]) if row else None
+
+    def _file_name(self, file_id: str) -> str:
+        if not self._request.tools.container:
+            raise invalid("Files can be given to the code interpreter only; it is not among 'tools'.", "input")
+        self._make(Wanted("auto", self._request.tools.container.memory))
+        return str(self._services.files.put_upload(self._owner, self._container_id, file_id)["path"])
+
+    def _scene(self, tool: ContainerTool | None) -> Scene:
+        files, id_ = self._services.files, self._container_id
+
+        def find_file(name: str) -> str | None:
+            row = files.named(id_, name) if tool and tool.has_container else None
+            return str(row["id"]) if row else None
+
+        def image_url(data: bytes, mime: str, path: str) -> str:
+            found = find_file(PurePath(path).name) if self._services.config.image_urls == "content" else None
+            if found:
+                return f"/v1/containers/{id_}/files/{found}/content"
+            return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+        functions = frozenset(function["name"] for function in self._request.tools.functions)
+        name = self._services.config.tool_name if tool else ""
+        return Scene(name, functions, id_, self._request.with_outputs, find_file, image_url)
+
+
+def _named_choice(options: Mapping[str, Any], tool_name: str) -> dict[str, Any]:
+    choice = options.get("tool_choice")
+    if isinstance(choice, dict) and choice["function"]["name"] == MODEL_FACING:
+        return {**options, "tool_choice": {"type": "function", "function": {"name": tool_name}}}
+    return dict(options)

@@ -1,0 +1,155 @@
+"""A request for a response, checked. Fields nobody knows are let be; those that cannot be honoured are refused.
+
+The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_tools.gateway.failures import invalid, missing
+from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.responses.tools import Tools, read_tools
+
+OUTPUTS = "code_interpreter_call.outputs"
+_INCLUDABLE = frozenset(
+    (
+        *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
+        *("message.input_image.image_url", "computer_call_output.output.image_url", "reasoning.encrypted_content"),
+        "message.output_text.logprobs",
+    )
+)
+_ECHOED = ("prompt_cache_key", "safety_identifier", "service_tier", "truncation", "user")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. `options` are chat completions' fields for the upstream."""
+
+    model: str
+    input: list[dict[str, Any]]
+    tools: Tools
+    instructions: str | None = None
+    include: frozenset[str] = frozenset()
+    previous_response_id: str | None = None
+    max_tool_calls: int | None = None
+    store: bool = True
+    stream: bool = False
+    background: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    echo: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def with_outputs(self) -> bool:
+        """Whether the outputs of code are to be shown."""
+        return OUTPUTS in self.include
+
+
+def read_request(body: Mapping[str, Any]) -> Request:
+    """Check a request.
+
+    Raises:
+        ApiError: 400; `param` names the field.
+    """
+    given = Fields(body)
+    _refuse_unsupported(given)
+    tools = read_tools(given)
+    background, store = bool(given.flag("background")), given.flag("store")
+    if background and store is False:
+        raise invalid("A response in the background needs 'store' to be true.", "background")
+    return Request(
+        model=given.needed("model"),
+        input=_input(given),
+        tools=tools,
+        instructions=given.text("instructions"),
+        include=_include(given),
+        previous_response_id=given.text("previous_response_id"),
+        max_tool_calls=given.integer("max_tool_calls", 1),
+        store=store is not False,
+        stream=bool(given.flag("stream")),
+        background=background,
+        options=_options(given, tools),
+        echo=_echo(given),
+    )
+
+
+def _refuse_unsupported(given: Fields) -> None:
+    for name in ("conversation", "prompt"):
+        if given.given.get(name) is not None:
+            raise invalid(f"'{name}' is not supported here.", name, "unsupported_parameter")
+
+
+def _input(given: Fields) -> list[dict[str, Any]]:
+    value = given.given.get("input")
+    if value is None:
+        if given.given.get("previous_response_id"):
+            return []
+        raise missing("input")
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]}]
+    if not isinstance(value, list):
+        raise given.wrong("input", "a string or an array")
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise invalid(f"Invalid type for 'input[{index}]': expected an object.", f"input[{index}]", "invalid_type")
+    return value
+
+
+def _include(given: Fields) -> frozenset[str]:
+    for index, name in enumerate(given.array("include")):
+        if name not in _INCLUDABLE:
+            raise invalid(f"Invalid value: {name!r:.60}.", f"include[{index}]", "invalid_value")
+    return frozenset(given.array("include"))
+
+
+def _options(given: Fields, tools: Tools) -> dict[str, Any]:
+    """Chat completions' fields for what the request says of sampling, format and tools."""
+    top_logprobs = given.integer("top_logprobs", 0, 20)
+    options = {
+        "temperature": given.number("temperature", 0, 2),
+        "top_p": given.number("top_p", 0, 1),
+        "max_tokens": given.integer("max_output_tokens", 1),
+        "parallel_tool_calls": given.flag("parallel_tool_calls") if tools.are_any else None,
+        "tool_choice": tools.choice if tools.are_any else None,
+        "reasoning_effort": (given.object("reasoning") or {}).get("effort"),
+        "response_format": _response_format(given),
+        "user": given.text("user"),
+        "top_logprobs": top_logprobs or None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _response_format(given: Fields) -> dict[str, Any] | None:
+    text = Fields(given.object("text") or {}, "text")
+    wanted = text.object("format") or {}
+    match wanted.get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return {"type": "json_object"}
+        case "json_schema":
+            schema = {key: value for key, value in wanted.items() if key != "type"}
+            return {"type": "json_schema", "json_schema": schema}
+        case _:
+            raise invalid("Invalid value for 'text.format.type'.", "text.format.type", "invalid_value")
+
+
+def _echo(given: Fields) -> dict[str, Any]:
+    """What the response repeats of its request."""
+    reasoning = given.object("reasoning") or {}
+    text = given.object("text") or {}
+    echo: dict[str, Any] = {
+        "metadata": given.object("metadata") or {},
+        "parallel_tool_calls": given.flag("parallel_tool_calls") is not False,
+        "temperature": given.number("temperature", 0, 2),
+        "top_p": given.number("top_p", 0, 1),
+        "max_output_tokens": given.integer("max_output_tokens", 1),
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+        "text": {"format": text.get("format") or {"type": "text"}},
+        "top_logprobs": given.integer("top_logprobs", 0, 20) or 0,
+    }
+    if text.get("verbosity"):
+        echo["text"]["verbosity"] = text["verbosity"]
+    return {**{name: given.text(name) for name in _ECHOED if given.given.get(name) is not None}, **echo}

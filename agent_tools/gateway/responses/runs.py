@@ -1,0 +1,132 @@
+"""The responses under way: started, followed, cancelled, and for a while after their end still to be had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+
+from agent_tools.agents.cancel import Cancel
+from agent_tools.gateway.admission import Admission
+from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.failures import busy
+from agent_tools.gateway.responses.plan import Planner
+from agent_tools.gateway.responses.request import Request
+from agent_tools.gateway.responses.run import Run
+from agent_tools.gateway.services import Services
+
+
+class Followed(Protocol):
+    """A turn in a thread: a response's, or a chat completion's."""
+
+    cancel: Cancel
+    log: EventLog
+    on_end: Callable[[], None]
+
+    def work(self) -> None:
+        """Go to the end, whatever happens."""
+        ...
+
+
+class Runs:
+    """For one event loop. Everything that takes long happens in the services' threads."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        config = services.config
+        self.admission = Admission(config.max_sandboxes, config.max_queue, config.queue_timeout, "a sandbox")
+        self.under_way = 0
+        self._runs: dict[str, Run] = {}
+        self._following: set[Followed] = set()
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self, request: Request, owner: str, headers: Mapping[str, str]) -> Run:
+        """Start a response.
+
+        Raises:
+            ApiError: it cannot be made, or not now.
+        """
+        await self.enter(needs_sandbox=request.tools.container is not None)
+        needs_sandbox = request.tools.container is not None
+        try:
+            planner = Planner(self._services, owner, request)
+            plan = await run_in_threadpool(planner.plan, self._services.upstream.key(headers))
+            run = Run(self._services, plan)
+            if request.background:
+                await run_in_threadpool(run.save_start)
+        except BaseException:
+            self.leave(needs_sandbox=needs_sandbox)
+            raise
+        self._runs[run.id] = run
+        self.follow(run, needs_sandbox=needs_sandbox)
+        return run
+
+    def follow(self, run: Followed, *, needs_sandbox: bool = True) -> None:
+        """Start a run that has entered; it leaves at its end."""
+        self._following.add(run)
+        run.on_end = lambda: self._call_soon(lambda: self._ended(run, needs_sandbox))
+        self._services.pool.submit(run.work)
+
+    async def enter(self, *, needs_sandbox: bool) -> None:
+        """Take a place for one turn.
+
+        Raises:
+            ApiError: 429 or 503.
+        """
+        if self.under_way >= self._services.config.max_responses:
+            raise busy(429, "Too many responses are under way; try again later.", 5)
+        self.under_way += 1
+        try:
+            if needs_sandbox:
+                await self.admission.enter()
+        except BaseException:
+            self.under_way -= 1
+            raise
+
+    def leave(self, *, needs_sandbox: bool) -> None:
+        """Give the place back."""
+        self.under_way -= 1
+        if needs_sandbox:
+            self.admission.leave()
+
+    def find(self, id_: str, owner: str) -> Run | None:
+        """A response of this owner that is under way, or in the background and ended not long ago."""
+        run = self._runs.get(id_)
+        return run if run and run.plan.owner == owner else None
+
+    def forget(self, run: Run) -> None:
+        """Let its events go."""
+        self._runs.pop(run.id, None)
+
+    def abandon(self, run: Followed) -> None:
+        """End a response that nobody waits for."""
+        self._loop.run_in_executor(None, run.cancel.set)
+
+    async def close(self) -> None:
+        """End all responses, and wait until they have, within the grace there is."""
+        runs = list(self._following)
+        for run in runs:
+            await run_in_threadpool(run.cancel.set)
+        waiting = [asyncio.ensure_future(run.log.closed()) for run in runs]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=self._services.config.shutdown_grace)
+            for each in late:
+                each.cancel()
+
+    def _ended(self, run: Followed, needs_sandbox: bool) -> None:
+        self.leave(needs_sandbox=needs_sandbox)
+        self._following.discard(run)
+        if not isinstance(run, Run):
+            return
+        if run.plan.request.background:
+            self._loop.call_later(self._services.config.replay, self.forget, run)
+        else:
+            self.forget(run)
+
+    def _call_soon(self, call: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the loop is closed, and with it all places
+            return

@@ -1,0 +1,164 @@
+"""A `Model` whose server is asked by its own `/v1/responses`; nothing that it keeps is relied on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_tools.errors import ModelError
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Conversation,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from agent_tools.models.openai import OpenAIModel
+from agent_tools.models.wire import wire_messages
+from agent_tools.settings import Endpoint
+
+_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_OPTIONS = ("temperature", "top_p", "parallel_tool_calls", "user", "top_logprobs")
+
+
+class ResponsesModel:
+    """A model on a server that speaks OpenAI's Responses API. Threads may share one."""
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        self.model = model
+        self._chat = OpenAIModel(model, endpoint)  # for its connections and its translation of failures
+
+    def reply(
+        self,
+        messages: Conversation,
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Iterator[Delta]:
+        """Ask the model; see `Model.reply`."""
+        request = {
+            **_options(options or {}),
+            "model": self.model,
+            "input": [item for message in wire_messages(messages) for item in _items(message)],
+            "stream": True,
+            "store": False,
+        }
+        if tools:
+            request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
+        else:
+            request.pop("tool_choice", None)
+        return _Reply(self._chat, request)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._chat.close()
+
+
+class _Reply(Iterator[Delta]):
+    """The deltas of one response; `close` hangs up, from any thread."""
+
+    def __init__(self, chat: OpenAIModel, request: dict[str, Any]) -> None:
+        self._deltas = self._read(chat, request)
+        self._stream: Any = None
+        self._is_closed = threading.Event()
+
+    def __next__(self) -> Delta:
+        if self._is_closed.is_set():
+            raise StopIteration
+        return next(self._deltas)
+
+    def close(self) -> None:
+        self._is_closed.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _read(self, chat: OpenAIModel, request: dict[str, Any]) -> Iterator[Delta]:
+        with chat.translated():
+            with chat.connected().responses.create(**request) as self._stream:
+                reader = _Reader()
+                for event in self._stream:
+                    yield from reader.read(event.to_dict(warnings=False))
+            if not reader.is_over and not self._is_closed.is_set():
+                raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+
+
+class _Reader:
+    """Reads a response's events into deltas."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._calls: dict[int, int] = {}
+
+    def read(self, event: Mapping[str, Any]) -> Iterator[Delta]:
+        match event.get("type"):
+            case "response.output_text.delta" | "response.refusal.delta":
+                yield TextDelta(event["delta"])
+            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+                yield ReasoningDelta(event["delta"])
+            case "response.output_item.added" if event["item"]["type"] == "function_call":
+                index = self._calls[event["output_index"]] = len(self._calls)
+                yield CallBegun(index, event["item"]["call_id"], event["item"]["name"])
+            case "response.function_call_arguments.delta":
+                yield ArgumentsDelta(self._calls[event["output_index"]], event["delta"])
+            case "response.output_item.done" if event["item"]["type"] == "function_call":
+                item = event["item"]
+                yield CallComplete(self._calls[event["output_index"]], item["call_id"], item["name"], item["arguments"])
+            case "response.completed" | "response.incomplete":
+                yield from self._end(event["response"])
+            case "response.failed" | "error":
+                error = event.get("response", event).get("error") or event
+                raise ModelError("The model's server failed.", detail=str(error.get("message") or ""))
+
+    def _end(self, response: Mapping[str, Any]) -> Iterator[Delta]:
+        self.is_over = True
+        usage = response.get("usage") or {}
+        cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+        reasoning = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+        if usage:
+            yield Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached, reasoning)
+        reason = str((response.get("incomplete_details") or {}).get("reason"))
+        yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
+    if options.get("max_tokens"):
+        found["max_output_tokens"] = options["max_tokens"]
+    if options.get("reasoning_effort"):
+        found["reasoning"] = {"effort": options["reasoning_effort"]}
+    choice = options.get("tool_choice")
+    if choice:
+        found["tool_choice"] = {"type": "function", **choice["function"]} if isinstance(choice, dict) else choice
+    wanted = options.get("response_format")
+    if wanted:
+        found["text"] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
+    return found
+
+
+def _items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A message of chat completions as items of a response's input."""
+    if message["role"] == "tool":
+        yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
+        return
+    content = message.get("content")
+    if content:
+        yield {"type": "message", "role": message["role"], "content": _content(content, message["role"])}
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        yield {"type": "function_call", "call_id": call["id"], **function}
+
+
+def _content(content: Any, role: str) -> list[dict[str, Any]]:
+    text = "output_text" if role == "assistant" else "input_text"
+    if isinstance(content, str):
+        return [{"type": text, "text": content}]
+    return [
+        {"type": text, "text": part["text"]}
+        if part["type"] == "text"
+        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+        for part in content
+    ]

@@ -1,0 +1,48 @@
+"""Starting a gateway: is all it needs there, and if not, what is to be done; then serving until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import uvicorn
+
+from agent_tools.errors import EngineError
+from agent_tools.gateway.app import create_app
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.upstream import Upstream
+from agent_tools.runtime.runtime import Runtime
+
+
+def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
+    """What is not as it should be, each with what to do about it."""
+    try:
+        runtime.engine.guest()
+    except EngineError as exc:
+        yield f"{exc} Code cannot be run before that; `agent-tools doctor` tells more."
+    if not asyncio.run(_upstream_answers(config)):
+        yield (
+            f"The upstream {config.upstream} does not answer. Start it, or check the URL: it usually ends in /v1. "
+            "Requests are answered 502 until it does."
+        )
+
+
+async def _upstream_answers(config: GatewayConfig) -> bool:
+    upstream = Upstream(config)
+    try:
+        return await upstream.is_ready()
+    finally:
+        await upstream.aclose()
+
+
+def serve(config: GatewayConfig, runtime: Runtime) -> None:
+    """Serve until SIGINT or SIGTERM; then end what is under way and remove every sandbox."""
+    grace = max(1, round(config.shutdown_grace))
+    uvicorn.run(
+        create_app(config, runtime),
+        host=config.host,
+        port=config.port,
+        log_level="info",
+        server_header=False,
+        timeout_graceful_shutdown=grace,
+    )

@@ -1,0 +1,66 @@
+"""All that a gateway is made of, built in order and released in reverse."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from agent_tools.gateway.auth import Keys
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.containers import Containers
+from agent_tools.gateway.files import ContainerFiles, Uploads
+from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.store import Store
+from agent_tools.gateway.store import calls as calls_table
+from agent_tools.gateway.store import responses as responses_table
+from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.upstream import Upstream
+from agent_tools.runtime.runtime import Runtime
+
+SWEEP_EVERY = 15.0  # seconds
+
+
+class Services:
+    """Made at the start of a gateway; `close` ends all of it and leaves no sandbox."""
+
+    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> None:
+        self.config = config
+        self.runtime = runtime
+        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._closed = threading.Event()
+        with ExitStack() as undo:
+            self.store = Store(config.database_url)
+            undo.callback(self.store.close)
+            self.keys = Keys(config.api_keys)
+            self.containers = Containers(config, self.store, runtime)
+            undo.callback(self.containers.close)
+            self.uploads = Uploads(self.containers, self.store)
+            self.files = ContainerFiles(self.containers, self.store, self.uploads)
+            self.tracer = tracer or Tracer()
+            undo.callback(self.tracer.close)
+            self.metrics = Metrics(self.containers.running)
+            self.upstream = Upstream(config)
+            self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
+            undo.callback(self.pool.shutdown)
+            sweeper = threading.Thread(target=self._sweep_now_and_then, name="gateway-sweep", daemon=True)
+            sweeper.start()
+            undo.callback(sweeper.join)
+            undo.callback(self._closed.set)
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Release everything but the upstream's connections, which their loop closes."""
+        self._undo.close()
+
+    def sweep(self) -> None:
+        """Expire and forget what is due."""
+        self.containers.sweep()
+        self.uploads.sweep()
+        for table in (responses_table, calls_table):
+            for id_ in self.store.older_than(table, self.config.retention):
+                self.store.delete(table, id=id_)
+
+    def _sweep_now_and_then(self) -> None:
+        while not self._closed.wait(SWEEP_EVERY):
+            self.sweep()

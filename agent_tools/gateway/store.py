@@ -1,0 +1,140 @@
+"""What is kept: responses, calls, containers and files, each with its owner, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+responses = sa.Table(
+    "responses",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("container_id", sa.String(64)),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("input", sa.Text, nullable=False),
+    sa.Column("conversation", sa.Text, nullable=False),
+)
+calls = sa.Table(
+    "calls",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("told", sa.Text, nullable=False),
+)
+containers = sa.Table(
+    "containers",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("last_active_at", sa.Float, nullable=False),
+    sa.Column("idle_minutes", sa.Float, nullable=False),
+    sa.Column("memory_limit", sa.String(8), nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("has_run", sa.Boolean, nullable=False),
+)
+container_files = sa.Table(
+    "container_files",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("container_id", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("source", sa.String(16), nullable=False),
+    sa.UniqueConstraint("container_id", "path"),
+)
+uploads = sa.Table(
+    "uploads",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("purpose", sa.String(32), nullable=False),
+)
+
+Row = Mapping[str, Any]
+
+
+class Store:
+    """Rows by id. Thread-safe; every method is one transaction."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url)
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _prepare_sqlite)
+        metadata.create_all(self._engine)
+
+    def add(self, table: sa.Table, row: Row) -> None:
+        """Add a row."""
+        with self._engine.begin() as connection:
+            connection.execute(table.insert().values(**row))
+
+    def change(self, table: sa.Table, id_: str, **values: Any) -> bool:
+        """Change a row; whether it is there."""
+        with self._engine.begin() as connection:
+            done = connection.execute(table.update().where(table.c.id == id_).values(**values))
+            return done.rowcount > 0
+
+    def get(self, table: sa.Table, id_: str, **where: Any) -> Row | None:
+        """The row of an id that also fits `where`."""
+        return next(iter(self.find(table, id=id_, **where)), None)
+
+    def find(self, table: sa.Table, **where: Any) -> list[Row]:
+        """All rows that fit, oldest first."""
+        query = table.select().order_by(table.c.created_at, table.c.id)
+        for name, value in where.items():
+            query = query.where(table.c[name] == value)
+        with self._engine.begin() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+    def count(self, table: sa.Table, **where: Any) -> int:
+        """How many rows fit."""
+        query = sa.select(sa.func.count()).select_from(table)
+        for name, value in where.items():
+            query = query.where(table.c[name] == value)
+        with self._engine.begin() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def delete(self, table: sa.Table, **where: Any) -> int:
+        """Delete the rows that fit; how many."""
+        statement = table.delete()
+        for name, value in where.items():
+            statement = statement.where(table.c[name] == value)
+        with self._engine.begin() as connection:
+            return connection.execute(statement).rowcount
+
+    def older_than(self, table: sa.Table, seconds: float) -> list[str]:
+        """The ids of the rows made so long ago."""
+        query = sa.select(table.c.id).where(table.c.created_at < time.time() - seconds)
+        with self._engine.begin() as connection:
+            return list(connection.execute(query).scalars())
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def packed(value: Any) -> str:
+    """A value as a column's text: ASCII, so that no character of it can be refused."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.close()

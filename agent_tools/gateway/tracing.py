@@ -1,0 +1,88 @@
+"""Spans of OpenTelemetry for turns, rounds and calls: names, numbers and statuses, nothing anyone said.
+
+With OpenTelemetry's SDK and an OTEL_* variable that says where spans go they are sent there; without, nothing is done.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from agent_tools import settings
+from agent_tools.agents.steps import CallDone, CallRunning, Finished, RoundDone, Step
+
+NAME = "agent_tools.gateway"
+
+
+class Tracer:
+    """Makes the spans of turns. `provider` is a TracerProvider; by default the one the environment asks for, if any."""
+
+    def __init__(self, provider: Any = None) -> None:
+        self._provider = provider or _configured()
+
+    def turn(self, model: str) -> TurnSpans:
+        """The spans of one turn that begins now."""
+        return TurnSpans(self._provider.get_tracer(NAME) if self._provider else None, model)
+
+    def close(self) -> None:
+        """Send what is not sent yet."""
+        if self._provider:
+            self._provider.shutdown()
+
+
+class TurnSpans:
+    """One span for a turn, below it one for each round and each call. For one thread."""
+
+    def __init__(self, tracer: Any, model: str) -> None:
+        self._tracer = tracer
+        self._calls: dict[str, Any] = {}
+        self._round_start = time.time_ns()
+        self._turn = tracer.start_span("turn", attributes={"gen_ai.request.model": model}) if tracer else None
+
+    def step(self, step: Step) -> None:
+        """Follow a step."""
+        if self._turn is None:
+            return
+        match step:
+            case CallRunning(id_):
+                self._calls[id_] = self._child("execute_tool", None)
+            case CallDone(call=call) if call.id in self._calls:
+                span = self._calls.pop(call.id)
+                span.set_attribute("tool.ok", bool(step.execution and step.execution.ok))
+                span.end()
+            case RoundDone(number=number, usage=usage):
+                span = self._child("round", self._round_start)
+                span.set_attribute("round", number)
+                span.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens if usage else 0)
+                span.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens if usage else 0)
+                span.end()
+                self._round_start = time.time_ns()
+            case Finished(reason=reason):
+                self._turn.set_attribute("turn.reason", reason)
+
+    def end(self) -> None:
+        """The turn is over, however it went."""
+        if self._turn is not None:
+            for span in self._calls.values():
+                span.end()
+            self._turn.end()
+
+    def _child(self, name: str, start: int | None) -> Any:
+        from opentelemetry import trace
+
+        return self._tracer.start_span(name, trace.set_span_in_context(self._turn), start_time=start)
+
+
+def _configured() -> Any:
+    """A provider that sends spans where the environment says; None if it says nothing, or the SDK is not installed."""
+    if not settings.is_tracing_wanted():
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        return None
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,102 @@
+"""The server behind the gateway: its models, for turns run here, and its own answers, passed on byte by byte."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx
+from starlette.background import BackgroundTask
+from starlette.responses import Response, StreamingResponse
+
+from agent_tools.gateway.auth import bearer
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.responses_model import ResponsesModel
+from agent_tools.models.base import Model
+from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
+from agent_tools.settings import Endpoint
+
+MAX_MODELS = 64
+"""Models whose connections are kept."""
+_DROPPED = frozenset(("connection", "content-length", "content-encoding", "transfer-encoding", "date", "server"))
+_PASSED = ("accept", "content-type", "openai-organization", "openai-project", "x-request-id")
+
+
+class Upstream:
+    """One per gateway; `close` it at the end."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
+        timeout = httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
+        self._client = httpx.AsyncClient(
+            base_url=config.upstream, timeout=timeout, limits=httpx.Limits(max_connections=None)
+        )
+
+    def passes_key(self) -> bool:
+        """Whether clients' own keys are sent to the upstream."""
+        return not self._config.upstream_key and not self._config.api_keys
+
+    def key(self, headers: Mapping[str, str]) -> str:
+        """The key that the upstream is asked with."""
+        return self._config.upstream_key or (bearer(headers) if self.passes_key() else "") or "none"
+
+    def model(self, name: str, key: str) -> Model:
+        """A model of the upstream; its connections are kept for the next time."""
+        with self._lock:
+            known = self._models.pop((name, key), None)
+            if known is None:
+                kind = ResponsesModel if self._config.upstream_api == "responses" else OpenAIModel
+                known = kind(name, Endpoint(self._config.upstream, key))
+            self._models[name, key] = known
+            if len(self._models) > MAX_MODELS:
+                self._models.popitem(last=False)  # it may be in use still; its connections end with it
+        return known
+
+    async def is_ready(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
+            return (await self._client.get("models", timeout=5.0, headers=headers)).status_code < 500
+        except httpx.HTTPError:
+            return False
+
+    async def pass_on(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
+        """Ask the upstream the same and answer the same.
+
+        Raises:
+            ApiError: 502 or 504, it cannot be reached.
+        """
+        sent = {name: headers[name] for name in _PASSED if name in headers}
+        sent["Authorization"] = f"Bearer {self.key(headers)}"
+        request = self._client.build_request(method, path, headers=sent, content=body or None)
+        try:
+            answer = await self._client.send(request, stream=True)
+        except httpx.TimeoutException as exc:
+            raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
+        except httpx.HTTPError as exc:
+            raise ApiError(502, "The upstream cannot be reached.", code="upstream_unavailable") from exc
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
+        return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+        with self._lock:
+            models, self._models = list(self._models.values()), OrderedDict()
+        for model in models:
+            model.close()
+
+
+async def _bytes(answer: Any) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.aiter_bytes():
+            yield chunk
+    except httpx.HTTPError:
+        return  # the headers are long sent: the client sees the cut as it was
+    finally:
+        await answer.aclose()

@@ -1,0 +1,100 @@
+"""The gateway on real sandboxes: what only a container can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
+from tests.gateway.test_chat import SQUARES, ask, run
+from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
+
+__all__ = ["new_gateway", "process_runtime"]
+pytestmark = pytest.mark.docker
+
+FIGURE = (
+    "import os\nfig, ax = plt.subplots(figsize=(1, 1)); ax.plot([1, 2]); plt.show()\n"
+    "pd.DataFrame({'a': [1]}).to_csv('/mnt/data/table.csv', index=False)\n"
+    "sorted(os.listdir('/mnt/data'))"
+)
+
+
+def test_24_figures_and_files_below_mnt_data(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+    answer = ScriptedReply(text="See [the table](sandbox:/mnt/data/table.csv).")
+    gateway = new_gateway({"m": [code(FIGURE), answer]}, docker_runtime)
+    body = stream(gateway, include=INCLUDE)[-1]["response"]
+    image, listing = outputs(body)[0]["outputs"]
+    assert image["url"].startswith("data:image/png;base64,")
+    assert listing["logs"] == "['table.csv']"
+    (citation,) = body["output"][-1]["content"][0]["annotations"]
+    client = gateway.client()
+    content = client.containers.files.content.retrieve(citation["file_id"], container_id=citation["container_id"])
+    assert content.read() == b"a\n1\n"
+    (name,) = [each.path for each in client.containers.files.list(citation["container_id"]) if "table" in each.path]
+    assert name == "/mnt/data/table.csv"
+
+
+def test_13_code_that_takes_too_much_memory_fails_its_call_only(
+    new_gateway: NewGateway, docker_runtime: Runtime
+) -> None:
+    hog = "x = bytearray(1500 * 2**20)\nfor n in range(0, len(x), 4096): x[n] = 1"
+    gateway = new_gateway({"m": [code(hog), code("1 + 1"), "Ok."]}, docker_runtime)
+    died, after = outputs(post(gateway, include=INCLUDE).json())
+    assert died["status"] == "failed" or "MemoryError" in died["outputs"][-1]["logs"]
+    assert after["outputs"][-1] == {"type": "logs", "logs": "2"}
+
+
+def test_the_chat_router_runs_in_a_sandbox_that_is_gone_afterwards(
+    new_gateway: NewGateway, docker_runtime: Runtime, docker_engine: DockerEngine
+) -> None:
+    gateway = new_gateway({"m": [run(SQUARES), "It is 385."]}, docker_runtime)
+    assert ask(gateway).json()["choices"][0]["message"]["content"] == "It is 385."
+    assert "385" in gateway.upstream.requests[1]["messages"][-1]["content"]
+    assert gateway.services.containers.running() == {}
+
+
+def test_the_command_serves_and_leaves_nothing_behind(work_dir: Path, docker_engine: DockerEngine) -> None:
+    with ScriptedServer({"m": [code("6 * 7"), "It is 42."]}) as upstream:
+        command = [sys.executable, "-m", "agent_tools", "serve", "--upstream", upstream.base_url, "--port", "0"]
+        environment = {**os.environ, "AGENT_TOOLS_GATEWAY_API_KEYS": "key-of-the-test"}
+        log = work_dir / "log"
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                [*command, "--data-dir", str(work_dir / "data")], env=environment, stdout=output, stderr=output
+            )
+        try:
+            url = _url(log, process)
+            body: dict[str, Any] = {"model": "m", "input": "Go.", "include": INCLUDE}
+            body["tools"] = [{"type": "code_interpreter", "container": {"type": "auto"}}]
+            headers = {"Authorization": "Bearer key-of-the-test"}
+            answer = httpx.post(f"{url}/v1/responses", json=body, headers=headers, timeout=60).json()
+            assert outputs(answer)[0]["outputs"] == [{"type": "logs", "logs": "42"}]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) in (0, -signal.SIGTERM)
+    words = log.read_text()
+    assert "key-of-the-test" not in words
+    assert "api_keys = (set)" in words
+    assert json.dumps(answer["output"][-1]["content"][0]["text"]) == '"It is 42."'
+    pid = str(process.pid)
+    assert [s.id for s, labels in docker_engine.strays({}) if pid in labels.values()] == []
+
+
+def _url(log: Path, process: subprocess.Popen[bytes]) -> str:
+    pause = threading.Event()
+    while "running on " not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        pause.wait(0.05)
+    return log.read_text().partition("running on ")[2].split()[0]

@@ -1,0 +1,85 @@
+"""A gateway on a port of this machine, before a scripted upstream."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import uvicorn
+
+from agent_tools.gateway.app import create_app
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.tracing import Tracer
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.testing import ScriptedServer
+from tests.doubles import ProcessEngine
+
+
+class Gateway:
+    """A gateway that serves, and clients of it."""
+
+    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.app = create_app(config, runtime, tracer)
+        settings = uvicorn.Config(self.app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
+        self._server = uvicorn.Server(settings)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._started = threading.Event()
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Gateway:
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            self._started.wait(0.01)
+        assert self._server.started
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def client(self, key: str = "any-key-at-all", **options: Any) -> openai.OpenAI:
+        options = {"max_retries": 0, **options}
+        return self._stack.enter_context(openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, **options))
+
+    @property
+    def services(self) -> Services:
+        services: Services = self.app.state.services
+        return services
+
+
+@pytest.fixture
+def process_runtime() -> Iterator[Runtime]:
+    runtime = Runtime(ProcessEngine(), lambda packages: "none")
+    yield runtime
+    runtime.close_all()
+
+
+NewGateway = Callable[..., Gateway]
+
+
+@pytest.fixture
+def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway]:
+    """Makes gateways before an upstream of scripts, one for each model."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            models: dict[str, Any], runtime: Runtime = process_runtime, tracer: Tracer | None = None, **options: Any
+        ) -> Gateway:
+            server = stack.enter_context(ScriptedServer(models))
+            config = GatewayConfig(**{"upstream": server.base_url, "data_dir": work_dir / "data", **options})
+            gateway = stack.enter_context(Gateway(config, runtime, tracer))
+            gateway.upstream = server  # type: ignore[attr-defined]
+            return gateway
+
+        yield make
