@@ -174,7 +174,8 @@ class ContainerFiles:
             "path": name,
             "source": source,
         }
-        self._store.add(tables.container_files, row)
+        if not self._store.add_if_new(tables.container_files, row):  # another request has just named it
+            return self._named(container_id, name, source)
         return row
 
 

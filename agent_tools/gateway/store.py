@@ -82,6 +82,14 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(table.insert().values(**row))
 
+    def add_if_new(self, table: sa.Table, row: Row) -> bool:
+        """Add a row unless one like it is there already; whether it was added."""
+        try:
+            self.add(table, row)
+        except sa.exc.IntegrityError:
+            return False
+        return True
+
     def change(self, table: sa.Table, id_: str, **values: Any) -> bool:
         """Change a row; whether it is there."""
         with self._engine.begin() as connection:
