@@ -1,9 +1,9 @@
 """What host calls cost, in a real sandbox.
 
-    .venv/bin/python benchmarks/code_mode.py [--transport sockets|stdio] [--rounds 5]
+    .venv/bin/python benchmarks/code_mode.py [--rounds 5]
 
-Calls are timed inside the guest, runs on the host. `run("main")` is set against a bare cell of the same session, in turn
-with it, so that a slow machine slows both. `pydantic-monty` is measured beside ours when it is installed.
+Calls are timed inside the guest, runs on the host. `run("main")` is set against a bare cell of a session without host
+functions, in turn with it, so that a slow machine slows both. `pydantic-monty` is measured beside ours when it is installed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def echo(data: bytes) -> bytes:
     return data
 
 
-def measure(transport: str, rounds: int) -> None:
+def measure(rounds: int) -> None:
     tools = Toolset([nothing, nap, echo])
     limits = CallLimits(max_calls=1_000_000, max_concurrent=1024)
     template = Template(hostcalls=tools, limits=Limits(timeout=120), call_limits=limits)
@@ -94,11 +94,11 @@ def measure(transport: str, rounds: int) -> None:
                 found[name] += script.run(function, times)
         for name, values in found.items():
             report(name, values, GUEST[name][2])
-        compare_runs(script, Path(work_dir), transport, rounds * 60)
+        compare_runs(script, Path(work_dir), rounds * 60)
 
 
-def compare_runs(script: Script, work_dir: Path, transport: str, times: int) -> None:
-    with CodeInterpreter({"work_dir": str(work_dir / "shared"), "transport": transport}) as tool:
+def compare_runs(script: Script, work_dir: Path, times: int) -> None:
+    with CodeInterpreter({"work_dir": str(work_dir / "shared")}) as tool:
         tool.run("1")
         session = tool._session()
         pair: dict[str, Callable[[], Any]] = {
@@ -143,5 +143,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    measure("auto", options.rounds)
+    measure(options.rounds)
     monty(500)

@@ -1,6 +1,6 @@
 """Code mode: the model writes one program that calls our functions, instead of calling them one by one.
 
-Without arguments a scripted model plays its part; `python 06_code_mode.py MODEL` asks a real one (see `get_chat_model`).
+Without arguments a scripted model plays its part; `python 06_code_mode.py MODEL` asks a real one.
 """
 
 from __future__ import annotations

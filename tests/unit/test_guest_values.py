@@ -8,6 +8,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import io
 import json
 import math
 import uuid
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pydantic
 import pytest
 from hypothesis import given
@@ -170,12 +172,38 @@ def test_a_frame_or_an_array_that_is_none_is_refused(kind: str, content: bytes) 
 
 
 def test_an_array_of_pickles_is_not_unpickled() -> None:
-    import io
-
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read"):
         rich_value("array", buffer.getvalue())
+
+
+def arrow(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
+        (pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
+        (pa.table({"a": pa.nulls(10**9)}), {}, "1,000,000,000 cells are more than"),
+    ],
+    ids=["zstd", "dictionary", "nulls"],
+)
+def test_a_frame_that_would_grow_is_refused_before_it_does(table: pa.Table, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rich_value("frame", arrow(table, **options))
+
+
+def test_dictionaries_and_many_batches_are_read() -> None:
+    frame = pd.DataFrame({"c": pd.Categorical(["a", "b", "a"]), "n": [1, 2, 3]})
+    pd.testing.assert_frame_equal(rich_value("frame", encode(frame)[1][0]), frame)
+    table = pa.concat_tables([pa.table({"n": [1]}), pa.table({"n": [2]})])
+    assert list(rich_value("frame", arrow(table))["n"]) == [1, 2]
 
 
 SCALARS = (
