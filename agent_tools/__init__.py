@@ -6,10 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agent_tools.code_mode.template import build_template
+    from agent_tools.code_mode.toolset import Toolset
     from agent_tools.errors import AgentToolsError, InvalidParams, ModelError, ToolServiceError
     from agent_tools.execution import Execution
     from agent_tools.messages import ContentItem, FunctionCall, Message
     from agent_tools.models.choose import get_chat_model
+    from agent_tools.runtime.host_function import Policy
     from agent_tools.settings import Limits
     from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
     from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -29,8 +32,11 @@ _HOMES = {
     "Limits": "settings",
     "Message": "messages",
     "ModelError": "errors",
+    "Policy": "runtime.host_function",
     "TOOL_REGISTRY": "tools.registry",
     "ToolServiceError": "errors",
+    "Toolset": "code_mode.toolset",
+    "build_template": "code_mode.template",
     "get_chat_model": "models.choose",
     "register_tool": "tools.registry",
 }
@@ -48,7 +54,10 @@ __all__ = [
     "Limits",
     "Message",
     "ModelError",
+    "Policy",
     "ToolServiceError",
+    "Toolset",
+    "build_template",
     "get_chat_model",
     "register_tool",
 ]

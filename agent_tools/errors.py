@@ -15,6 +15,7 @@ AgentToolsError
 │   ├── GuestTimeout
 │   └── GuestDied
 ├── PreludeError
+├── ReplayError
 ├── SessionClosed
 ├── SessionBusy
 ├── FileRejected
@@ -105,6 +106,10 @@ class KernelDied(KernelError):
 
 class PreludeError(AgentToolsError):
     """The code that every fresh kernel is to run first failed; the message holds its traceback."""
+
+
+class ReplayError(AgentToolsError):
+    """The code made another host call than the record that is replayed has; the message says where."""
 
 
 class ProtocolViolation(KernelError):

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 import agent_tools
 import agent_tools.agents
+import agent_tools.code_mode
 import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
@@ -37,7 +38,14 @@ HEAVY = {
     "anyio",
     "json5",
 }
-EXPORTING = [agent_tools, agent_tools.agents, agent_tools.models, agent_tools.testing, agent_tools.tools]
+EXPORTING = [
+    agent_tools,
+    agent_tools.agents,
+    agent_tools.code_mode,
+    agent_tools.models,
+    agent_tools.testing,
+    agent_tools.tools,
+]
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -49,6 +57,7 @@ def _python(code: str) -> str:
     "module",
     [
         "agent_tools",
+        "agent_tools.code_mode",
         "agent_tools.tools",
         "agent_tools.models",
         "agent_tools.agents.turn",

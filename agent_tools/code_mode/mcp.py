@@ -26,15 +26,22 @@ async def mcp_tools(
         include: patterns of the tools' own names, as of files.
         policy: for all of them.
     """
+    from mcp.types import PaginatedRequestParams
+
     found: list[McpFunction] = []
-    cursor = None
+    params = None
     while True:
-        page = await session.list_tools(cursor)
-        wanted = (tool for tool in page.tools if any(fnmatch.fnmatchcase(tool.name, each) for each in include))
+        page = _plain(await session.list_tools(params=params))
+        wanted = (tool for tool in page["tools"] if any(fnmatch.fnmatchcase(tool["name"], each) for each in include))
         found.extend(McpFunction(session, tool, prefix, policy) for tool in wanted)
-        cursor = page.nextCursor
-        if not cursor:
+        if not page.get("nextCursor"):
             return found
+        params = PaginatedRequestParams(cursor=page["nextCursor"])
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """A message as it is on the wire: the SDK's own names of fields differ from version to version."""
+    return message.model_dump(by_alias=True)  # type: ignore[no-any-return]
 
 
 def _refuse(uri: str) -> Any:
@@ -51,15 +58,15 @@ class McpError(Exception):
 class McpFunction:
     """One tool of an MCP server."""
 
-    def __init__(self, session: Any, tool: Any, prefix: str, policy: Policy | None) -> None:
-        self.name = prefix + tool.name.replace("-", "_")
+    def __init__(self, session: Any, tool: dict[str, Any], prefix: str, policy: Policy | None) -> None:
+        self.name = prefix + tool["name"].replace("-", "_")
         check_name(self.name)
         self.policy = policy or Policy()
-        result = getattr(tool, "outputSchema", None)  # servers of 2025-03 and before have none
-        self.stub: Stub = stub_of_schema(self.name, tool.description or "", tool.inputSchema, result)
+        schema, doc = tool["inputSchema"], tool.get("description") or ""
+        self.stub: Stub = stub_of_schema(self.name, doc, schema, tool.get("outputSchema"))
         self._session = session
-        self._tool = tool
-        self._check = fastjsonschema.compile(tool.inputSchema, handlers=_NO_FETCHING, use_default=False)
+        self._tool_name: str = tool["name"]
+        self._check = fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
 
     async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Check the arguments by the schema and call the tool; its structured content, else its text."""
@@ -70,9 +77,9 @@ class McpFunction:
             self._check(given)
         except fastjsonschema.JsonSchemaException as exc:
             raise ArgumentError(f"{self.name}: {exc.message}") from exc
-        answer = await self._session.call_tool(self._tool.name, given)
-        text = "\n".join(part.text for part in answer.content if getattr(part, "text", None))
-        if answer.isError:
-            raise McpError(text or f"{self._tool.name} failed")
-        structured = getattr(answer, "structuredContent", None)
+        answer = _plain(await self._session.call_tool(self._tool_name, given))
+        text = "\n".join(part["text"] for part in answer.get("content") or () if part.get("text"))
+        if answer.get("isError"):
+            raise McpError(text or f"{self._tool_name} failed")
+        structured = answer.get("structuredContent")
         return text if structured is None else structured

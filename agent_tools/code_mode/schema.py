@@ -35,8 +35,8 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] |
     for each in ordered:
         text = texts.of(properties[each], _camel(each))
         stub.parameters.append(f"{each}: {text}" if each in required else f"{each}: {text} | None = None")
-        if properties[each].get("description"):
-            notes.append(f"    {each}: {' '.join(str(properties[each]['description']).split())}")
+        note = properties[each].get("description") if isinstance(properties[each], Mapping) else None
+        notes += [f"    {each}: {' '.join(str(note).split())}"] if note else []
     stub.names = tuple(ordered)
     if notes:
         stub.doc = "\n".join([stub.doc.rstrip(), "", "Args:", *notes]).strip()

@@ -219,7 +219,7 @@ def _members(cls: type) -> dict[str, tuple[Any, bool, str]] | None:
     """The fields of a model: its type, whether it is always there, and a note on it; None if it is no model."""
     if typing_extensions.is_typeddict(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: (hint, name in cls.__required_keys__, "") for name, hint in hints.items()}  # type: ignore[attr-defined]
+        return {name: (hint, _is_required(cls, name, hint), "") for name, hint in hints.items()}
     if dataclasses.is_dataclass(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
         return {each.name: (hints[each.name], True, "") for each in dataclasses.fields(cls)}
@@ -228,6 +228,14 @@ def _members(cls: type) -> dict[str, tuple[Any, bool, str]] | None:
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
         return {name: (hints[name], True, info.description or "") for name, info in model_fields.items()}
     return None
+
+
+def _is_required(cls: Any, name: str, hint: Any) -> bool:
+    """Whether a key of a TypedDict is always there. Where annotations are strings, the class itself does not know."""
+    origin = get_origin(hint)
+    if origin in (typing_extensions.NotRequired, typing_extensions.Required):
+        return origin is typing_extensions.Required
+    return name in cls.__required_keys__
 
 
 def _public(full: str) -> str:
@@ -274,4 +282,5 @@ def _docstring(doc: str) -> str:
     if not doc:
         return ""
     text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = f'{text[:-1]}\\"' if text.endswith('"') else text
     return f'"""{text}"""\n' if "\n" not in text else f'"""{text}\n"""\n'

@@ -73,6 +73,8 @@ class Template:
         work_dir: str | Path | None = None,
         max_memory: int | None = None,
         env: dict[str, str] | None = None,
+        record: str | Path | None = None,
+        replay: str | Path | None = None,
     ) -> Creation:
         """A sandbox, to be entered with `async with` or `with`.
 
@@ -81,12 +83,14 @@ class Template:
             work_dir: a folder to share with it. Default: a temporary one that goes with it.
             max_memory: bytes, instead of the template's.
             env: environment variables for the code.
+            record: a file to record all host calls in.
+            replay: a record to answer host calls from. The same file as `record` resumes what it holds.
         """
         usual = self.isolation
         memory = usual.memory if max_memory is None else max_memory
         isolation = replace(usual, memory=memory, env=usual.env if env is None else env)
         toolset = Toolset.of(hostcalls) if hostcalls is not None else self.hostcalls
-        return Creation(self, toolset, isolation, Path(work_dir) if work_dir else None)
+        return Creation(self, toolset, isolation, Path(work_dir) if work_dir else None, (record, replay))
 
 
 async def build_template(
@@ -124,7 +128,15 @@ async def build_template(
 class Creation:
     """A sandbox that is about to be made: entering it starts one, leaving it removes it."""
 
-    def __init__(self, template: Template, toolset: Toolset, isolation: Isolation, work_dir: Path | None) -> None:
+    def __init__(
+        self,
+        template: Template,
+        toolset: Toolset,
+        isolation: Isolation,
+        work_dir: Path | None,
+        journal: tuple[str | Path | None, str | Path | None],
+    ) -> None:
+        self._journal = journal
         self._template = template
         self._toolset = toolset
         self._isolation = isolation
@@ -134,6 +146,7 @@ class Creation:
         self._script: Script | None = None
 
     def __enter__(self) -> Script:
+        from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.rich import rich_value
         from agent_tools.code_mode.script import Script
         from agent_tools.runtime.host_calls import HostCalls
@@ -144,7 +157,8 @@ class Creation:
         if self._work_dir is None:
             self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
         work_dir = prepare_work_dir(self._work_dir or Path(str(self._temporary)), runtime.engine.guest())
-        calls = HostCalls(self._toolset.functions, template.call_limits, rich_value)
+        functions = recorded(self._toolset.functions, *self._journal)
+        calls = HostCalls(functions, template.call_limits, rich_value)
         prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))
         spec = SessionSpec(
             runtime.ensure_image(template.packages),

@@ -189,7 +189,7 @@ class CallRun:
             return
         with self._clock_standing():
             try:
-                answer = await asyncio.wait_for(_asked(policy.approve, request), self._limits.approval_timeout)
+                answer = await asyncio.wait_for(asked(policy.approve, request), self._limits.approval_timeout)
             except asyncio.TimeoutError:
                 answer = False
         if not answer:
@@ -261,7 +261,7 @@ class CallRun:
                 self._over.append(record)
 
 
-async def _asked(approve: Callable[[CallRequest], bool | Awaitable[bool]], request: CallRequest) -> bool:
+async def asked(approve: Callable[[CallRequest], bool | Awaitable[bool]], request: CallRequest) -> bool:
     """What an approval says; one that is not async may wait for a person, and so has a thread."""
     is_async = inspect.iscoroutinefunction(approve)
     answer = approve(request) if is_async else await asyncio.to_thread(approve, request)

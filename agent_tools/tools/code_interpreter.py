@@ -50,6 +50,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
             with remote engines, in VMs and under gVisor), or 'auto', which takes what works. Default 'auto'.
         allow_private_urls: whether `files` may name URLs on private addresses. Default False.
         hostcalls: functions on this side that the code can call (see `agent_tools.code_mode.Toolset`).
+        record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
         network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
@@ -247,12 +248,14 @@ class CodeInterpreter(BaseToolWithFileAccess):
         """What serves this tool's host functions, and the code that makes them known in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
+        from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.rich import rich_value
         from agent_tools.code_mode.toolset import Toolset
         from agent_tools.runtime.host_calls import HostCalls
 
         toolset = Toolset.of(self.options.hostcalls)
-        return HostCalls(toolset.functions, self.options.call_limits, rich_value), toolset.source()
+        functions = recorded(toolset.functions, self.options.record, self.options.replay)
+        return HostCalls(functions, self.options.call_limits, rich_value), toolset.source()
 
     def _find_session(self) -> Session | None:
         return self._runtime.find(self.instance_id) if self._runtime else None

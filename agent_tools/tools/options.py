@@ -44,6 +44,8 @@ class Options:
     transport: TransportName = "auto"
     hostcalls: HostCallsLike | None = None
     call_limits: CallLimits = field(default_factory=CallLimits)
+    record: Path | None = None
+    replay: Path | None = None
 
     @classmethod
     def read(cls, cfg: dict[str, Any]) -> Options:
@@ -69,6 +71,8 @@ class Options:
             transport=_transport(cfg.get("transport") or "auto"),
             hostcalls=cfg.get("hostcalls"),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
+            record=Path(cfg["record"]) if cfg.get("record") else None,
+            replay=Path(cfg["replay"]) if cfg.get("replay") else None,
         )
 
 

@@ -219,7 +219,10 @@ def test_a_builtin_exception_keeps_its_type_and_a_custom_one_has_its_name() -> N
             call(script, "try:\n    await buy('pear')\nexcept KeyError as error:\n    return str(error)")
             == "\"'pear'\""
         )
-        body = "import sandbox as s\ntry:\n    await buy('fig')\nexcept s.HostCallError as e:\n    return e.type_name, str(e)"
+        body = (
+            "import sandbox\ntry:\n    await buy('fig')\n"
+            "except sandbox.HostCallError as error:\n    return error.type_name, str(error)"
+        )
         assert call(script, body) == ("OutOfStock", "OutOfStock: no fig")
         assert script.last is not None
         assert [(each.status, each.error) for each in script.last.host_calls] == [("error", "OutOfStock: no fig")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_tools.code_mode import CallRequest, Policy, Toolset
-from agent_tools.code_mode.script import Script
+from agent_tools.code_mode.script import EndEvent, Script
 from agent_tools.errors import GuestError
 from agent_tools.execution import Execution, Omitted
 from agent_tools.runtime.call_run import MAX_REFUSALS
@@ -119,7 +119,7 @@ async def asyncio_sleep(seconds: float) -> None:
 
 def test_max_host_seconds_is_of_all_calls_of_a_run_together() -> None:
     with sandbox([asyncio_sleep], max_host_seconds=0.1) as script:
-        with pytest.raises(GuestError, match="s of host time are used up"):
+        with pytest.raises(GuestError, match=r"of host time are used up|took longer than"):
             call(script, "for _ in range(50):\n    await asyncio_sleep(0.02)")
         assert call(script, "await asyncio_sleep(0.01)\nreturn 'a fresh run'") == "a fresh run"
 
@@ -166,7 +166,7 @@ def test_max_preview_chars_cuts_what_is_kept_of_the_arguments() -> None:
         assert len(record.arguments) <= 40
 
 
-# -- approvals ------------------------------------------------------------------------------------------------------------
+# -- approvals ---------------------------------------------------------------------------------------------------------
 
 
 def approved(approve: Any) -> Toolset:
@@ -221,7 +221,7 @@ def test_an_approval_that_fails_is_an_error_and_the_function_does_not_run() -> N
         call(script, "await add(1)")
 
 
-# -- after the run --------------------------------------------------------------------------------------------------------
+# -- after the run -----------------------------------------------------------------------------------------------------
 
 LATER = """
 import asyncio
@@ -272,7 +272,7 @@ def test_a_call_that_outlives_its_run_is_cancelled_and_answered() -> None:
         assert script.run("end") == ["HostCallError"]
 
 
-# -- a guest that lies ----------------------------------------------------------------------------------------------------
+# -- a guest that lies -------------------------------------------------------------------------------------------------
 
 RAW = """
 import gc, json, os, socket, struct
@@ -310,7 +310,7 @@ def still_serves(script: Script) -> None:
         {"op": "cancel", "id": None},
         {"op": "result", "id": 1, "value": 1},
         {"op": "go"},
-        {"op": "call", "id": 1, "name": "$nothing", "args": [], "kwargs": {}},
+        {"op": "call", "id": 10**6, "name": "$nothing", "args": [], "kwargs": {}},
     ],
 )
 def test_messages_that_mean_nothing_are_passed_over(head: dict[str, Any]) -> None:
@@ -332,7 +332,7 @@ def test_messages_that_mean_nothing_are_passed_over(head: dict[str, Any]) -> Non
         "kwargs={'$': 'tuple', 'v': []}",
         "kwargs={'$': 'dict', 'v': [[1, 2]]}",
         "args=[{'$': 'dict', 'v': 5}]",
-        "args=[" + "[" * 200 + "]" * 200 + "]",
+        "args=__import__('functools').reduce(lambda inner, _: [inner], range(200), [])",
     ],
 )
 def test_arguments_that_cannot_be_read_are_refused_before_the_function(arguments: str) -> None:
@@ -377,7 +377,7 @@ def test_a_forked_process_cannot_call() -> None:
         body = (
             "import os\nreader, writer = os.pipe()\n"
             "if not os.fork():\n"
-            "    try:\n        await add(1)\n"
+            "    try:\n        sandbox.hostcall('add', 1)\n"
             "    except BaseException as error:\n        os.write(writer, type(error).__name__.encode())\n"
             "    os._exit(0)\n"
             "os.wait()\nreturn os.read(reader, 100).decode()"
@@ -395,17 +395,19 @@ def test_a_number_used_twice_does_not_run_twice_at_once() -> None:
 def test_values_forged_after_the_run_reach_no_later_run() -> None:
     with sandbox([add]) as script:
         script.load_script(RAW)
-        script.load_script(
-            "import threading, time\n"
-            "def forge():\n"
-            "    for number in range(300):\n"
-            "        send(frame({'op': 'call', 'id': 10**6 + number, 'name': '$return', 'args': ['forged'], 'kwargs': {}}))\n"
-            "        send(frame({'op': 'call', 'id': 10**7 + number, 'name': '$yield', 'args': ['forged'], 'kwargs': {}}))\n"
-            "        time.sleep(0.001)\n"
-        )
-        call(script, "threading.Thread(target=forge).start()\nreturn 1")
-        time.sleep(0.5)
+        script.load_script("""
+import threading, time
+def forge():
+    for number in range(100):
+        one(id=10**6 + number, name="$return", args=["forged"])
+        one(id=10**7 + number, name="$yield", args=["forged"])
+        time.sleep(0.001)
+""")
+        call(script, "globals()['forger'] = threading.Thread(target=forge)\nforger.start()")
+        time.sleep(0.3)
+        call(script, "forger.join()")
         assert call(script, "return 2") == 2
+        assert list(script.run_stream("it")) == [EndEvent(2)]
 
 
 def test_a_flood_of_refused_calls_is_counted_and_not_kept() -> None:

@@ -1,0 +1,129 @@
+"""Host calls from real sandboxes, over both transports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agent_tools.code_mode import Template, Toolset
+from agent_tools.errors import GuestDied
+from agent_tools.execution import Died, TimedOut
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import Limits
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+
+Connect = Callable[..., CodeInterpreter]
+
+
+@pytest.fixture(params=["sockets", "stdio"])
+def connect(request: pytest.FixtureRequest, docker_runtime: Runtime, work_dir: Path) -> Iterator[Connect]:
+    tools: list[CodeInterpreter] = []
+
+    def make(*functions: Any, **cfg: Any) -> CodeInterpreter:
+        options = {"work_dir": str(work_dir), "transport": request.param, **cfg}
+        tools.append(CodeInterpreter(options, runtime=docker_runtime, hostcalls=list(functions)))
+        return tools[-1]
+
+    yield make
+    for tool in tools:
+        tool.close()
+
+
+def double(frame: pd.DataFrame, by: np.ndarray) -> pd.DataFrame:
+    """Scale a frame."""
+    return frame * by[0]
+
+
+def add(a: int, b: int = 1) -> int:
+    """A sum."""
+    return a + b
+
+
+def endless(begun: threading.Event, ended: threading.Event) -> Callable[[], Any]:
+    async def wait() -> None:
+        import asyncio
+
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    return wait
+
+
+def test_many_calls_at_once_are_answered_without_any_network(connect: Connect) -> None:
+    tool = connect(add, call_limits={"max_calls": 600})
+    code = (
+        "import asyncio, os\n"
+        "found = await asyncio.gather(*[add(n) for n in range(512)])\n"
+        "print(found == list(range(1, 513)), sorted(os.listdir('/sys/class/net')))"
+    )
+    assert tool.run(code).stdout == "True ['lo']\n"
+
+
+def test_frames_and_arrays_cross_both_ways(connect: Connect) -> None:
+    tool = connect(double)
+    code = (
+        "frame = pd.DataFrame({'a': [1.5, None], 'd': pd.to_timedelta([1, 2], 's')}, index=['x', 'y'])\n"
+        "back = await double(frame, np.array([2]))\n"
+        "print(type(back).__name__, back.loc['x', 'a'], back.loc['y', 'd'], list(back.index))"
+    )
+    execution = tool.run(code)
+    assert execution.stdout == "DataFrame 3.0 0 days 00:00:04 ['x', 'y']\n", execution.outputs
+
+
+def test_a_megabyte_crosses_both_ways(connect: Connect) -> None:
+    def echo(data: bytes) -> bytes:
+        return data
+
+    tool = connect(echo)
+    code = "import os\ndata = os.urandom(2**20)\nprint([await echo(data) == data for _ in range(5)])"
+    assert tool.run(code).stdout == "[True, True, True, True, True]\n"
+
+
+def test_an_interrupt_and_a_time_out_cancel_what_is_awaited_and_keep_the_state(connect: Connect) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    tool = connect(endless(begun, ended))
+    stopper = threading.Thread(target=lambda: begun.wait(60) and tool.interrupt())
+    stopper.start()
+    execution = tool.run("kept = 1\nawait wait()")
+    stopper.join()
+    assert execution.error is not None
+    assert ended.wait(10)
+    ended.clear()
+    assert isinstance(tool.run("await wait()", timeout=1).error, TimedOut)
+    assert ended.wait(10)
+    assert tool.run("print(kept)").stdout == "1\n"
+
+
+def test_a_kernel_that_is_killed_cancels_what_it_called_and_the_next_one_has_the_stubs(connect: Connect) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    tool = connect(endless(begun, ended), add)
+    code = (
+        "import asyncio, os, signal\nasyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), 9)\nawait wait()"
+    )
+    assert isinstance(tool.run(code).error, Died)
+    assert ended.wait(10)
+    assert tool.run("print(await add(1))").stdout == "2\n"
+
+
+def test_a_script_runs_and_dies_and_runs_again(docker_runtime: Runtime) -> None:
+    template = Template(hostcalls=Toolset([add]), limits=Limits(timeout=30), runtime=docker_runtime)
+    with template.create() as script:
+        script.load_script(
+            "import os\nasync def main(n): return {'sum': await add(n), 'raw': b'x'}\ndef die(): os._exit(1)"
+        )
+        assert script.run("main", 41) == {"sum": 42, "raw": b"x"}
+        with pytest.raises(GuestDied):
+            script.run("die")
+        script.load_script("async def main(n): return await add(n, n)")
+        assert script.run("main", 4) == 8

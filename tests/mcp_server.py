@@ -1,0 +1,39 @@
+"""A small MCP server over stdio, for the tests."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+try:
+    from mcp.server.mcpserver import MCPServer
+except ImportError:  # its name before version 2
+    from mcp.server.fastmcp import FastMCP as MCPServer
+
+server = MCPServer("weather")
+
+
+class Weather(TypedDict):
+    city: str
+    celsius: int
+
+
+@server.tool()
+def get_weather(city: str, days: int = 1) -> Weather:
+    """Weather of a city."""
+    return {"city": city, "celsius": 20 + days}
+
+
+@server.tool()
+def fail(why: str) -> str:
+    """Fails."""
+    raise ValueError(why)
+
+
+@server.tool(name="plain-text", structured_output=False)
+def plain_text() -> str:
+    """Text without a schema."""
+    return "only text"
+
+
+if __name__ == "__main__":
+    server.run()

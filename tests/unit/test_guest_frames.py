@@ -1,0 +1,78 @@
+"""The frames of host calls: whole or in pieces, within the limits or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_tools.guest.frames import MAX_MARKS, FrameError, Reader, TooLarge, pack
+
+HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text(), max_size=4)
+
+
+@given(st.lists(st.tuples(HEADS, st.lists(st.binary(), max_size=3)), max_size=5), st.integers(1, 40))
+def test_messages_come_out_as_they_went_in_however_they_are_cut(messages: list[Any], piece: int) -> None:
+    stream = b"".join(pack(head, attachments) for head, attachments in messages)
+    reader, found = Reader(), []
+    for start in range(0, len(stream), piece):
+        found += [(head, attachments) for head, attachments, _ in reader.feed(stream[start : start + piece])]
+    assert found == messages
+
+
+@given(st.binary())
+def test_any_bytes_are_messages_or_a_frame_error(data: bytes) -> None:
+    with contextlib.suppress(FrameError):
+        list(Reader().feed(data))
+
+
+def test_the_size_is_that_of_the_head_and_the_attachments() -> None:
+    message = pack({"op": "go"}, [b"abc"])
+    ((_, _, size),) = Reader().feed(message)
+    assert size == len(message) - 8
+
+
+def test_a_message_over_the_limit_is_refused_by_who_sends_it() -> None:
+    with pytest.raises(TooLarge, match=r"1,0.. bytes are more than 1,000"):
+        pack({"op": "go"}, [bytes(1000)], 1000)
+
+
+def test_a_message_of_too_many_parts_is_refused_by_who_sends_it() -> None:
+    with pytest.raises(TooLarge, match="more than 1,000,000 parts"):
+        pack({"value": [0] * (MAX_MARKS + 1)}, [])
+
+
+def framed(head: bytes, body: bytes = b"") -> bytes:
+    return struct.pack(">II", len(head), len(body)) + head + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">II", 2000, 64 * 1024),
+        framed(b""),
+        framed(b"null"),
+        framed(b"[]"),
+        framed(b"{}"),
+        framed(b'{"sizes": 3}', b"abc"),
+        framed(b'{"sizes": [2]}', b"abc"),
+        framed(b'{"sizes": [-1, 4]}', b"abc"),
+        framed(b'{"sizes": [true, 2]}', b"abc"),
+        framed(b'{"sizes": ["3"]}', b"abc"),
+        framed(b'{"sizes": [], "x": ' + b"9" * 5000 + b"}"),
+        framed(b"\xff{}"),
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(Reader(1000).feed(data) if len(data) == 8 else Reader().feed(data))
+
+
+@pytest.mark.parametrize("head", [b"[" * 100_000, b"[" + b"0," * MAX_MARKS + b"0]"])
+def test_what_would_cost_more_than_its_bytes_is_refused(head: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(Reader().feed(framed(head)))
