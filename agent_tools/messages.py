@@ -18,6 +18,9 @@ ROLES = (SYSTEM, USER, ASSISTANT, FUNCTION, TOOL, DEVELOPER)
 CALL_ID = "function_id"
 """The key in a message's `extra` that ties a function's result to its call."""
 
+FIGURES = "figures"
+"""The key in a message's `extra` for the paths of the figures that its call drew."""
+
 _KINDS = ("text", "image", "file", "audio", "video")
 
 

@@ -119,6 +119,16 @@ def max_rounds(environ: Mapping[str, str] = os.environ) -> int:
     return int(given) if given.isdecimal() and int(given) > 0 else MAX_ROUNDS
 
 
+def model_name(environ: Mapping[str, str] = os.environ) -> str | None:
+    """AGENT_TOOLS_MODEL: the model that the command line and the examples ask."""
+    return environ.get("AGENT_TOOLS_MODEL") or None
+
+
+def api_key(variable: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The key in a variable that the user named."""
+    return environ.get(variable) or None
+
+
 def openai_key(environ: Mapping[str, str] = os.environ) -> str | None:
     """OPENAI_API_KEY."""
     return environ.get("OPENAI_API_KEY") or None

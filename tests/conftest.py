@@ -16,6 +16,7 @@ from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.doubles import ProcessEngine
 from tests.leaks import ALL_KINDS, Scratch, nothing_left
 
 SHARED_BY_ALL = {
@@ -71,7 +72,7 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name in ("QWEN_AGENT_DEFAULT_WORKSPACE", "QWEN_AGENT_MAX_LLM_CALL_PER_RUN"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "DASHSCOPE_API_KEY"):
+    for name in ("AGENT_TOOLS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "DASHSCOPE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -81,6 +82,17 @@ def work_dir() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="agent-tools-test-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def process_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime whose kernels are plain processes."""
+    folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
+    monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
+    runtime = Runtime(ProcessEngine(), lambda packages: "none")
+    yield runtime
+    runtime.close_all()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import agent_tools
+import agent_tools.agents
 import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
@@ -36,7 +37,7 @@ HEAVY = {
     "anyio",
     "json5",
 }
-EXPORTING = [agent_tools, agent_tools.models, agent_tools.testing, agent_tools.tools]
+EXPORTING = [agent_tools, agent_tools.agents, agent_tools.models, agent_tools.testing, agent_tools.tools]
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -46,7 +47,15 @@ def _python(code: str) -> str:
 
 @pytest.mark.parametrize(
     "module",
-    ["agent_tools", "agent_tools.tools", "agent_tools.models", "agent_tools.agents.turn", "agent_tools.testing"],
+    [
+        "agent_tools",
+        "agent_tools.tools",
+        "agent_tools.models",
+        "agent_tools.agents.turn",
+        "agent_tools.agents.react",
+        "agent_tools.agents.two_agents",
+        "agent_tools.testing",
+    ],
 )
 def test_importing_loads_nothing_heavy_and_starts_nothing(module: str) -> None:
     code = f"import sys, threading; before = set(sys.modules); import {module}; import json, signal\n"

@@ -7,7 +7,8 @@ import logging
 import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 from agent_tools.agents.cancel import Cancel
@@ -84,8 +85,19 @@ def _run_code(call: Call, tool: CodeTool, given: Surroundings) -> Generator[Call
                 output = next(outputs)
             except StopIteration as end:
                 ended = "\n\nThe turn was ended before the code was." if given.stop.is_set() else ""
-                return CallDone(call, tool.markdown(end.value) + ended, execution=end.value)
+                return CallDone(call, tool.markdown(_for_model(end.value)) + ended, execution=end.value)
             yield CallOutput(call.id, output)
+
+
+def _for_model(execution: Execution) -> Execution:
+    """The execution without the host's paths: figures and files by the names they have for the code."""
+    figures = tuple(PurePath(path).name for path in execution.figures)
+    files = tuple(replace(file, source=_name(file.source)) for file in execution.files)
+    return replace(execution, figures=figures, files=files)
+
+
+def _name(source: str) -> str:
+    return source if source.startswith(("http://", "https://")) else PurePath(source).name
 
 
 def _content(answer: Any) -> Content:

@@ -18,9 +18,10 @@ from typing import Any
 from agent_tools import settings
 from agent_tools.agents.calls import CodeTool, Surroundings, perform, refused
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.pictures import pictures_message
 from agent_tools.agents.round import Round
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
-from agent_tools.messages import CALL_ID, FUNCTION, Message
+from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
 from agent_tools.models.base import Conversation, Delta, Model, Usage
 from agent_tools.tools.base import BaseTool
 
@@ -43,6 +44,8 @@ class Turn:
         call_timeout: seconds one call's code may run. Default: the tool's own.
         deadline: seconds the whole turn may take. Default: no limit. A tool that runs no code is waited for.
         python_blocks: the name of a tool to which fenced Python in an answer goes; '' if fenced Python is only text.
+        show_pictures: how many of the pictures that code draws in a round are shown to the model, which must be one
+            that can see.
     """
 
     model: Model
@@ -55,6 +58,7 @@ class Turn:
     call_timeout: float | None = None
     deadline: float | None = None
     python_blocks: str = ""
+    show_pictures: int = 0
 
     def run(self, messages: Conversation, cancel: Cancel | None = None) -> Generator[Step, None, None]:
         """Answer a conversation, step by step; the last step is `Finished`.
@@ -183,12 +187,18 @@ class _Going:
 
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
         """Add the round to the conversation and to the bill."""
-        told = (Message(FUNCTION, each.content, each.call.name, extra={CALL_ID: each.call.id}) for each in results)
-        messages = (*answer.messages, *told)
+        pictures = pictures_message(results, self.turn.show_pictures, self.messages)
+        messages = (*answer.messages, *map(_result, results), *pictures)
         self.messages.extend(messages)
         self.usage += answer.usage or Usage()
         _log.debug("round %d: %d calls, %s", answer.number, len(answer.calls), answer.usage)
         return RoundDone(answer.number, messages, answer.usage, answer.reason)
+
+
+def _result(done: CallDone) -> Message:
+    figures = [path for path in (done.execution.figures if done.execution else ()) if path]
+    extra = {CALL_ID: done.call.id, **({FIGURES: figures} if figures else {})}
+    return Message(FUNCTION, done.content, name=done.call.name, extra=extra)
 
 
 def _hang_up(reply: Iterator[Delta]) -> None:

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from agent_tools import __version__
+from agent_tools.cli.chat import chat
 from agent_tools.cli.clean import clean
 from agent_tools.cli.doctor import doctor
 from agent_tools.cli.image import image
@@ -25,12 +26,13 @@ def cli() -> None:
     \b
     agent-tools run -c 'print(2 + 2)'      run code and exit
     agent-tools repl                       an interactive session
+    agent-tools chat --model qwen-max      talk to a model that runs code
     agent-tools serve --upstream URL       the gateway: OpenAI's API with this code interpreter
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 
 
-for command in (run, repl, serve, image, doctor, clean):
+for command in (run, repl, chat, serve, image, doctor, clean):
     cli.add_command(command)
 
 

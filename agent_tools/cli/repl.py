@@ -58,7 +58,7 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
 def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
     try:
         with closing(tool.stream({"code": code}, timeout=timeout)) as outputs:
-            show(outputs, tool)
+            show(outputs)
     except KeyboardInterrupt:
         notes.print("Interrupted.", style="yellow")
     except InvalidParams as exc:

@@ -34,7 +34,7 @@ def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: f
             if staged.is_renamed:
                 notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
         with closing(tool.stream({"code": source}, timeout=timeout)) as outputs:
-            succeeded = show(outputs, tool)
+            succeeded = show(outputs)
     sys.exit(0 if succeeded else 1)
 
 

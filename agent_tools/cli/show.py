@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator
+from typing import TextIO
 
 from rich.console import Console
-from rich.syntax import Syntax
 
 from agent_tools.execution import (
     Cleared,
     Died,
     Display,
     Error,
+    Execution,
     HostCall,
     Omitted,
     Output,
@@ -22,43 +23,44 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
-from agent_tools.tools.code_interpreter import CodeInterpreter
 
 notes = Console(stderr=True, highlight=False)
 
 
-def show(outputs: Iterable[Output], tool: CodeInterpreter) -> bool:
-    """Print outputs while they arrive: text where it belongs, figures as saved paths. Whether the code succeeded."""
-    succeeded = True
-    for output in outputs:
-        match output:
-            case Stream(name, text):
-                stream = sys.stdout if name == "stdout" else sys.stderr
-                stream.write(text)
-                stream.flush()
-            case Result() | Display():
-                _show_rich(output, tool)
-            case Error() | TimedOut() | Died():
-                succeeded = False
-                notes.print(output.text, style="red", markup=False)
-            case Omitted() | Restarted():
-                notes.print(output.text, style="yellow", markup=False)
-            case HostCall():
-                notes.print(f"host call: {output.text}", style="dim", markup=False)
-            case Cleared():
-                pass
-    return succeeded
+def show(outputs: Generator[Output, None, Execution]) -> bool:
+    """Print outputs while they arrive, and the paths of figures at the end. Whether the code succeeded."""
+    try:
+        while True:
+            show_output(next(outputs), sys.stdout)
+    except StopIteration as end:
+        show_figures(end.value)
+        return bool(end.value.ok)
 
 
-def _show_rich(output: Result | Display, tool: CodeInterpreter) -> None:
-    pictures = [data for _, data in pictures_of(output)]
-    for path in tool.save_pictures(pictures):
+def show_output(output: Output, stdout: TextIO) -> None:
+    """Print one output: what the code said itself to `stdout`, all else to stderr. Pictures are for `show_figures`."""
+    match output:
+        case Stream(name, text):
+            _write(text, stdout if name == "stdout" else sys.stderr)
+        case Result() | Display():
+            if output.text and (isinstance(output, Result) or not pictures_of(output)):
+                _write(output.text + "\n", stdout)
+        case Error() | TimedOut() | Died():
+            notes.print(output.text, style="red", markup=False)
+        case Omitted() | Restarted():
+            notes.print(output.text, style="yellow", markup=False)
+        case HostCall():
+            notes.print(f"host call: {output.text}", style="dim", markup=False)
+        case Cleared():
+            pass
+
+
+def show_figures(execution: Execution) -> None:
+    """Print where the figures of an execution are."""
+    for path in execution.figures:
         notes.print(f"figure: {path or 'could not be saved'}", style="cyan", markup=False, soft_wrap=True)
-    if output.text and (isinstance(output, Result) or not pictures):
-        sys.stdout.write(output.text + "\n")
-        sys.stdout.flush()
 
 
-def show_code(code: str) -> None:
-    """Print code with colours, to a terminal only."""
-    Console().print(Syntax(code, "python", background_color="default"))
+def _write(text: str, stream: TextIO) -> None:
+    stream.write(text)
+    stream.flush()

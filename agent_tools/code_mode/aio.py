@@ -1,11 +1,14 @@
 """The script's asynchronous door: each method hops into a thread once; host calls are tasks of the caller's loop."""
 
+# ruff: noqa: ASYNC109  (these time limits are the guest's)
+
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from agent_tools.execution import Execution
 from agent_tools.runtime.hop import hop
@@ -43,4 +46,5 @@ class AsyncScript:
             while (event := await hop(lambda: next(events, done), self._script.cancel)) is not done:
                 yield event  # type: ignore[misc]
         finally:
-            await asyncio.shield(hop(events.close, lambda: None))
+            with anyio.CancelScope(shield=True):
+                await hop(events.close, lambda: None)

@@ -37,6 +37,13 @@ async def mcp_tools(
             return found
 
 
+def _refuse(uri: str) -> Any:
+    raise fastjsonschema.JsonSchemaDefinitionException(f"{uri[:200]}: schemas are not fetched")
+
+
+_NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _refuse)
+
+
 class McpError(Exception):
     """The MCP server says that its tool failed."""
 
@@ -48,11 +55,11 @@ class McpFunction:
         self.name = prefix + tool.name.replace("-", "_")
         check_name(self.name)
         self.policy = policy or Policy()
-        result = tool.outputSchema
+        result = getattr(tool, "outputSchema", None)  # servers of 2025-03 and before have none
         self.stub: Stub = stub_of_schema(self.name, tool.description or "", tool.inputSchema, result)
         self._session = session
         self._tool = tool
-        self._check = fastjsonschema.compile(tool.inputSchema, use_default=False)
+        self._check = fastjsonschema.compile(tool.inputSchema, handlers=_NO_FETCHING, use_default=False)
 
     async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Check the arguments by the schema and call the tool; its structured content, else its text."""
@@ -67,4 +74,5 @@ class McpFunction:
         text = "\n".join(part.text for part in answer.content if getattr(part, "text", None))
         if answer.isError:
             raise McpError(text or f"{self._tool.name} failed")
-        return answer.structuredContent if answer.structuredContent is not None else text
+        structured = getattr(answer, "structuredContent", None)
+        return text if structured is None else structured

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.code_mode.stubs import Stub
+from agent_tools.code_mode.stubs import NotCrossing, Stub
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 MAX_DEPTH = 8
@@ -23,6 +23,9 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] |
             "required": [each["name"] for each in schema if each.get("required")],
         }
     properties: Mapping[str, Any] = schema.get("properties") or {}
+    for each in properties:
+        if not _is_name(each):
+            raise NotCrossing(f"{name}: {each!r} cannot be the name of a parameter in the guest.")
     required = set(schema.get("required") or ())
     stub = Stub(name, [], "str" if result is None else "Any", doc=doc)
     texts = _Texts(stub.types, schema.get("$defs") or schema.get("definitions") or {}, _camel(name))
@@ -47,13 +50,13 @@ class _Texts:
         self.blocks = blocks
         self.definitions = definitions
         self.prefix = prefix
+        self.known: dict[str, str] = {}
 
     def of(self, schema: Any, hint: str, depth: int = 0) -> str:
         if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
             return "Any"
         if "$ref" in schema:
-            name = str(schema["$ref"]).rpartition("/")[2]
-            return self.of(self.definitions.get(name), _camel(name), depth + 1)
+            return self._defined(str(schema["$ref"]).rpartition("/")[2], depth)
         if "enum" in schema or "const" in schema:
             values = schema.get("enum", [schema.get("const")])
             is_literal = all(each is None or isinstance(each, (str, int, bool)) for each in values)
@@ -70,9 +73,18 @@ class _Texts:
             return self._object(schema, hint, depth)
         return _PLAIN.get(str(kind), "Any")
 
+    def _defined(self, name: str, depth: int) -> str:
+        """A definition, written once however often it is mentioned; it may mention itself."""
+        if name not in self.known:
+            definition = self.definitions.get(name)
+            is_class = isinstance(definition, Mapping) and _is_class(definition) and name.isidentifier()
+            self.known[name] = f"{self.prefix}{_camel(name)}" if is_class else "Any"
+            self.known[name] = self.of(definition, _camel(name), depth + 1)
+        return self.known[name]
+
     def _object(self, schema: Mapping[str, Any], hint: str, depth: int) -> str:
         properties = schema.get("properties") or {}
-        if not properties or not all(each.isidentifier() and not keyword.iskeyword(each) for each in properties):
+        if not _is_class(schema) or not hint.isidentifier():
             return "dict[str, Any]"
         name = f"{self.prefix}{hint}"
         required = set(schema.get("required") or ())
@@ -84,6 +96,16 @@ class _Texts:
             lines.append(f"{line}  # {' '.join(str(note).split())}" if note else line)
         self.blocks[name] = "\n".join(lines)
         return name
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _is_class(schema: Mapping[str, Any]) -> bool:
+    """Whether an object can be written as a class: it has fields, and all have usable names."""
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and bool(properties) and all(map(_is_name, properties))
 
 
 def _camel(name: str) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Union
 
 from agent_tools.code_mode.template import split_args
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
+from agent_tools.guest.values import Encoded, encode
 from agent_tools.runtime.host_calls import HostCalls
 from agent_tools.runtime.session import Session
 
-MAX_UNREAD_ITEMS = 64  # yielded items and outputs that may wait for their reader
+MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
+CLOSE_SECONDS = 0.05  # how often who waits for the reader looks whether there still is one
 _DONE = object()
 
 
@@ -79,7 +83,7 @@ class Script:
         Raises:
             GuestError, GuestTimeout, GuestDied: it did not come to its end.
         """
-        self._finish(self._execute(code, timeout))
+        self._finish(finished(self._stream(code, timeout)))
 
     def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """Call a function of the script (plain or async), or read a variable; what it returns comes back as it is.
@@ -89,9 +93,9 @@ class Script:
             SessionBusy: another call is running.
             ValueError: an argument cannot cross.
         """
-        returned: list[Any] = []
-        self._offer(args, kwargs, returned, lambda _: None)
-        self._finish(self._execute(_call(name, bool(args or kwargs), is_streamed=False), timeout))
+        code, returned = _call(name, bool(args or kwargs), is_streamed=False), list[Any]()
+        offered = _offered(name, args, kwargs, returned, lambda _: None)
+        self._finish(finished(self._stream(code, timeout, offered)))
         return returned[0] if returned else None
 
     def run_stream(
@@ -101,13 +105,11 @@ class Script:
 
         Closing the iterator early interrupts the function.
         """
-        returned: list[Any] = []
-        events: queue.Queue[Any] = queue.Queue(MAX_UNREAD_ITEMS)
-        self._offer(args, kwargs, returned, lambda item: events.put(ResultEvent(item)))
-        code = _call(name, bool(args or kwargs), is_streamed=True)
-        worker = threading.Thread(target=self._pump, args=[code, timeout, events], daemon=True)
-        worker.start()
-        try:
+        code, returned = _call(name, bool(args or kwargs), is_streamed=True), list[Any]()
+        events, cancelled = _Events(), threading.Event()
+        offered = _offered(name, args, kwargs, returned, lambda item: events.put(ResultEvent(item)))
+        outputs = self._stream(code, timeout, offered, cancelled)
+        with self._pumping(outputs, events, cancelled):
             while (event := events.get()) is not _DONE:
                 if isinstance(event, BaseException):
                     raise event
@@ -116,55 +118,44 @@ class Script:
                 else:
                     yield event
             yield EndEvent(returned[0] if returned else None)
-        finally:
-            self.cancel()
-            while worker.is_alive():  # let it through to its end
-                with contextlib.suppress(queue.Empty):
-                    events.get(timeout=0.05)
-            worker.join()
 
     def cancel(self) -> None:
         """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread."""
         self._session.cancel(self._cancelled)
 
-    def _offer(self, args: Any, kwargs: Any, returned: list[Any], take: Any) -> None:
-        """What the host's own code in the guest asks for: the arguments in, the values out."""
-        positional, named = split_args(args, kwargs)
-        self._calls.internal = {
-            "$arguments": lambda: (positional, named),
-            "$yield": take,
-            "$return": returned.append,
-        }
-
-    def _execute(self, code: str, timeout: float | None) -> Execution:
-        return finished(self._stream(code, timeout))
-
-    def _stream(self, code: str, timeout: float | None) -> Generator[Output, None, Execution]:
+    def _stream(
+        self,
+        code: str,
+        timeout: float | None,
+        offered: dict[str, Callable[..., Encoded]] | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Generator[Output, None, Execution]:
         if not self._busy.acquire(blocking=False):
             raise SessionBusy("The sandbox is running another call; wait for it, or create a second sandbox.")
         try:
-            self._cancelled = threading.Event()
+            self._cancelled = cancelled or threading.Event()
+            self._calls.internal = offered or {}
             seconds = self._timeout if timeout is None else timeout
             with closing(self._session.stream(code, seconds, self._cancelled)) as outputs:
                 return (yield from outputs)
         finally:
+            self._calls.internal = {}
             self._busy.release()
 
-    def _pump(self, code: str, timeout: float | None, events: queue.Queue[Any]) -> None:
-        """Run the code in a thread of its own, so that items and outputs come in one order."""
+    @contextlib.contextmanager
+    def _pumping(
+        self, outputs: Generator[Output, None, Execution], events: _Events, cancelled: threading.Event
+    ) -> Iterator[None]:
+        """Run the code in a thread of its own, so that what it yields and what it prints come in one order."""
+        work = partial(contextvars.copy_context().run, _pump, outputs, events)
+        worker = threading.Thread(target=work, name="agent-tools-script", daemon=True)
+        worker.start()
         try:
-            outputs = self._stream(code, timeout)
-            while True:
-                try:
-                    output = next(outputs)
-                except StopIteration as end:
-                    events.put(end.value)
-                    break
-                for event in _events(output):
-                    events.put(event)
-        except BaseException as exc:  # noqa: BLE001  (raised again where the events are read)
-            events.put(exc)
-        events.put(_DONE)
+            yield
+        finally:
+            events.close()
+            self._session.cancel(cancelled)
+            worker.join()
 
     def _finish(self, execution: Execution) -> None:
         self.last = execution
@@ -175,6 +166,56 @@ class Script:
                 raise GuestDied(ending.text, execution)
             case Error(name, value, traceback):
                 raise GuestError(name, value, traceback, execution)
+
+
+class _Events:
+    """A queue of what the reader has not read yet. Once closed, whoever puts goes on at once."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue(MAX_UNREAD_ITEMS)
+        self._is_closed = False
+        self.get = self._queue.get
+
+    def put(self, event: Any) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(queue.Full):
+                self._queue.put(event, timeout=CLOSE_SECONDS)
+                return
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+def _pump(outputs: Generator[Output, None, Execution], events: _Events) -> None:
+    try:
+        while True:
+            try:
+                output = next(outputs)
+            except StopIteration as end:
+                events.put(end.value)
+                break
+            for event in _events(output):
+                events.put(event)
+    except BaseException as exc:  # noqa: BLE001  (raised again where the events are read)
+        events.put(exc)
+    events.put(_DONE)
+
+
+def _offered(
+    name: str, args: Any, kwargs: Any, returned: list[Any], take: Callable[[Any], None]
+) -> dict[str, Callable[..., Encoded]]:
+    """What the host's own code in the guest asks for: the arguments in, the values out."""
+    arguments = encode(split_args(args, kwargs), f"arguments of {name}")
+
+    def keep(value: Any) -> Encoded:
+        returned[:] = [value]
+        return None, []
+
+    def pass_on(item: Any) -> Encoded:
+        take(item)
+        return None, []
+
+    return {"$arguments": lambda: arguments, "$yield": pass_on, "$return": keep}
 
 
 def _call(name: str, has_args: bool, *, is_streamed: bool) -> str:

@@ -6,6 +6,7 @@ as one. Types that cannot cross are refused when the function is registered.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import datetime as dt
 import decimal
@@ -53,6 +54,9 @@ _ABSTRACT = {
 }
 
 
+UNSAID = " = ..."  # a default that is no literal: the host has it
+
+
 class NotCrossing(TypeError):
     """A type in a signature cannot cross to the guest."""
 
@@ -78,8 +82,11 @@ class Stub:
     def source(self, *, is_async: bool) -> str:
         """Its definition, which calls the host."""
         args = "".join(f"{name}, " for name in self.positional)
-        kwargs = ", ".join(f'"{name}": {name}' for name in self.names if name not in self.positional)
-        call = f'_call{"" if is_async else "_sync"}("{self.name}", ({args}), {{{kwargs}}})'
+        given = ", ".join(f'"{name}": {name}' for name in self.names if name not in self.positional)
+        kwargs = f"{{{given}}}"
+        if any(text.endswith(UNSAID) for text in self.parameters):
+            kwargs = f"{{name: value for name, value in {kwargs}.items() if value is not ...}}"
+        call = f'_call{"" if is_async else "_sync"}("{self.name}", ({args}), {kwargs})'
         body = f"{_docstring(self.doc)}return {'await ' if is_async else ''}{call}\n"
         return f"{self.signature(is_async=is_async)}\n{textwrap.indent(body, '    ')}"
 
@@ -202,7 +209,8 @@ class _Texts:
             inner, found = _without_notes(hint)
             text = self.of(inner, f"{where}: {cls.__name__}.{name}")
             text = text if is_required else f"NotRequired[{text}]"
-            lines.append(f"    {name}: {text}" + (f"  # {note or found}" if note or found else ""))
+            said = " ".join((note or found).split())
+            lines.append(f"    {name}: {text}" + (f"  # {said}" if said else ""))
         del self.blocks[cls.__name__]
         self.blocks[cls.__name__] = "\n".join(lines if len(lines) > 1 else [*lines, "    pass"])
 
@@ -243,7 +251,18 @@ def _parameter(parameter: inspect.Parameter, hint: Any, texts: _Texts, function:
     if parameter.default is inspect.Parameter.empty:
         return text
     default = parameter.default.value if isinstance(parameter.default, enum.Enum) else parameter.default
-    return f"{text} = {default!r}"
+    if _is_literal(default):
+        return f"{text} = {default!r}"
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise NotCrossing(f"{function}: {parameter.name}: its default cannot cross; let it be given by name.")
+    return f"{text}{UNSAID}"
+
+
+def _is_literal(value: Any) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False
 
 
 def _with_parameter_notes(doc: str, notes: Mapping[str, str]) -> str:

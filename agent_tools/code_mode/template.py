@@ -171,7 +171,11 @@ class Creation:
     async def __aenter__(self) -> AsyncScript:
         from agent_tools.code_mode.aio import AsyncScript
 
-        return AsyncScript(await hop(self.__enter__, threading.Event().set))
+        try:
+            return AsyncScript(await hop(self.__enter__, threading.Event().set))
+        except BaseException:  # cancelled while it started
+            await self.__aexit__(None, None, None)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

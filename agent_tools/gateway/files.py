@@ -15,7 +15,7 @@ from agent_tools.gateway.failures import ApiError, invalid, not_found
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store import Row, Store
 from agent_tools.runtime import folder
-from agent_tools.runtime.workspace import safe_name
+from agent_tools.runtime.folder import safe_name
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

@@ -33,11 +33,14 @@ def pack(head: dict[str, Any], attachments: list[bytes], limit: int = MAX_MESSAG
     Raises:
         TooLarge: it is longer than `limit`.
     """
-    body = b"".join(attachments)
-    data = json.dumps({**head, "sizes": [len(part) for part in attachments]}).encode()
-    if len(data) + len(body) > limit:
-        raise TooLarge(f"{len(data) + len(body):,} bytes are more than {limit:,}")
-    return _LENGTHS.pack(len(data), len(body)) + data + body
+    sizes = [len(part) for part in attachments]
+    data = json.dumps({**head, "sizes": sizes}).encode()
+    size = len(data) + sum(sizes)
+    if size > limit:
+        raise TooLarge(f"{size:,} bytes are more than {limit:,}")
+    if _marks(data) > MAX_MARKS:
+        raise TooLarge(f"it has more than {MAX_MARKS:,} parts; an array, a frame or a text counts as one")
+    return b"".join((_LENGTHS.pack(len(data), size - len(data)), data, *attachments))
 
 
 class Reader:
@@ -67,8 +70,12 @@ class Reader:
             yield head, attachments, head_size + body_size
 
 
+def _marks(data: bytes) -> int:
+    return sum(map(data.count, (b",", b"[", b"{"))) if len(data) > MAX_MARKS else 0
+
+
 def _read(data: bytes, body: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_MARKS:
+    if _marks(data) > MAX_MARKS:
         raise FrameError("a message of too many parts")
     try:
         head = json.loads(data)

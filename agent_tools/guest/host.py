@@ -57,6 +57,19 @@ class HostGone(HostCallError, ConnectionError):
 _KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
 
 
+UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
+_VALUE = "arguments"
+_SUBJECTS = {"$return": "The result is", "$yield": "What the function yields is"}
+
+
+def _named(name: str, message: str) -> str:
+    """A complaint about [args, kwargs] in the words of the caller: `f: arguments[1].city` is `f: city`."""
+    if name in _SUBJECTS:
+        return message.replace(f"{_VALUE}[0][0]", name[1:], 1)
+    message = message.replace(f"{_VALUE}[1].", "", 1).replace(f"{_VALUE}[0]", _VALUE, 1)
+    return f"{name}: {message}"
+
+
 class _Pending:
     """One call that waits for its answer; `deliver` is called once, from the reading thread."""
 
@@ -116,15 +129,15 @@ class Host:
                 "The host is not to be reached from a forked process." if not self._is_gone else "The host is gone."
             )
         try:
-            encoded, attachments = values.encode([list(args), dict(kwargs)], name)
+            encoded, attachments = values.encode([list(args), dict(kwargs)], _VALUE)
         except values.NotEncodable as exc:
-            raise HostCallArgumentError(str(exc)) from None
+            raise HostCallArgumentError(_named(name, str(exc))) from None
         number = next(self._ids)
         head = {"op": "call", "id": number, "name": name, "args": encoded[0], "kwargs": encoded[1]}
         try:
             message = frames.pack(head, attachments)
         except frames.TooLarge as exc:
-            raise HostCallTooLarge(f"The arguments of {name} are too large: {exc}") from None
+            raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         with self._lock:
             self._pending[number] = _Pending(deliver)
             if self._thread is None:
@@ -134,11 +147,22 @@ class Host:
         return number
 
     def _write(self, message: bytes) -> None:
+        """Write a message whole: an interrupt may not leave half of one, so a long one is written by a thread."""
+        if len(message) <= UNINTERRUPTED_BYTES:
+            self._write_all(message)
+        else:
+            writer = threading.Thread(target=self._write_all, args=[message], daemon=True)
+            writer.start()
+            writer.join()
+        if self._is_gone:
+            raise HostGone("The host is gone.")
+
+    def _write_all(self, message: bytes) -> None:
         with self._lock:
             try:
                 self._socket.sendall(message)
             except OSError:
-                raise HostGone("The host is gone.") from None
+                self._is_gone = True
 
     def _forget(self, number: int) -> None:
         """The call is over for its caller; the host is told if it does not know yet."""

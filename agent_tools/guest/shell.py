@@ -134,6 +134,13 @@ def _is_library(filename: str) -> bool:
     return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", os.path.dirname(__file__)))
 
 
+def is_users(frame: FrameType | None) -> bool:
+    """Whether the user's code runs in this frame, or called what does."""
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
     """Format with the standard library: exception groups, which IPython does not know, and interruptions.
 

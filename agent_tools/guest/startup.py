@@ -1,10 +1,13 @@
 """The kernel process: ipykernel, started in milliseconds, with nothing heavy imported and no thread too many."""
 
+import asyncio
 import os
 import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import zmq
@@ -16,7 +19,7 @@ from traitlets.config import Config
 
 from . import host, interrupts, streams
 from .bounds import BoundedSession
-from .shell import SandboxShell, prepare_shell
+from .shell import SandboxShell, is_users, prepare_shell
 
 SHELL, IOPUB, STDIN, CONTROL = 1, 2, 3, 4  # "ports" of the kernel application
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
@@ -83,6 +86,20 @@ class SandboxKernel(IPythonKernel):
     def getpass(self, prompt: str = "", stream: Any = None) -> str:
         """Refuse at once."""
         raise NotImplementedError("Python getpass() function is disabled.")
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        """End a cell that awaits: at once where code runs, in whatever task; the stock kernel waits until it awaits."""
+        with super()._cancel_on_sigint(future):
+            cancel: Any = signal.getsignal(signal.SIGINT)
+
+            def end(number: int, frame: Any) -> None:
+                if is_users(frame):
+                    raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
+                cancel(number, frame)
+
+            signal.signal(signal.SIGINT, end)
+            yield
 
     @property
     def _supports_kernel_subshells(self) -> bool:

@@ -2,7 +2,8 @@
 
     None, bool, str, int, float, list, dict with str keys     themselves
     {"$": tag, "v": ...}                                      everything else, by the table below
-    {"$": "bytes" | "frame" | "array" | "png", "n": index}    an attachment: bytes, Arrow IPC, npy, PNG
+    {"$": kind, "n": index}                                   an attachment: "bytes", "text" (a long str, UTF-8),
+                                                              "frame" (Arrow IPC), "array" (npy), "png"
 
 A dict that has a key "$", or keys that are not str, comes as {"$": "dict", "v": [[key, value], ...]}.
 """
@@ -20,7 +21,10 @@ from typing import Any
 
 MAX_DEPTH = 128  # of lists and dicts in each other
 MAX_INT_BITS = 4096
+MAX_DECIMAL_CHARS = 1000
+LONG_TEXT = 16 * 1024  # characters from which a str is attached: quicker than JSON, and its commas are no parts
 _SAFE_INT = 2**53
+Encoded = tuple[Any, list[bytes]]
 
 
 class NotEncodable(ValueError):
@@ -31,7 +35,7 @@ class NotEncodable(ValueError):
         self.path = path
 
 
-def encode(value: Any, path: str = "value") -> tuple[Any, list[bytes]]:
+def encode(value: Any, path: str = "value") -> Encoded:
     """What `json.dumps` takes for a value, and its attachments.
 
     Raises:
@@ -54,7 +58,7 @@ def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise NotEncodable(path, f"is nested deeper than {MAX_DEPTH} levels")
     kind = type(value)
-    if value is None or kind in (bool, str):
+    if value is None or kind is bool or (kind is str and len(value) < LONG_TEXT):
         return value
     if kind is int and abs(value) <= _SAFE_INT:
         return value
@@ -64,13 +68,22 @@ def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
         return [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
     if kind is dict:
         return _encode_dict(value, path, attachments, depth)
-    for known, tag, plain in _SCALARS:
-        if isinstance(value, known) and kind is known:
-            return {"$": tag, "v": plain(value)}
+    if kind in _SCALARS:
+        return _encode_scalar(value, kind, path)
     if kind in (tuple, set, frozenset):
         items = [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
         return {"$": kind.__name__, "v": items}
     return _encode_other(value, path, attachments, depth)
+
+
+def _encode_scalar(value: Any, kind: type, path: str) -> Any:
+    if kind is int and value.bit_length() > MAX_INT_BITS:
+        raise NotEncodable(path, f"is an integer of more than {MAX_INT_BITS} bits")
+    tag, plain = _SCALARS[kind]
+    data = plain(value)
+    if kind is decimal.Decimal and len(data) > MAX_DECIMAL_CHARS:
+        raise NotEncodable(path, f"is a Decimal of more than {MAX_DECIMAL_CHARS} characters")
+    return {"$": tag, "v": data}
 
 
 def _encode_dict(value: dict[Any, Any], path: str, attachments: list[bytes], depth: int) -> Any:
@@ -88,7 +101,9 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
         attachments.append(content)
         return {"$": tag, "n": len(attachments) - 1}
     if type(value).__module__ == "numpy" and hasattr(value, "item"):  # a numpy scalar
-        return _encode(value.item(), path, attachments, depth)
+        plain = _of_numpy(value)
+        if type(plain).__module__ != "numpy":
+            return _encode(plain, path, attachments, depth)
     if isinstance(value, enum.Enum):
         return _encode(value.value, path, attachments, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -96,16 +111,25 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
         return _encode(fields, path, attachments, depth)
     if callable(getattr(value, "model_dump", None)):  # a pydantic model
         return _encode(value.model_dump(), path, attachments, depth)
-    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
-        raise NotEncodable(path, f"is an integer of more than {MAX_INT_BITS} bits")
     for base, plain in _BASES:
         if isinstance(value, base) and type(value) is not base:
-            return _encode(plain(value), path, attachments, depth)
+            try:
+                inner = plain(value)
+            except ValueError:  # pandas.NaT is a datetime that is none
+                break
+            return _encode(inner, path, attachments, depth)
     raise NotEncodable(path, f"is of type {type(value).__qualname__}, which cannot cross")
 
 
+def _of_numpy(value: Any) -> Any:
+    """What Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
+    if value.dtype.kind in "mM":
+        value = value.astype(f"{value.dtype.kind}8[us]")
+    return value.item()
+
+
 def _plain_datetime(value: dt.datetime) -> dt.datetime:
-    return dt.datetime.fromisoformat(value.isoformat())
+    return dt.datetime.fromisoformat(value.isoformat(timespec="microseconds"))
 
 
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
@@ -122,6 +146,8 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 def _attachment(value: Any, path: str) -> tuple[str, bytes] | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "bytes", bytes(value)
+    if type(value) is str:
+        return "text", value.encode("utf-8", "surrogatepass")
     pandas, numpy, pillow = (sys.modules.get(name) for name in ("pandas", "numpy", "PIL.Image"))
     if pandas and isinstance(value, pandas.DataFrame):
         return "frame", _frame_bytes(value, path)
@@ -164,10 +190,7 @@ def _decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], An
         return {key: _decode(item, attachments, rich, depth + 1) for key, item in data.items()}
     tag = data["$"]
     if "n" in data:
-        index = data["n"]
-        if type(index) is not int or not 0 <= index < len(attachments) or tag not in ("bytes", "frame", "array", "png"):
-            raise ValueError("an attachment that is not there")
-        return attachments[index] if tag == "bytes" else rich(tag, attachments[index])
+        return _attached(tag, data["n"], attachments, rich)
     inner: Any = data.get("v")
     if tag == "dict":
         return dict(_decode(pair, attachments, rich, depth + 1) for pair in inner)
@@ -176,39 +199,45 @@ def _decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], An
         return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
     try:
         return _SCALAR_READERS[tag](inner)
-    except (KeyError, TypeError, ArithmeticError, OverflowError) as exc:
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as exc:
         raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
 
 
-def _read_int(text: str) -> int:
-    if len(text) > MAX_INT_BITS // 4 + 3:
-        raise ValueError("an integer that is too long")
-    return int(text, 16)
+def _attached(tag: Any, index: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any]) -> Any:
+    known = isinstance(tag, str) and tag in ("bytes", "text", "frame", "array", "png")
+    if not known or type(index) is not int or not 0 <= index < len(attachments):
+        raise ValueError("an attachment that is not there")
+    content = attachments[index]
+    if tag == "text":
+        return content.decode("utf-8", "surrogatepass")
+    return content if tag == "bytes" else rich(tag, content)
 
 
-_SCALARS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
-    (int, "int", lambda value: hex(value) if value.bit_length() <= MAX_INT_BITS else _too_long()),
-    (float, "float", repr),
-    (dt.datetime, "datetime", dt.datetime.isoformat),
-    (dt.date, "date", dt.date.isoformat),
-    (dt.time, "time", dt.time.isoformat),
-    (dt.timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
-    (decimal.Decimal, "decimal", str),
-    (uuid.UUID, "uuid", str),
-    (complex, "complex", lambda value: [repr(value.real), repr(value.imag)]),
-)
+def _short(text: Any, most: int) -> str:
+    if not isinstance(text, str) or len(text) > most:
+        raise ValueError("a number that is none, or too long")
+    return text
+
+
+_SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    int: ("int", hex),
+    float: ("float", repr),
+    dt.datetime: ("datetime", dt.datetime.isoformat),
+    dt.date: ("date", dt.date.isoformat),
+    dt.time: ("time", dt.time.isoformat),
+    dt.timedelta: ("timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    decimal.Decimal: ("decimal", str),
+    uuid.UUID: ("uuid", str),
+    complex: ("complex", lambda value: [repr(value.real), repr(value.imag)]),
+}
 _SCALAR_READERS: dict[Any, Callable[[Any], Any]] = {
-    "int": _read_int,
-    "float": lambda text: float(text[:8]),
+    "int": lambda text: int(_short(text, MAX_INT_BITS // 4 + 3), 16),
+    "float": lambda text: float(_short(text, 8)),
     "datetime": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
     "timedelta": lambda parts: dt.timedelta(days=parts[0], seconds=parts[1], microseconds=parts[2]),
-    "decimal": lambda text: decimal.Decimal(text[:1000]),
-    "uuid": lambda text: uuid.UUID(text[:64]),
-    "complex": lambda parts: complex(float(parts[0][:32]), float(parts[1][:32])),
+    "decimal": lambda text: decimal.Decimal(_short(text, MAX_DECIMAL_CHARS)),
+    "uuid": lambda text: uuid.UUID(_short(text, 64)),
+    "complex": lambda parts: complex(float(_short(parts[0], 32)), float(_short(parts[1], 32))),
 }
-
-
-def _too_long() -> str:
-    raise NotEncodable("value", f"is an integer of more than {MAX_INT_BITS} bits")

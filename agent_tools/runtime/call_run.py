@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import reprlib
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent_tools.execution import HostCall
+from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.frames import TooLarge
 from agent_tools.guest.values import NotEncodable, decode, encode
 from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Policy, Refused, Status
+from agent_tools.text import neutralise
 
 if TYPE_CHECKING:
     from agent_tools.runtime.host_calls import HostCalls
 
 MAX_ERROR_CHARS = 2_000
+MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
 callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
@@ -41,6 +45,7 @@ class Call:
     size: int
     begun: float = 0.0
     preview: str = ""
+    is_over: bool = False
 
 
 class CallRun:
@@ -61,6 +66,8 @@ class CallRun:
         self._made_of: Counter[str] = Counter()
         self._host_seconds = 0.0
         self._turns: dict[str, asyncio.Semaphore] = {}
+        self._refused = 0
+        self._held = 0  # approvals that are being asked for
         self._has_ended = False
 
     def begin(self, call: Call) -> None:
@@ -78,17 +85,19 @@ class CallRun:
         try:
             self._loop.call_soon_threadsafe(self._start, call)
         except RuntimeError:  # the loop is closed
-            self._finish(call, "cancelled")
+            self._give_up(call)
 
     def cancel(self, number: int) -> None:
         """The guest does not want the answer any more."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, number)
 
-    def take_over(self) -> list[HostCall]:
-        """The calls that are over and were not taken yet."""
+    def take_over(self) -> list[HostCall | Omitted]:
+        """The calls that are over and were not taken yet, and after the run's end how many were left out."""
         with self._lock:
-            over, self._over = self._over, []
+            over, self._over = list[HostCall | Omitted](self._over), []
+        if self._has_ended and self._refused > MAX_REFUSALS:
+            over.append(Omitted(f"{self._refused - MAX_REFUSALS:,} host calls that were refused"))
         return over
 
     def end(self) -> None:
@@ -122,10 +131,20 @@ class CallRun:
 
     def _start(self, call: Call) -> None:
         if self._has_ended or call.number in self._tasks:
-            self._finish(call, "cancelled")
+            self._give_up(call)
             return
         task = self._tasks[call.number] = _new_task(self._loop, self._perform(call))
-        task.add_done_callback(lambda _: self._tasks.pop(call.number, None))
+        task.add_done_callback(partial(self._after, call))
+
+    def _after(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(call.number, None)
+        if task.cancelled() and not call.is_over:
+            self._give_up(call)
+
+    def _give_up(self, call: Call) -> None:
+        """It was cancelled: by the code, by the run's end, or by the host function itself."""
+        self._finish(call, "cancelled")
+        self._calls.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
 
     def _cancel(self, number: int) -> None:
         if task := self._tasks.get(number):
@@ -136,51 +155,60 @@ class CallRun:
             task.cancel()
 
     async def _perform(self, call: Call) -> None:
-        """Do one call and answer it, whatever becomes of it."""
-        status: Status = "cancelled"
-        error, sent = "", 0
+        """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
         callers.set(callers.get() | {id(self._calls)})
+        status, error, answer = await self._outcome(call)
+        self._finish(call, status, error, len(answer) if status == "ok" else 0)
+        self._calls.send(answer)
+
+    async def _outcome(self, call: Call) -> tuple[Status, str, bytes]:
+        """Its status, what is told of its failure, and the answer."""
         try:
             function = self._calls.functions[call.name]
             async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
                 args, kwargs = self._decoded(call)
                 await self._approve(function.policy, CallRequest(call.name, tuple(args), kwargs))
-                sent = self._send_result(call, await self._in_time(call, function, args, kwargs))
-            status = "ok"
+                return "ok", "", self._result(call, await self._in_time(call, function, args, kwargs))
         except Refused as refusal:
-            status, error = refusal.status, refusal.message
-            self._calls.fail(call.number, refusal.kind, refusal.message)
-        except asyncio.CancelledError:
-            raise
+            return refusal.status, refusal.message, self._calls.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
-            status, error = "error", self._told(exc)
             told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
-            self._calls.fail(call.number, "", told[1], told[0])
-        finally:
-            self._finish(call, status, error, sent)
+            return "error", self._told(exc), self._calls.error(call.number, "", told[1], told[0])
 
     def _decoded(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
         try:
-            return decode([call.args, call.kwargs], call.attachments, self._calls.rich)  # type: ignore[no-any-return]
+            args, kwargs = decode([call.args, call.kwargs], call.attachments, self._calls.rich)
         except (ValueError, TypeError, ArithmeticError) as exc:
             raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
+        if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
+            raise Refused("HostCallArgumentError", "The names of the arguments are none.", "error")
+        return args, kwargs
 
     async def _approve(self, policy: Policy, request: CallRequest) -> None:
         if policy.approve is None:
             return
-        self._clock.hold()
-        self._calls.reply({"op": "hold"}, [])
-        try:
-            answer = policy.approve(request)
-            if isinstance(answer, Awaitable):
-                answer = await asyncio.wait_for(answer, self._limits.approval_timeout)
-        except asyncio.TimeoutError:
-            answer = False
-        finally:
-            self._clock.go()
-            self._calls.reply({"op": "go"}, [])
+        with self._clock_standing():
+            try:
+                answer = await asyncio.wait_for(_asked(policy.approve, request), self._limits.approval_timeout)
+            except asyncio.TimeoutError:
+                answer = False
         if not answer:
             raise Refused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")
+
+    @contextlib.contextmanager
+    def _clock_standing(self) -> Iterator[None]:
+        """The run's time limit stands still, here and in the guest, while any call is in here."""
+        self._held += 1
+        if self._held == 1:
+            self._clock.hold()
+            self._calls.reply({"op": "hold"}, [])
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._held == 0:
+                self._clock.go()
+                self._calls.reply({"op": "go"}, [])
 
     async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
         limit = function.policy.timeout or self._limits.call_timeout
@@ -191,17 +219,17 @@ class CallRun:
                 return await function.call(tuple(args), kwargs)
             except ArgumentError as exc:
                 raise Refused("HostCallArgumentError", str(exc), "error") from exc
-            except asyncio.CancelledError:
+            except (Exception, asyncio.CancelledError) as exc:
                 if alarm.has_rung:
-                    raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from None
+                    raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from exc
                 raise
             finally:
                 self._host_seconds += time.monotonic() - started
 
-    def _send_result(self, call: Call, value: Any) -> int:
+    def _result(self, call: Call, value: Any) -> bytes:
         try:
             encoded, attachments = encode(value, f"result of {call.name}")
-            return self._calls.reply({"op": "result", "id": call.number, "value": encoded}, attachments)
+            return self._calls.packed({"op": "result", "id": call.number, "value": encoded}, attachments)
         except NotEncodable as exc:
             raise Refused("HostCallError", str(exc), "error") from exc
         except TooLarge as exc:
@@ -218,16 +246,26 @@ class CallRun:
         return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
 
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+        call.is_over = True
         self._note(call, status, error, sent)
         with self._lock:
             self._open -= 1
 
     def _note(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
-        now = time.monotonic()
-        start, duration = call.begun - self._started, now - call.begun
-        record = HostCall(call.number, call.name, call.preview, start, duration, status, error, call.size, sent)
+        start, duration = call.begun - self._started, time.monotonic() - call.begun
+        name, error = neutralise(call.name), neutralise(error)
+        record = HostCall(call.number, name, call.preview, start, duration, status, error, call.size, sent)
         with self._lock:
-            self._over.append(record)
+            self._refused += status == "refused"
+            if status != "refused" or self._refused <= MAX_REFUSALS:
+                self._over.append(record)
+
+
+async def _asked(approve: Callable[[CallRequest], bool | Awaitable[bool]], request: CallRequest) -> bool:
+    """What an approval says; one that is not async may wait for a person, and so has a thread."""
+    is_async = inspect.iscoroutinefunction(approve)
+    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -265,5 +303,5 @@ def _preview(call: Call, most: int) -> str:
     shown.maxstring = shown.maxother = most
     parts = [shown.repr(each) for each in call.args[:6]]
     parts += [f"{name[:40]}={shown.repr(each)}" for name, each in list(call.kwargs.items())[:6]]
-    text = ", ".join(parts)
+    text = neutralise(", ".join(parts))
     return text if len(text) <= most else f"{text[: most - 3]}..."

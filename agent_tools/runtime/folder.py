@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
+import unicodedata
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_DEPTH = 16  # folders below which nothing is listed
 MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at
+MAX_NAME_BYTES = 200
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+_LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks
 
 
@@ -30,6 +35,19 @@ class Usage:
     bytes: int
     entries: int
     levels: int
+
+
+def safe_name(name: str) -> str:
+    """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
+    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
+    name = _LEADING.sub("", _UNSAFE.sub("_", name)).rstrip() or "file"
+    stem, dot, suffix = name.rpartition(".")
+    stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
+    return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
+
+
+def _cut_bytes(text: str, limit: int) -> str:
+    return text.encode()[:limit].decode("utf-8", "ignore")
 
 
 @contextlib.contextmanager

@@ -32,19 +32,28 @@ async def hop(work: Callable[[], T], cancel: Callable[[], object]) -> T:
             if not is_done:
                 cancel()
 
+    loop = None
     with contextlib.suppress(RuntimeError):  # trio's
-        serving_loop.set(asyncio.get_running_loop())
-    async with anyio.create_task_group() as group:
-        group.start_soon(cancel_with_us)
-        outcome.append(await anyio.to_thread.run_sync(_settled, work))
+        loop = asyncio.get_running_loop()
+
+    async def settle() -> None:
+        nonlocal is_done
+        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop))
         is_done = True
         group.cancel_scope.cancel()
+
+    async with (
+        anyio.create_task_group() as group
+    ):  # a child does the waiting: asyncio's own cancelling goes past shields
+        group.start_soon(cancel_with_us)
+        group.start_soon(settle)
     await anyio.lowlevel.checkpoint_if_cancelled()
     return outcome[0].result()
 
 
-def _settled(work: Callable[[], T]) -> Future[T]:
+def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:
     """What the work returned or raised, as a value: raised inside the task group it would come out in a group."""
+    serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
     done: Future[T] = Future()
     try:
         done.set_result(work())

@@ -13,9 +13,9 @@ import contextvars
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agent_tools.execution import HostCall
+from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.frames import TooLarge, pack
-from agent_tools.guest.values import decode, encode
+from agent_tools.guest.values import Encoded, decode
 from agent_tools.runtime.call_run import MAX_ERROR_CHARS, Call, CallRun, callers
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.host_function import Clock, HostFunction
@@ -31,7 +31,8 @@ serving_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = context
 class HostCalls:
     """The functions of one session. `serve` and `run` are for the thread whose turn it is.
 
-    `internal` are functions for the host's own code in the guest: called where the socket is read, without limits.
+    `internal` are functions for the host's own code in the guest, of one argument at most and with an encoded result:
+    called where the socket is read, without limits.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class HostCalls:
         self.functions = functions
         self.limits = limits or CallLimits()
         self.rich = rich
-        self.internal: dict[str, Callable[..., Any]] = {}
+        self.internal: dict[str, Callable[..., Encoded]] = {}
         self._wire: CallWire | None = None
         self._run: CallRun | None = None
         self._loop: OwnLoop | None = None
@@ -61,7 +62,7 @@ class HostCalls:
         wire.start(self._own_loop(), self._take)
 
     @contextlib.contextmanager
-    def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall]]]:
+    def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:
         """Around a run: calls are answered within its limits. Gives what takes the calls that are over by now."""
         loop = serving_loop.get() or self._own_loop()
         run = self._run = CallRun(self, loop, clock, is_own_loop=loop is self._own_loop())
@@ -83,21 +84,31 @@ class HostCalls:
             self._loop.close()
             self._loop = None
 
-    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> int:
-        """Send a message to the guest; its size in bytes.
+    def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
+        """A message for the guest.
 
         Raises:
             TooLarge: it is over the limit.
         """
-        data = pack(head, attachments, self.limits.max_message_bytes)
-        if self._wire:
-            self._wire.send(data)
-        return len(data)
+        return pack(head, attachments, self.limits.max_message_bytes)
 
-    def fail(self, number: int, kind: str, message: str, type_name: str = "") -> None:
-        """Answer a call with an error."""
+    def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
+        """The answer to a call that failed."""
         head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
-        self.reply(head, [])
+        return pack(head, [])
+
+    def send(self, message: bytes) -> None:
+        """Send the guest a message."""
+        if self._wire:
+            self._wire.send(message)
+
+    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> None:
+        """Make a message and send it."""
+        self.send(self.packed(head, attachments))
+
+    def fail(self, number: int, kind: str, message: str) -> None:
+        """Answer a call with an error."""
+        self.send(self.error(number, kind, message))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -120,8 +131,7 @@ class HostCalls:
 
     def _answer_internal(self, number: int, name: str, args: list[Any], attachments: list[bytes]) -> None:
         try:
-            value = self.internal[name](*decode(args, attachments, self.rich))
-            encoded, parts = encode(value)
+            encoded, parts = self.internal[name](*decode(args[:1], attachments, self.rich))
             self.reply({"op": "result", "id": number, "value": encoded}, parts)
         except (ValueError, TypeError, ArithmeticError, TooLarge) as exc:
             self.fail(number, "HostCallArgumentError", str(exc))

@@ -10,9 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import os
-import re
 import stat
-import unicodedata
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,25 +21,8 @@ from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.download import CHUNK, is_url, open_url
 from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.folder import OPEN_FILE, Snapshot, open_folder, open_parent, snapshot
+from agent_tools.runtime.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
 from agent_tools.settings import Limits
-
-MAX_NAME_BYTES = 200
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
-_LEADING = re.compile(r"^[\s.-]+")
-
-
-def safe_name(name: str) -> str:
-    """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
-    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
-    name = _LEADING.sub("", _UNSAFE.sub("_", name)).rstrip() or "file"
-    stem, dot, suffix = name.rpartition(".")
-    stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
-    return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
-
-
-def _cut_bytes(text: str, limit: int) -> str:
-    return text.encode()[:limit].decode("utf-8", "ignore")
 
 
 @dataclass

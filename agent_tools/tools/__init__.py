@@ -3,6 +3,8 @@
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.file_access import FileAccess
+from agent_tools.tools.function import FunctionTool
 from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
 
 __all__ = [
@@ -10,6 +12,8 @@ __all__ = [
     "BaseTool",
     "BaseToolWithFileAccess",
     "CodeInterpreter",
+    "FileAccess",
+    "FunctionTool",
     "InvalidParams",
     "ToolServiceError",
     "register_tool",

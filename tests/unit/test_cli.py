@@ -45,7 +45,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("", "run", "repl", "serve", "doctor", "clean"),
+        *("", "run", "repl", "chat", "serve", "doctor", "clean"),
         *("image", "image build", "image show", "image rm"),
     }
 
@@ -69,7 +69,7 @@ def test_the_version_is_the_packages() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"agent-tools, version {__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["run", "repl"])
+@pytest.mark.parametrize("name", ["run", "repl", "chat"])
 def test_what_runs_code_has_the_sandboxs_options(name: str) -> None:
     found = {opt for param in COMMANDS[(name,)].params for opt in param.opts}
     assert {"--work-dir", "--memory", "--cpus", "--network", "--package", "--oci-runtime", "--timeout"} <= found
@@ -171,3 +171,21 @@ def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "No Docker engine answers" in done.stderr
     assert done.stdout == ""
+
+
+def test_chat_wants_to_know_the_model(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--once", "Hi")
+    assert done.returncode == 2
+    assert "Give --model, or set AGENT_TOOLS_MODEL." in done.stderr
+
+
+def test_chat_wants_the_key_it_was_told_of(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--model", "m", "--api-key-env", "NO_SUCH_KEY", "--once", "Hi")
+    assert done.returncode == 2
+    assert "the environment variable NO_SUCH_KEY is not set" in done.stderr
+
+
+def test_chat_says_where_a_model_may_be_found(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--model", "m", "--once", "Hi")
+    assert done.returncode == 3
+    assert "Set OPENAI_BASE_URL" in done.stderr

@@ -411,8 +411,12 @@ def test_a_deadline_ends_the_turn() -> None:
 
 
 def test_a_deadline_ends_a_wait_for_the_model() -> None:
-    with ScriptedServer({"m": ScriptedReply(wait_before=threading.Event())}) as server:
-        steps = list(Turn(OpenAIModel("m", server.endpoint), deadline=0.2).run(HI))
+    gate = threading.Event()
+    with ScriptedServer({"m": ScriptedReply(wait_before=gate)}) as server:
+        model = OpenAIModel("m", server.endpoint)
+        steps = list(Turn(model, deadline=0.2).run(HI))
+        gate.set()  # so that the server's thread ends, and the client's, which waits for its first byte
+        model.close()
     assert steps[-1].reason == "deadline"  # type: ignore[union-attr]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,21 +19,15 @@ from agent_tools.models.base import Usage
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 from agent_tools.tools import CodeInterpreter
-from tests.doubles import ProcessEngine
 
 HI = [Message(USER, "hi")]
 
 
 @pytest.fixture
-def tool(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CodeInterpreter]:
+def tool(work_dir: Path, process_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """The code interpreter on a kernel that is a plain process."""
-    folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
-    monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
-    runtime = Runtime(ProcessEngine(), lambda packages: "none")
-    with CodeInterpreter({"work_dir": str(work_dir)}, runtime=runtime) as tool:
+    with CodeInterpreter({"work_dir": str(work_dir)}, runtime=process_runtime) as tool:
         yield tool
-    runtime.close_all()
-    shutil.rmtree(folder)
 
 
 def code(text: str) -> ScriptedReply:

@@ -1,0 +1,75 @@
+"""An agent that calls tools: one turn of model and tools (turn.py) for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from agent_tools.agents.base import Agent, ModelLike
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.files import files_of, named
+from agent_tools.agents.language import Language
+from agent_tools.agents.steps import Step
+from agent_tools.agents.toolbox import ToolLike
+from agent_tools.agents.transcript import Transcript
+from agent_tools.agents.turn import Turn
+from agent_tools.messages import Message
+from agent_tools.models import Model, get_chat_model
+
+
+class FnCallAgent(Agent):
+    """Asks a model and does what it calls, until it has answered.
+
+    Files in the conversation (`{'file': path}`, `{'image': path}`) reach the tools that take files, and the model is
+    told their names. Threads may share an agent; code that one of its tools runs is served in turn.
+
+    Args:
+        function_list, llm, system_message, name, description: see `Agent`.
+        turn: how a turn is run: `max_rounds`, `max_calls`, `call_timeout`, `deadline`, `options`, `python_blocks`,
+            `show_pictures`, `client_functions` of `Turn`.
+    """
+
+    def __init__(
+        self,
+        function_list: Sequence[ToolLike] | None = None,
+        llm: ModelLike | None = None,
+        system_message: str | None = "",
+        name: str | None = None,
+        description: str | None = None,
+        **turn: Any,
+    ) -> None:
+        super().__init__(function_list, llm, system_message, name, description)
+        self._turn = Turn(self._asked(get_chat_model(self.llm)), tuple(self.function_map.values()), **turn)
+
+    def steps(
+        self, messages: Sequence[Any], cancel: Cancel | None = None, lang: Language | None = None
+    ) -> Generator[Step, None, None]:
+        """Like `run`, but yields every step as it happens: text, code while it is written, outputs while it runs."""
+        return self._steps(*self._prepared(messages, lang), cancel)
+
+    def _run(
+        self, messages: list[Message], lang: Language = "en", cancel: Cancel | None = None, **kwargs: Any
+    ) -> Generator[list[Message], None, None]:
+        transcript = self._transcript()
+        with closing(self._steps(messages, lang, cancel)) as steps:
+            for step in steps:
+                if transcript.add(step):
+                    yield transcript.messages
+
+    def _steps(self, messages: list[Message], lang: Language, cancel: Cancel | None) -> Generator[Step, None, None]:
+        turn = replace(self._turn, files=self._files(messages))
+        return turn.run([named(message, lang) for message in messages], cancel)
+
+    def _files(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        """The files that tools get."""
+        return files_of(messages)
+
+    def _asked(self, model: Model) -> Model:
+        """The model as a turn asks it."""
+        return model
+
+    def _transcript(self) -> Transcript:
+        """What makes a response of the steps."""
+        return Transcript(self.name)

@@ -1,0 +1,136 @@
+"""One conversation on a terminal: what a turn does is shown while it happens, and can be stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from rich.syntax import Syntax
+
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.fncall import FnCallAgent
+from agent_tools.agents.steps import (
+    CallBegun,
+    CallDelta,
+    CallDone,
+    CallOutput,
+    CallReady,
+    Finished,
+    ReasoningDelta,
+    RoundDone,
+    Step,
+    TextDelta,
+)
+from agent_tools.cli.show import notes, show_figures, show_output
+from agent_tools.errors import ModelError
+from agent_tools.messages import USER, ContentItem, Message
+from agent_tools.text import neutralise
+
+_ENDINGS = {
+    "cancelled": "Stopped.",
+    "rounds": "The model wanted more calls than it may make.",
+    "length": "The answer reached the model's token limit.",
+}
+
+
+class Talk:
+    """A conversation with an agent. The model's words go to stdout, all else to stderr."""
+
+    def __init__(self, agent: FnCallAgent, files: Sequence[str] = ()) -> None:
+        self._agent = agent
+        self._files = tuple(ContentItem(file=file) for file in files)  # come with the first question
+        self._messages: list[Message] = []
+
+    def ask(self, question: str) -> bool:
+        """Run a turn and show it. Ctrl-C stops it. Whether the model answered to the end."""
+        before = len(self._messages)
+        files = () if self._messages else self._files
+        self._messages.append(Message(USER, (*files, ContentItem(text=question))))
+        cancel, view, reason = Cancel(), _View(), ""
+        try:
+            with _stopped_by_interrupt(cancel), closing(self._agent.steps(self._messages, cancel)) as steps:
+                for step in steps:
+                    view.show(step)
+                    if isinstance(step, RoundDone):
+                        self._messages += step.messages
+                    if isinstance(step, Finished):
+                        reason = step.reason
+        except ModelError as exc:
+            del self._messages[before:]  # so that the question can be asked again
+            notes.print(f"{exc} {neutralise(exc.detail)}".rstrip(), style="red", markup=False)
+        if reason in _ENDINGS:
+            notes.print(_ENDINGS[reason], style="yellow")
+        return reason == "stop"
+
+
+class _View:
+    """Prints steps. Code is coloured line by line, as its lines are complete."""
+
+    def __init__(self) -> None:
+        self._line = ""  # of code, not complete yet
+        self._syntax = Syntax("", "python", background_color="default")
+        self._at_line_start = True
+
+    def show(self, step: Step) -> None:
+        match step:
+            case TextDelta(text):
+                self._say(neutralise(text))
+            case ReasoningDelta(text):
+                notes.print(neutralise(text), style="dim", markup=False, end="", soft_wrap=True)
+            case CallBegun(_, name):
+                self._end_line()
+                notes.print(f"── {neutralise(name)}", style="dim", markup=False)
+            case CallDelta(_, _, code):
+                self._code(code)
+            case CallReady(call, code):
+                self._code("\n" if self._line else "")
+                if code is None:
+                    notes.print(neutralise(call.arguments), style="dim", markup=False, soft_wrap=True)
+            case CallOutput(_, output):
+                show_output(output, sys.stderr)
+            case CallDone():
+                self._done(step)
+            case Finished():
+                self._end_line()
+
+    def _say(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._at_line_start = text.endswith("\n") if text else self._at_line_start
+
+    def _end_line(self) -> None:
+        if not self._at_line_start:
+            self._say("\n")
+
+    def _code(self, code: str) -> None:
+        *lines, self._line = (self._line + neutralise(code)).split("\n")
+        for line in lines:
+            notes.print(self._syntax.highlight(line), end="", soft_wrap=True)
+
+    def _done(self, step: CallDone) -> None:
+        if step.execution:
+            show_figures(step.execution)
+        else:
+            style = "red" if step.failure else "dim"
+            notes.print(neutralise(step.text), style=style, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _stopped_by_interrupt(cancel: Cancel) -> Iterator[None]:
+    """While inside, Ctrl-C sets `cancel` and does nothing else.
+
+    From a thread of its own: what a signal interrupts may hold the very lock that `set` needs.
+    """
+
+    def stop(*_: object) -> None:
+        threading.Thread(target=cancel.set, name="stop", daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

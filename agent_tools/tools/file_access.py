@@ -1,0 +1,138 @@
+"""Reading files of the host, below one folder: what an agent may do that may not run code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol
+
+from agent_tools.errors import InvalidParams, ToolServiceError
+from agent_tools.execution import StagedFile
+from agent_tools.runtime.folder import opened, safe_name, snapshot
+from agent_tools.settings import MIB
+from agent_tools.text import neutralise
+from agent_tools.tools.base import BaseTool
+from agent_tools.tools.preview import preview
+from agent_tools.tools.registry import register_tool
+
+MAX_BYTES = 256 * MIB
+"""The largest file that is read."""
+MAX_LISTED = 50
+_MAX_LOOKED_AT = 2_000
+
+
+class TakesFiles(Protocol):
+    """Where files are brought to; `CodeInterpreter` is one."""
+
+    def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
+        """Bring files in; what could not be had is told in the result."""
+        ...
+
+
+@register_tool("file_access")
+class FileAccess(BaseTool):
+    """Reads a file below a folder of the host: tells the model what is in it, and gives it to a code interpreter.
+
+    Nothing outside the folder is ever opened: no absolute path, no `..`, no symbolic link on the way or at the end;
+    and only regular files, no pipe or device. The file is opened once, and what was opened is what is given on.
+
+    Options, in `cfg`:
+        root: the folder; there is no default.
+        max_bytes: the largest file that is read. Default 256 MiB.
+        name_for_human, args_format: as for every tool.
+
+    Args:
+        cfg: the options.
+        into: the code interpreter whose sandbox the file is brought into; without one the model is only told of it.
+
+    Raises:
+        InvalidParams: an option is unknown or unusable.
+    """
+
+    description = (
+        "Reads a file: tells its size, columns, types and first rows, and makes it available to the code interpreter. "
+        "Without a path it lists the files there are."
+    )
+    parameters = {  # noqa: RUF012
+        "type": "object",
+        "properties": {"path": {"description": "The file's name, relative to the folder.", "type": "string"}},
+        "required": [],
+    }
+
+    def __init__(self, cfg: dict[str, Any] | None = None, *, into: TakesFiles | None = None) -> None:
+        super().__init__(cfg)
+        if unknown := set(self.cfg) - {"name", "name_for_human", "args_format", "root", "max_bytes"}:
+            raise InvalidParams(f"cfg has no option {sorted(unknown)[0]!r}. Known: root, max_bytes.")
+        given = self.cfg.get("root")
+        if not given or not Path(given).is_dir():
+            raise InvalidParams(f"root={given!r} is not a folder: give the one whose files may be read.")
+        self.root = Path(os.path.realpath(given))
+        self.max_bytes = int(self.cfg.get("max_bytes", MAX_BYTES))
+        self._into = into
+
+    def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
+        """Describe a file, and bring it into the sandbox.
+
+        Raises:
+            ToolServiceError: there is no such file, or it may not be read; the message holds no path of the host.
+        """
+        try:
+            path = self._verify_json_format_args(params or "{}").get("path") or ""
+        except ValueError as exc:
+            raise InvalidParams(str(exc)) from exc
+        if path in ("", "."):
+            return self._listing()
+        with self._open(_relative(path)) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > self.max_bytes:
+                raise _refusal(f"{path} has {size:,} bytes, more than {self.max_bytes:,} (max_bytes).")
+            told = preview(file, PurePosixPath(path).name, size)
+            return f"{told}\n\n{self._give(file, PurePosixPath(path).name)}".rstrip()
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[BinaryIO]:
+        with opened(self.root, path) as file:
+            if file is None:
+                raise _refusal(f"There is no file {path} that may be read. {self._listing()}")
+            yield file
+
+    def _listing(self) -> str:
+        found, is_whole = snapshot(self.root, _MAX_LOOKED_AT)
+        names = sorted(found)
+        shown = "\n".join(f"* {neutralise(name)} ({found[name][0]:,} bytes)" for name in names[:MAX_LISTED])
+        more = "\n* and more" if len(names) > MAX_LISTED or not is_whole else ""
+        return f"There are these files:\n{shown}{more}" if names else "There are no files."
+
+    def _give(self, file: BinaryIO, name: str) -> str:
+        """Give on what was opened, not what the name may mean by now."""
+        if self._into is None:
+            return ""
+        file.seek(0)
+        with tempfile.TemporaryDirectory(prefix="agent-tools-") as folder:
+            copy = Path(folder, safe_name(name))
+            with copy.open("wb") as target:
+                shutil.copyfileobj(file, target, MIB)
+            (staged,) = self._into.stage([str(copy)])
+        if staged.name is None:
+            raise _refusal(f"{name} could not be brought to the code interpreter: {staged.error}")
+        return f"To the code interpreter it is available as {staged.name!r} in its working directory."
+
+
+def _relative(path: str) -> str:
+    """A path that leads down and nowhere else, in one spelling.
+
+    Raises:
+        ToolServiceError: it is anything else.
+    """
+    parts = PurePosixPath(path).parts
+    if path.startswith(("/", "~")) or ".." in parts or "\0" in path or not parts:
+        raise _refusal("Only paths relative to the folder can be read, without '..'. Without a path, files are listed.")
+    return str(PurePosixPath(path))
+
+
+def _refusal(message: str) -> ToolServiceError:
+    return ToolServiceError(code="FileRejected", message=neutralise(message))

@@ -1,0 +1,32 @@
+"""Scripts on the process double, for the tests of code mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_tools.code_mode.template import Creation, Template
+from agent_tools.code_mode.toolset import HostCallsLike, Toolset
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import CallLimits, Limits
+from tests.doubles import ProcessEngine
+
+
+def process_runtime() -> Runtime:
+    """A runtime whose sandboxes are processes."""
+    return Runtime(ProcessEngine(), lambda packages: "none")
+
+
+def template(hostcalls: HostCallsLike = (), *, prelude: str = "", timeout: float = 20.0, **limits: Any) -> Template:
+    """A template on the process double; `limits` are those of host calls."""
+    return Template(
+        prelude=prelude,
+        hostcalls=Toolset.of(hostcalls),
+        limits=Limits(timeout=timeout),
+        call_limits=CallLimits(**limits),
+        runtime=process_runtime(),
+    )
+
+
+def sandbox(hostcalls: HostCallsLike = (), **options: Any) -> Creation:
+    """A sandbox with these functions, to be entered."""
+    return template(hostcalls, **options).create()

@@ -1,0 +1,137 @@
+"""`agent-tools chat` as a person, or a script, uses it: a process of its own, a scripted server, a real sandbox."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+COMMAND = [sys.executable, "-m", "agent_tools", "chat", "--model", "m"]
+DRAW = "plt.plot([1])\nplt.show()\nprint(open('data.csv').read())"
+
+
+def code(text: str) -> ScriptedReply:
+    return ScriptedReply(calls=[ScriptedCall("code_interpreter", {"code": text})], piece=5)
+
+
+def once(server: ScriptedServer, work_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "--base-url", server.base_url, "--work-dir", str(work_dir), *arguments]
+    environment = {**os.environ, "TEST_KEY": "k3y"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environment)
+
+
+def test_once_prints_the_answer_and_tells_code_output_and_figures_beside_it(work_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("from the file")
+    with ScriptedServer({"m": [code(DRAW), "It is drawn.\x1b[2J"]}, api_key="k3y") as server:
+        file = str(tmp_path / "data.csv")
+        done = once(server, work_dir, "--api-key-env", "TEST_KEY", "--file", file, "--once", "Draw")
+    assert (done.returncode, done.stdout) == (0, "It is drawn.\n"), done.stderr
+    for part in ("── code_interpreter", "plt.plot([1])\nplt.show()\n", "from the file\n"):
+        assert part in done.stderr
+    figure = re.search(r"figure: (\S+)", done.stderr)
+    assert figure
+    assert Path(figure[1]).read_bytes().startswith(b"\x89PNG")
+    assert server.requests[0]["messages"][1]["content"] == "(Uploaded [file](data.csv)) Draw"
+    assert [path.name for path in work_dir.glob("*.png")] == [Path(figure[1]).name]
+
+
+def test_once_tells_by_its_exit_code_that_the_model_failed(work_dir: Path) -> None:
+    with ScriptedServer({"m": [ScriptedReply(status=400, error="too odd")]}) as server:
+        done = once(server, work_dir, "--once", "Hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "answered 400" in done.stderr
+    assert "too odd" in done.stderr
+
+
+def test_once_by_react(work_dir: Path) -> None:
+    replies = ["Go.\nAction: code_interpreter\nAction Input: ```py\nprint(6 * 7)\n```", "Final Answer: 42"]
+    with ScriptedServer({"m": replies}) as server:
+        done = once(server, work_dir, "--react", "--once", "6 * 7?")
+    assert done.returncode == 0
+    assert done.stdout == "Thought: Go.\nFinal Answer: 42\n"
+    assert "42\n" in done.stderr
+
+
+def test_a_conversation_where_ctrl_c_stops_the_code_and_a_second_at_the_prompt_leaves(work_dir: Path) -> None:
+    script = [
+        code("x = 41\nprint('running', flush=True)\nwhile True: pass"),
+        code("print(x + 1)"),
+        "It is 42.",
+    ]
+    with ScriptedServer({"m": script}) as server, _terminal(server, work_dir) as (process, master):
+        _expect(master, "> ")
+        _type(master, "Run for ever")
+        _expect(master, "running\r\n")
+        process.send_signal(signal.SIGINT)
+        _expect(master, "Stopped.")
+        _expect(master, "> ")
+        _type(master, "What is x + 1?")
+        assert "42\r\n" in _expect(master, "It is 42.")
+        _expect(master, "> ")
+        _interrupt_until(process, lambda: _has_come(master, "Ctrl-C again to leave."))
+        _expect(master, "> ")
+        _interrupt_until(process, lambda: process.poll() is not None)
+        assert process.returncode == 0
+    told = [message["role"] for message in server.requests[1]["messages"]]
+    assert told == ["system", "user", "assistant", "tool", "user"]
+
+
+@contextmanager
+def _terminal(server: ScriptedServer, work_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    master, slave = pty.openpty()
+    command = [*COMMAND, "--base-url", server.base_url, "--work-dir", str(work_dir), "--timeout", "100"]
+    environment = {**os.environ, "TERM": "dumb"}
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+    )
+    os.close(slave)
+    try:
+        yield process, master
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def _interrupt_until(process: subprocess.Popen[bytes], is_done: Callable[[], bool]) -> None:
+    """Press Ctrl-C, again if it came between the prompt and the reading of it, where Python only notes it."""
+    for _ in range(30):
+        process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            if is_done():
+                return
+            time.sleep(0.02)
+    raise AssertionError("Ctrl-C does nothing")
+
+
+def _has_come(fd: int, text: str) -> bool:
+    """Whether something can be read, which then has to be the text."""
+    return bool(select.select([fd], [], [], 0)[0]) and bool(_expect(fd, text))
+
+
+def _type(fd: int, line: str) -> None:
+    os.write(fd, f"{line}\n".encode())
+
+
+def _expect(fd: int, text: str) -> str:
+    seen = ""
+    deadline = time.monotonic() + 30
+    while text not in seen:
+        assert time.monotonic() < deadline, seen
+        assert select.select([fd], [], [], 30)[0], seen
+        seen += os.read(fd, 1).decode(errors="replace")
+    return seen
