@@ -37,7 +37,8 @@ with ExitStack() as stack:
     port = free_port()
     folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
     command = [sys.executable, "-m", "agent_tools", "serve", "--upstream", upstream, "--port", str(port)]
-    gateway = subprocess.Popen([*command, "--data-dir", folder], stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    gateway = subprocess.Popen([*command, "--data-dir", folder], **quiet)
     stack.callback(gateway.wait)
     stack.callback(gateway.terminate)
 

@@ -95,6 +95,8 @@ class GatewayConfig:
         parts = urlsplit(self.upstream)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidParams(f"upstream={self.upstream!r:.80} is no URL: give one such as http://localhost:8000/v1.")
+        if "@" in parts.netloc:
+            raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         if not self.api_keys and self.host not in LOOPBACK:
             raise InvalidParams(f"Without a key, anyone who reaches {self.host} could run code: give --api-key.")
         if any(len(key) < 8 for key in self.api_keys):

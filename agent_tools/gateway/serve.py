@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Iterator
 
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 
-from agent_tools.errors import EngineError
+from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
@@ -35,8 +37,24 @@ async def _upstream_answers(config: GatewayConfig) -> bool:
         await upstream.aclose()
 
 
+def _check_store(config: GatewayConfig) -> None:
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        Store(config.database_url).close()
+    except (SQLAlchemyError, ImportError) as exc:
+        raise InvalidParams(
+            f"The database cannot be used ({type(exc).__name__}). Check its URL, that it answers, and that its driver "
+            "is installed: for postgresql+psycopg://, pip install 'psycopg[binary]'."
+        ) from exc
+
+
 def serve(config: GatewayConfig, runtime: Runtime) -> None:
-    """Serve until SIGINT or SIGTERM; then end what is under way and remove every sandbox."""
+    """Serve until SIGINT or SIGTERM; then end what is under way and remove every sandbox.
+
+    Raises:
+        InvalidParams: the database cannot be used.
+    """
+    _check_store(config)
     grace = max(1, round(config.shutdown_grace))
     uvicorn.run(
         create_app(config, runtime),

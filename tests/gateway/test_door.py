@@ -15,8 +15,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.config import read_config
+from agent_tools.gateway.config import GatewayConfig, read_config
+from agent_tools.gateway.serve import problems, serve
 from agent_tools.gateway.tracing import Tracer
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import NewGateway
 from tests.gateway.test_responses import INCLUDE, code, post, stream
@@ -212,6 +214,7 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
     [
         ({}, "--upstream"),
         ({"upstream": "localhost:8000"}, "no URL"),
+        ({"upstream": "http://me:secret@u/v1"}, "credentials"),
         ({"host": "0.0.0.0"}, "--api-key"),
         ({"api_keys": ("short",)}, "fewer than 8"),
         ({"port": "many"}, "not a number"),
@@ -236,3 +239,11 @@ def test_31_what_the_upstream_refuses_is_told_in_the_apis_shape(new_gateway: New
         events = stream(gateway)
         assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
         assert "said the upstream" in events[-1]["response"]["error"]["message"]
+
+
+def test_what_is_missing_is_told_before_the_start(process_runtime: Runtime, work_dir: Path) -> None:
+    config = GatewayConfig("http://127.0.0.1:9/v1", data_dir=work_dir / "d", database="postgresql+nodriver://h/d")
+    (problem,) = problems(config, process_runtime)
+    assert "does not answer" in problem
+    with pytest.raises(InvalidParams, match="database cannot be used"):
+        serve(config, process_runtime)

@@ -45,7 +45,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("", "run", "repl", "chat", "doctor", "clean"),
+        *("", "run", "repl", "chat", "serve", "doctor", "clean"),
         *("image", "image build", "image show", "image rm"),
     }
 
