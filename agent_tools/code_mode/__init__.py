@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agent_tools.code_mode.args import Arg
     from agent_tools.code_mode.mcp import mcp_tools
-    from agent_tools.code_mode.template import Arg, Template, build_template
+    from agent_tools.code_mode.template import Template, build_template
     from agent_tools.code_mode.toolset import Toolset
     from agent_tools.runtime.host_function import CallRequest, Policy
 
 _HOMES = {
-    "Arg": "agent_tools.code_mode.template",
+    "Arg": "agent_tools.code_mode.args",
     "CallRequest": "agent_tools.runtime.host_function",
     "Policy": "agent_tools.runtime.host_function",
     "Template": "agent_tools.code_mode.template",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
-from agent_tools.code_mode.template import split_args
+from agent_tools.code_mode.args import split_args
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
 from agent_tools.guest.values import Encoded, encode

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.aio import AsyncScript
     from agent_tools.code_mode.script import Script
     from agent_tools.runtime.runtime import Runtime
-
-
-@dataclass(frozen=True)
-class Arg:
-    """An argument of `run`; with a name it is a keyword argument."""
-
-    value: Any
-    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -203,17 +195,6 @@ class Creation:
         _runtime_of(self._template).close(self._key)
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-
-def split_args(given: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments, with each `Arg` in its place."""
-    positional, named = [], dict(keywords)
-    for each in given:
-        if isinstance(each, Arg) and each.name:
-            named[each.name] = each.value
-        else:
-            positional.append(each.value if isinstance(each, Arg) else each)
-    return positional, named
 
 
 def _runtime_of(template: Template) -> Runtime:

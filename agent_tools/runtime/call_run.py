@@ -14,18 +14,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.frames import TooLarge
 from agent_tools.guest.values import NotEncodable, decode, encode
+from agent_tools.runtime.call_service import MAX_ERROR_CHARS, CallService
 from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Policy, Refused, Status
 from agent_tools.text import neutralise
 
-if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls import HostCalls
-
-MAX_ERROR_CHARS = 2_000
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
@@ -51,10 +48,12 @@ class Call:
 class CallRun:
     """The calls of one run. Methods with a leading underscore run in the event loop."""
 
-    def __init__(self, calls: HostCalls, loop: asyncio.AbstractEventLoop, clock: Clock, *, is_own_loop: bool) -> None:
-        self._calls = calls
+    def __init__(
+        self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, *, is_own_loop: bool
+    ) -> None:
+        self._service = service
         self._is_own_loop = is_own_loop
-        self._limits = calls.limits
+        self._limits = service.limits
         self._loop = loop
         self._clock = clock
         self._started = time.monotonic()
@@ -76,7 +75,7 @@ class CallRun:
         try:
             self._admit(call)
         except Refused as refusal:
-            self._calls.fail(call.number, refusal.kind, refusal.message)
+            self._service.fail(call.number, refusal.kind, refusal.message)
             self._note(call, "refused", refusal.message)
             return
         if self._is_own_loop:
@@ -112,10 +111,10 @@ class CallRun:
             time.sleep(0.002)
 
     def _admit(self, call: Call) -> None:
-        limits, policy = self._limits, getattr(self._calls.functions.get(call.name), "policy", None)
+        limits, policy = self._limits, getattr(self._service.functions.get(call.name), "policy", None)
         with self._lock:
             if policy is None:
-                known = ", ".join(sorted(self._calls.functions)) or "none"
+                known = ", ".join(sorted(self._service.functions)) or "none"
                 raise Refused("HostCallNotFound", f"There is no host function {call.name!r}. There is: {known}.")
             if self._made >= limits.max_calls:
                 raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
@@ -144,7 +143,7 @@ class CallRun:
     def _give_up(self, call: Call) -> None:
         """It was cancelled: by the code, by the run's end, or by the host function itself."""
         self._finish(call, "cancelled")
-        self._calls.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
+        self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
 
     def _cancel(self, number: int) -> None:
         if task := self._tasks.get(number):
@@ -156,28 +155,28 @@ class CallRun:
 
     async def _perform(self, call: Call) -> None:
         """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
-        callers.set(callers.get() | {id(self._calls)})
+        callers.set(callers.get() | {id(self._service)})
         status, error, answer = await self._outcome(call)
         self._finish(call, status, error, len(answer) if status == "ok" else 0)
-        self._calls.send(answer)
+        self._service.send(answer)
 
     async def _outcome(self, call: Call) -> tuple[Status, str, bytes]:
         """Its status, what is told of its failure, and the answer."""
         try:
-            function = self._calls.functions[call.name]
+            function = self._service.functions[call.name]
             async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
                 args, kwargs = self._decoded(call)
                 await self._approve(function.policy, CallRequest(call.name, tuple(args), kwargs))
                 return "ok", "", self._result(call, await self._in_time(call, function, args, kwargs))
         except Refused as refusal:
-            return refusal.status, refusal.message, self._calls.error(call.number, refusal.kind, refusal.message)
+            return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
             told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
-            return "error", self._told(exc), self._calls.error(call.number, "", told[1], told[0])
+            return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
 
     def _decoded(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
         try:
-            args, kwargs = decode([call.args, call.kwargs], call.attachments, self._calls.rich)
+            args, kwargs = decode([call.args, call.kwargs], call.attachments, self._service.rich)
         except (ValueError, TypeError, ArithmeticError) as exc:
             raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
         if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
@@ -201,14 +200,14 @@ class CallRun:
         self._held += 1
         if self._held == 1:
             self._clock.hold()
-            self._calls.reply({"op": "hold"}, [])
+            self._service.reply({"op": "hold"}, [])
         try:
             yield
         finally:
             self._held -= 1
             if self._held == 0:
                 self._clock.go()
-                self._calls.reply({"op": "go"}, [])
+                self._service.reply({"op": "go"}, [])
 
     async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
         limit = function.policy.timeout or self._limits.call_timeout
@@ -229,7 +228,7 @@ class CallRun:
     def _result(self, call: Call, value: Any) -> bytes:
         try:
             encoded, attachments = encode(value, f"result of {call.name}")
-            return self._calls.packed({"op": "result", "id": call.number, "value": encoded}, attachments)
+            return self._service.packed({"op": "result", "id": call.number, "value": encoded}, attachments)
         except NotEncodable as exc:
             raise Refused("HostCallError", str(exc), "error") from exc
         except TooLarge as exc:

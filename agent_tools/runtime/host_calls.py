@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agent_tools.execution import HostCall, Omitted
-from agent_tools.guest.frames import TooLarge, pack
+from agent_tools.guest.frames import TooLarge
 from agent_tools.guest.values import Encoded, decode
-from agent_tools.runtime.call_run import MAX_ERROR_CHARS, Call, CallRun, callers
+from agent_tools.runtime.call_run import Call, CallRun, callers
+from agent_tools.runtime.call_service import CallService
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.host_function import Clock, HostFunction
 from agent_tools.runtime.own_loop import OwnLoop
@@ -41,31 +42,28 @@ class HostCalls:
         limits: CallLimits | None = None,
         rich: Callable[[str, bytes], Any] | None = None,
     ) -> None:
-        self.functions = functions
         self.limits = limits or CallLimits()
-        self.rich = rich
         self.internal: dict[str, Callable[..., Encoded]] = {}
-        self._wire: CallWire | None = None
+        self._service = CallService(functions, self.limits, rich)
         self._run: CallRun | None = None
         self._loop: OwnLoop | None = None
 
     @property
     def is_calling(self) -> bool:
         """Whether this very task or thread works on a call of this session."""
-        return id(self) in callers.get()
+        return id(self._service) in callers.get()
 
     def serve(self, wire: CallWire) -> None:
         """Take the calls of a fresh kernel."""
-        if self._wire:
-            self._wire.close()
-        self._wire = wire
+        self._service.hang_up()
+        self._service.wire = wire
         wire.start(self._own_loop(), self._take)
 
     @contextlib.contextmanager
     def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:
         """Around a run: calls are answered within its limits. Gives what takes the calls that are over by now."""
         loop = serving_loop.get() or self._own_loop()
-        run = self._run = CallRun(self, loop, clock, is_own_loop=loop is self._own_loop())
+        run = self._run = CallRun(self._service, loop, clock, is_own_loop=loop is self._own_loop())
         try:
             yield run.take_over
         finally:
@@ -77,38 +75,10 @@ class HostCalls:
         """Hang up and end what is running."""
         if self._run:
             self._run.end()
-        if self._wire:
-            self._wire.close()
-            self._wire = None
+        self._service.hang_up()
         if self._loop:
             self._loop.close()
             self._loop = None
-
-    def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
-        """A message for the guest.
-
-        Raises:
-            TooLarge: it is over the limit.
-        """
-        return pack(head, attachments, self.limits.max_message_bytes)
-
-    def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
-        """The answer to a call that failed."""
-        head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
-        return pack(head, [])
-
-    def send(self, message: bytes) -> None:
-        """Send the guest a message."""
-        if self._wire:
-            self._wire.send(message)
-
-    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> None:
-        """Make a message and send it."""
-        self.send(self.packed(head, attachments))
-
-    def fail(self, number: int, kind: str, message: str) -> None:
-        """Answer a call with an error."""
-        self.send(self.error(number, kind, message))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -123,7 +93,7 @@ class HostCalls:
                 if name in self.internal:
                     self._answer_internal(number, name, args, attachments)
                 elif run is None:
-                    self.fail(number, "HostCallDenied", "There is no run now: host functions answer only during one.")
+                    self._service.fail(number, "HostCallDenied", "Host functions answer only while a run goes on.")
                 else:
                     run.begin(Call(number, name[:200], args, kwargs, attachments, size))
             case {"op": "cancel", "id": int(number)} if run:
@@ -131,7 +101,7 @@ class HostCalls:
 
     def _answer_internal(self, number: int, name: str, args: list[Any], attachments: list[bytes]) -> None:
         try:
-            encoded, parts = self.internal[name](*decode(args[:1], attachments, self.rich))
-            self.reply({"op": "result", "id": number, "value": encoded}, parts)
+            encoded, parts = self.internal[name](*decode(args[:1], attachments, self._service.rich))
+            self._service.reply({"op": "result", "id": number, "value": encoded}, parts)
         except (ValueError, TypeError, ArithmeticError, TooLarge) as exc:
-            self.fail(number, "HostCallArgumentError", str(exc))
+            self._service.fail(number, "HostCallArgumentError", str(exc))
