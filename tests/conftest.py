@@ -138,5 +138,6 @@ def shared_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """One sandbox for the tests of a module that do not disturb each other."""
     path = Path(tempfile.mkdtemp(prefix="agent-tools-test-"))
     with CodeInterpreter({"work_dir": str(path)}, runtime=docker_runtime) as tool:
+        tool.call("0")  # what it holds is the fixture's, and not the first test's
         yield tool
     shutil.rmtree(path, ignore_errors=True)
