@@ -20,7 +20,10 @@ class BoundedSession(Session):
         content = msg.get("content")
         if isinstance(content, dict):
             _shorten(content)
-        parts = super().serialize(msg, ident)
+        try:
+            parts = super().serialize(msg, ident)
+        except UnicodeEncodeError:
+            parts = super().serialize({**msg, "content": _encodable(content)}, ident)
         if _is_too_large(parts):
             note = f"[{_describe(content)} left out: {sum(map(len, parts)):,} bytes are too much for one message]"
             parts = super().serialize(
@@ -28,6 +31,15 @@ class BoundedSession(Session):
                 ident,
             )
         return parts  # type: ignore[no-any-return]
+
+
+def _encodable(value: Any) -> Any:
+    """The same value, with lone surrogates, which UTF-8 does not have, written as escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_too_large(parts: list[bytes]) -> bool:

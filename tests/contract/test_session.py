@@ -23,6 +23,7 @@ from agent_tools.runtime.session import Session
 from agent_tools.runtime.transport import TransportName
 from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.settings import Limits
+from agent_tools.tools.render import markdown
 from tests.doubles import ProcessEngine
 
 pytestmark = pytest.mark.docker
@@ -63,6 +64,22 @@ def session(new_session: Callable[..., Session]) -> Session:
 def test_outputs_come_as_values_in_order(session: Session) -> None:
     execution = session.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\n40 + 2", 30)
     assert execution.outputs == (Stream("stdout", "a\n"), Stream("stderr", "b\n"), Result({"text/plain": "42"}))
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("print('a\\ud800b')", "a\\ud800b"),
+        ("'a\\ud800b'", "a\\ud800b"),
+        ("raise ValueError('a\\ud800b')", "ValueError: a\\ud800b"),
+        ("import sys\nprint('a\\udc80b', file=sys.stderr)", "a\ufffdb"),
+    ],
+    ids=["printed", "returned", "raised", "to stderr"],
+)
+def test_half_a_character_is_shown_as_its_escape(session: Session, code: str, shown: str) -> None:
+    told = markdown(session.run(code, 30), {})
+    assert shown in told
+    assert session.run("1 + 1", 30).result == Result({"text/plain": "2"})
 
 
 def test_variables_live_from_run_to_run(session: Session) -> None:
