@@ -35,7 +35,8 @@ def start(docker_engine: DockerEngine) -> Iterator[Starts]:
 
     def run(**options: Any) -> str:
         options = {"user": "0:0", "entrypoint": ["/bin/sleep", "120"], **options}
-        started.append(client.containers.run(image.tag_for(), detach=True, **options))
+        started.append(client.containers.create(image.tag_for(), detach=True, **options))
+        started[-1].start()
         return str(started[-1].id)
 
     yield run
