@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from .bounds import BoundedSession
 from .shell import SandboxShell, is_users, prepare_shell
 
 SHELL, IOPUB, STDIN, CONTROL = 1, 2, 3, 4  # "ports" of the kernel application
+SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 
 
@@ -92,8 +94,13 @@ class SandboxKernel(IPythonKernel):
         """End a cell that awaits: at once where code runs, in whatever task; the stock kernel waits until it awaits."""
         with super()._cancel_on_sigint(future):
             cancel: Any = signal.getsignal(signal.SIGINT)
+            last = 0.0
 
             def end(number: int, frame: Any) -> None:
+                nonlocal last
+                before, last = last, time.monotonic()
+                if last - before < SETTLE_SECONDS:
+                    return
                 if is_users(frame):
                     raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
                 cancel(number, frame)

@@ -131,6 +131,15 @@ class Kernel:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
         self._link.send("interrupt")
 
+    def cancel(self) -> None:
+        """Interrupt the run that goes on, unless it was already; what does not end then is killed."""
+        with self._lock:
+            run = self._run
+            if run is None or run.interrupted:
+                return
+            run.interrupted = time.monotonic()
+        self.interrupt()
+
     def kill(self, reason: str = "") -> None:
         """End the kernel and everything it started. The reason, if there is one, is told with its end."""
         self._condemned = self._condemned or reason
@@ -199,9 +208,8 @@ class Kernel:
             return
         elif now >= self._last_moment(run):
             self._kill(run, "")
-        elif run.cancelled.is_set() and not run.interrupted:
-            run.interrupted = now
-            self.interrupt()
+        elif run.cancelled.is_set():
+            self.cancel()
 
     def _last_moment(self, run: _Run) -> float:
         """When code that did not stop is killed from here; PID 1 does it a little earlier by itself."""
@@ -254,9 +262,7 @@ class Kernel:
 
     def _stop(self, run: _Run) -> None:
         """Bring a run that nobody reads any more to its end: interrupt, then kill."""
-        if not run.interrupted:
-            run.interrupted = time.monotonic()
-            self.interrupt()
+        self.cancel()
         for _ in self._outputs(run):
             pass
         if run.killed:

@@ -87,8 +87,8 @@ class Session:
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run that was given this event, wherever it is: waiting, starting or running. Variables stay."""
         cancelled.set()
-        if self._current is cancelled:
-            self.interrupt()
+        if self._current is cancelled and (kernel := self._kernel_now()):
+            kernel.cancel()
 
     def _stream(
         self, code: str, timeout: float, cancelled: threading.Event, times: _Times

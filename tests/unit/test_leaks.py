@@ -45,7 +45,7 @@ LEAKS: dict[str, Callable[[Scratch], contextlib.AbstractContextManager[None]]] =
     "thread: forgotten": lambda scratch: a_thread(),
     "descriptor: /etc/hostname": lambda scratch: a_file(),
     "tmp/left-over": lambda scratch: a_stray(scratch.path / "tmp" / "left-over"),
-    "workspace": lambda scratch: a_stray(ROOT / "workspace"),
+    "left-in-the-checkout": lambda scratch: a_stray(ROOT / "left-in-the-checkout"),
 }
 
 
