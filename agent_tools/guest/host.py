@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import itertools
 import os
+import queue
 import signal
 import socket
 import sys
@@ -107,21 +108,15 @@ class Host:
 
     def call_sync(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and wait for its answer; interrupting this cancels it there."""
-        answer: list[Any] = []
-        has_come = threading.Event()
-
-        def deliver(value: Any, error: BaseException | None) -> None:
-            answer[:] = [value, error]
-            has_come.set()
-
-        number = self._send(name, args, kwargs, deliver)
+        answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        number = self._send(name, args, kwargs, lambda value, error: answers.put((value, error)))
         try:
-            has_come.wait()
+            value, error = answers.get()
         finally:
             self._forget(number)
-        if answer[1] is not None:
-            raise answer[1]
-        return answer[0]
+        if error is not None:
+            raise error
+        return value
 
     def _send(self, name: str, args: Any, kwargs: Any, deliver: Callable[[Any, BaseException | None], None]) -> int:
         if os.getpid() != self._pid or self._is_gone:
