@@ -8,18 +8,15 @@ word can do no harm.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-MAX_WORDS = 4096  # bytes in one datagram
+from agent_tools.runtime.fork import abandon_after_fork
 
-_open_links: weakref.WeakSet[Link] = weakref.WeakSet()
-_fork_hook_installed = False
+MAX_WORDS = 4096  # bytes in one datagram
 
 
 class Link:
@@ -45,8 +42,7 @@ class Link:
 
     def _remember(self) -> None:
         self.is_closed_by_guest = False
-        _open_links.add(self)
-        _install_fork_hook()
+        abandon_after_fork(self)
 
     def accept(self, deadline: float, still_runs: Callable[[], bool]) -> bool:
         """Wait for PID 1 to connect; False when the deadline passes or `still_runs` says that the sandbox ended."""
@@ -101,6 +97,13 @@ class Link:
             self._socket.close()
             self._socket = None
 
+    def abandon(self) -> None:
+        """In a forked child: let go of everything inherited."""
+        for held in (self._listener, self._socket):
+            if held:
+                held.close()
+        self._listener = self._socket = None
+
     def _stop_listening(self) -> None:
         if self._listener:
             self._listener.close()
@@ -115,19 +118,3 @@ def await_input(descriptors: Sequence[int], wait: float) -> bool:
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(wait * 1000))
-
-
-def _install_fork_hook() -> None:
-    """Let go of inherited links in forked children: a child must not keep its dead parent's sandbox alive."""
-    global _fork_hook_installed
-    if not _fork_hook_installed:
-        _fork_hook_installed = True
-        os.register_at_fork(after_in_child=_abandon_links)
-
-
-def _abandon_links() -> None:
-    for link in list(_open_links):
-        for held in (link._listener, link._socket):
-            if held:
-                held.close()
-        link._listener = link._socket = None

@@ -7,23 +7,19 @@ either side may have on its way, are guest/mux.py's; a guest that breaks them is
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable
 
 from agent_tools.guest.mux import MAX_OUT, Mux, MuxError
 from agent_tools.runtime.engine import Stdio
+from agent_tools.runtime.fork import abandon_after_fork
 
 MAX_WORDS = 4096  # bytes in one datagram
 READS_PER_ROUND = 16
 READY = b"ready"
-
-_open_relays: weakref.WeakSet[Relay] = weakref.WeakSet()
-_fork_hook_installed = False
 
 
 class Relay:
@@ -41,8 +37,7 @@ class Relay:
         self._ended = threading.Event()
         words.setblocking(False)
         self._waker.setblocking(False)
-        _open_relays.add(self)
-        _install_fork_hook()
+        abandon_after_fork(self)
         self._thread = threading.Thread(target=self._run, name="agent-tools-relay", daemon=True)
         self._thread.start()
 
@@ -151,16 +146,3 @@ class Relay:
             held.close()
         self._mux.close_all()
         self._stdio.close()
-
-
-def _install_fork_hook() -> None:
-    """Let go of inherited sandboxes in forked children: a child must not keep its dead parent's alive."""
-    global _fork_hook_installed
-    if not _fork_hook_installed:
-        _fork_hook_installed = True
-        os.register_at_fork(after_in_child=_abandon_relays)
-
-
-def _abandon_relays() -> None:
-    for relay in list(_open_relays):
-        relay.abandon()

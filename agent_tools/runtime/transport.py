@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -94,7 +93,6 @@ class StdioTransport:
         ours, self._words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link = Link.of(ours)
         self._relay: Relay | None = None
-        self._is_ready = threading.Event()
 
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
         """Wait until PID 1 says that it is ready."""
