@@ -35,5 +35,11 @@ def plain_text() -> str:
     return "only text"
 
 
+@server.tool(name="user.find")
+def find_user(user: str) -> str:
+    """A tool whose name is none in Python."""
+    return f"user {user}"
+
+
 if __name__ == "__main__":
     server.run()

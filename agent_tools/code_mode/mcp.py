@@ -9,14 +9,14 @@ from typing import Any
 import fastjsonschema
 
 from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name
+from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.runtime.host_function import ArgumentError, Policy
 
 
 async def mcp_tools(
     session: Any, *, prefix: str = "", include: Sequence[str] = ("*",), policy: Policy | None = None
 ) -> list[McpFunction]:
-    """The tools of a connected `mcp.ClientSession`.
+    """The tools of a connected `mcp.ClientSession`; one called `get-user` there is `get_user` in the guest.
 
     The session belongs to its event loop: run the code from there (`await tool.acall(...)`, `async with template...`).
 
@@ -59,7 +59,7 @@ class McpFunction:
     """One tool of an MCP server."""
 
     def __init__(self, session: Any, tool: dict[str, Any], prefix: str, policy: Policy | None) -> None:
-        self.name = prefix + tool["name"].replace("-", "_")
+        self.name = python_name(prefix + tool["name"])
         check_name(self.name)
         self.policy = policy or Policy()
         schema, doc = tool["inputSchema"], tool.get("description") or ""

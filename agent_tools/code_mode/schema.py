@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.code_mode.stubs import NotCrossing, Stub
+from agent_tools.code_mode.stubs import Stub, python_name
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 MAX_DEPTH = 8
@@ -15,7 +15,8 @@ MAX_DEPTH = 8
 def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] | None = None) -> Stub:
     """The stub of a function whose keyword arguments are an object of this schema.
 
-    A list of `{'name', 'type', 'description', 'required'}`, as Qwen-Agent's tools have it, is taken too.
+    A list of `{'name', 'type', 'description', 'required'}`, as Qwen-Agent's tools have it, is taken too. A parameter
+    whose name Python cannot have gets one that it can (`python_name`), and crosses by its own.
     """
     if isinstance(schema, list):
         schema = {
@@ -23,21 +24,21 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] |
             "required": [each["name"] for each in schema if each.get("required")],
         }
     properties: Mapping[str, Any] = schema.get("properties") or {}
-    for each in properties:
-        if not _is_name(each):
-            raise NotCrossing(f"{name}: {each!r} cannot be the name of a parameter in the guest.")
     required = set(schema.get("required") or ())
     stub = Stub(name, [], "str" if result is None else "Any", doc=doc)
     texts = _Texts(stub.types, schema.get("$defs") or schema.get("definitions") or {}, _camel(name))
     ordered = sorted(properties, key=lambda each: each not in required)
     stub.parameters = ["*"] if ordered else []
+    names: dict[str, str] = {}
     notes = []
     for each in ordered:
-        text = texts.of(properties[each], _camel(each))
-        stub.parameters.append(f"{each}: {text}" if each in required else f"{each}: {text} | None = None")
+        written = python_name(each, names)
+        names[written] = each
+        text = texts.of(properties[each], _camel(written))
+        stub.parameters.append(f"{written}: {text}" if each in required else f"{written}: {text} | None = None")
         note = properties[each].get("description") if isinstance(properties[each], Mapping) else None
-        notes += [f"    {each}: {' '.join(str(note).split())}"] if note else []
-    stub.names = tuple(ordered)
+        notes += [f"    {written}: {' '.join(str(note).split())}"] if note else []
+    stub.names, stub.said = tuple(names), names
     if notes:
         stub.doc = "\n".join([stub.doc.rstrip(), "", "Args:", *notes]).strip()
     if result is not None:

@@ -13,11 +13,12 @@ import decimal
 import enum
 import inspect
 import keyword
+import re
 import textwrap
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -54,6 +55,7 @@ _ABSTRACT = {
 }
 
 
+_OF_THE_STUBS = ("_call", "_call_sync")  # what the functions' bodies call
 UNSAID = " = ..."  # a default that is no literal: the host has it
 
 
@@ -74,6 +76,8 @@ class Stub:
     """Names that can only be given by position."""
     names: tuple[str, ...] = ()
     """All parameters' names, in order."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """What the host calls a parameter, where that is no name in Python."""
 
     def signature(self, *, is_async: bool) -> str:
         """The line that begins its definition."""
@@ -82,7 +86,8 @@ class Stub:
     def source(self, *, is_async: bool) -> str:
         """Its definition, which calls the host."""
         args = "".join(f"{name}, " for name in self.positional)
-        given = ", ".join(f'"{name}": {name}' for name in self.names if name not in self.positional)
+        by_name = [name for name in self.names if name not in self.positional]
+        given = ", ".join(f"{_quoted(self.said.get(name, name))}: {name}" for name in by_name)
         kwargs = f"{{{given}}}"
         if any(text.endswith(UNSAID) for text in self.parameters):
             kwargs = f"{{name: value for name, value in {kwargs}.items() if value is not ...}}"
@@ -148,6 +153,15 @@ def merged_types(stubs: Sequence[Stub]) -> dict[str, str]:
             if merged.setdefault(name, block) != block or name in {each.name for each in stubs}:
                 raise NotCrossing(f"{stub.name}: the name {name} means two different things; rename one.")
     return merged
+
+
+def python_name(name: str, taken: Collection[str] = ()) -> str:
+    """A parameter's or function's name as Python can have it: `user-id` becomes `user_id`, `from` becomes `from_`."""
+    found = name if name.isidentifier() else re.sub(r"[^0-9A-Za-z_]", "_", name)
+    found = found if found.isidentifier() else f"_{found}"
+    while found in taken or keyword.iskeyword(found) or found in _OF_THE_STUBS:
+        found += "_"
+    return found
 
 
 def check_name(name: str) -> None:
@@ -276,6 +290,10 @@ def _is_literal(value: Any) -> bool:
 def _with_parameter_notes(doc: str, notes: Mapping[str, str]) -> str:
     missing = [f"    {name}: {note}" for name, note in notes.items() if note not in doc]
     return "\n".join([doc.rstrip(), "", "Args:", *missing]).strip() if missing else doc
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if text.isidentifier() else repr(text)
 
 
 def _docstring(doc: str) -> str:

@@ -71,11 +71,7 @@ def _named(name: str, message: str) -> str:
     return f"{name}: {message}"
 
 
-class _Pending:
-    """One call that waits for its answer; `deliver` is called once, from the reading thread."""
-
-    def __init__(self, deliver: Callable[[Any, BaseException | None], None]) -> None:
-        self.deliver = deliver
+Deliver = Callable[[Any, BaseException | None], None]  # takes an answer or a failure, once, in the reading thread
 
 
 class Host:
@@ -86,7 +82,7 @@ class Host:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Deliver] = {}
         self._thread: threading.Thread | None = None
         self._is_gone = False
         self._time_left = 0.0
@@ -118,7 +114,7 @@ class Host:
             raise error
         return value
 
-    def _send(self, name: str, args: Any, kwargs: Any, deliver: Callable[[Any, BaseException | None], None]) -> int:
+    def _send(self, name: str, args: Any, kwargs: Any, deliver: Deliver) -> int:
         if os.getpid() != self._pid or self._is_gone:
             raise HostGone(
                 "The host is not to be reached from a forked process." if not self._is_gone else "The host is gone."
@@ -134,7 +130,7 @@ class Host:
         except frames.TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         with self._lock:
-            self._pending[number] = _Pending(deliver)
+            self._pending[number] = deliver
             if self._thread is None:
                 self._thread = threading.Thread(target=self._read, name="host-calls", daemon=True)
                 self._thread.start()
@@ -172,8 +168,8 @@ class Host:
                 for head, attachments, _ in reader.feed(data):
                     self._take(head, attachments)
         self._is_gone = True
-        for pending in list(self._pending.values()):
-            pending.deliver(None, HostGone("The host is gone."))
+        for deliver in list(self._pending.values()):
+            deliver(None, HostGone("The host is gone."))
 
     def _take(self, head: dict[str, Any], attachments: list[bytes]) -> None:
         match head:
@@ -187,8 +183,8 @@ class Host:
                 self._deliver(number, None, _error(head))
 
     def _deliver(self, number: int, read: Callable[[], Any] | None, error: BaseException | None) -> None:
-        pending = self._pending.pop(number, None)
-        if pending is None:
+        deliver = self._pending.pop(number, None)
+        if deliver is None:
             return
         value = None
         if read:
@@ -196,7 +192,7 @@ class Host:
                 value = read()
             except Exception as exc:  # noqa: BLE001  (whatever a library makes of the content is the caller's to hear)
                 error = HostCallError(f"The answer could not be read: {exc}")
-        pending.deliver(value, error)
+        deliver(value, error)
 
 
 def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:

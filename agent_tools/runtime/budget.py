@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from agent_tools.execution import Display, Omitted, Output, Result, Stream, pictures_of
+from agent_tools.execution import Display, HostCall, Omitted, Output, Result, Stream, pictures_of
 from agent_tools.settings import Limits
 
 
@@ -23,6 +23,8 @@ def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
                 yield from budget.display(output)
             case Omitted():
                 yield from budget.note(output)
+            case HostCall():  # bounded by the limits on host calls
+                yield output
             case _:  # an ending: one, short, and after all text before it
                 yield from budget.flush()
                 yield output

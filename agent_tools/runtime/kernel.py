@@ -10,26 +10,23 @@ without a deadline.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from agent_tools.errors import KernelDied
 from agent_tools.execution import Died, Error, Output, TimedOut
 from agent_tools.runtime.channels import Broken, Channels, Disconnected, Event, FromIopub, FromShell, Words
+from agent_tools.runtime.exits import KILLED, describe_exit
 from agent_tools.runtime.link import Link
 from agent_tools.runtime.protocol import Message, outputs_of, read_error
-from agent_tools.settings import GIB, Limits
-from agent_tools.text import neutralise
+from agent_tools.settings import Limits
 
 KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
-CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled
+CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
 END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
-
-
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
+Beside = Callable[[], Iterable[Output]]
 
 
 @dataclass
@@ -88,9 +85,18 @@ class Kernel:
         return not self.end_reason
 
     def execute(
-        self, code: str, timeout: float, cancelled: threading.Event | None = None, *, is_silent: bool = False
+        self,
+        code: str,
+        timeout: float,
+        cancelled: threading.Event | None = None,
+        *,
+        is_silent: bool = False,
+        beside: Beside = tuple,
     ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
+
+        What `beside` gives happened meanwhile and is yielded in its place: it is asked before each output, and at
+        least every CANCEL_SECONDS.
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
@@ -98,7 +104,7 @@ class Kernel:
         request_id = self._channels.send_execute(code, timeout, is_silent=is_silent)
         run = self._run = _Run(request_id, timeout, cancelled=cancelled or threading.Event())
         try:
-            yield from self._outputs(run)
+            yield from self._outputs(run, beside)
             yield from self._ending(run)
         finally:
             if not self._is_over(run):
@@ -161,12 +167,15 @@ class Kernel:
         """Close the sockets."""
         self._channels.close()
 
-    def _outputs(self, run: _Run) -> Iterator[Output]:
+    def _outputs(self, run: _Run, beside: Beside = tuple) -> Iterator[Output]:
         while not self._is_over(run):
             self._escalate(run)
             for event in self._channels.receive(self._patience(run)):
-                yield from self._take(event, run)
+                for output in self._take(event, run):
+                    yield from beside()
+                    yield output
                 self._escalate(run)
+            yield from beside()
 
     def _take(self, event: Event, run: _Run) -> Iterator[Output]:
         match event:
@@ -270,7 +279,7 @@ class Kernel:
 
     @property
     def _was_killed(self) -> bool:
-        return self.end_reason == describe_exit(f"signal {int(signal.SIGKILL)}", self._memory)
+        return self.end_reason == describe_exit(KILLED, self._memory)
 
     def _note_end(self, event: Event) -> None:
         if self.end_reason:
@@ -285,36 +294,3 @@ class Kernel:
                 self.end_reason = f"it sent {reason}"
             case Disconnected():
                 self.end()
-
-
-def describe_exit(how: str, memory: int) -> str:
-    """A sentence for PID 1's `code <n>` or `signal <n>`, with ` oom` when the memory limit was met."""
-    words = how.split()
-    if "oom" in words and words[:1] == ["signal"]:
-        return f"it was killed at its memory limit of {memory / GIB:g} GiB"
-    if words[:1] == ["signal"] and words[1:2] and words[1].isdigit():
-        return f"it was killed by {_signal_name(int(words[1]))}"
-    code = words[1] if len(words) > 1 and words[1].lstrip("-").isdigit() else "?"
-    return f"its process exited with code {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"
-
-
-def refuse_end(words: list[str], generation: int) -> None:
-    """Go through PID 1's words while a kernel starts.
-
-    Raises:
-        KernelDied: they say that it never will be ready.
-    """
-    match words:
-        case ["failed", _, traceback]:
-            raise KernelDied(f"it failed to start: {neutralise(traceback)}")
-        case ["exit", number, how] if number == str(generation):
-            raise KernelDied(f"it ended at its start ({how})")
-        case []:
-            raise KernelDied("the sandbox ended before its kernel was ready")

@@ -24,8 +24,9 @@ from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.channels import Channels
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
+from agent_tools.runtime.exits import refuse_end
 from agent_tools.runtime.host_calls import HostCalls
-from agent_tools.runtime.kernel import Kernel, refuse_end
+from agent_tools.runtime.kernel import Kernel
 from agent_tools.runtime.link import await_input
 from agent_tools.runtime.mirror import Mirror
 from agent_tools.runtime.owner import NAME_LABEL, Owner

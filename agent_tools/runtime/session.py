@@ -113,15 +113,12 @@ class Session:
 
     def _outputs(self, kernel: Kernel, code: str, timeout: float, cancelled: threading.Event) -> Iterator[Output]:
         """What the code yields, and among it the host calls that are over."""
-        outputs = limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
         calls = self.spec.host_calls
         if calls is None:
-            yield from outputs
+            yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
             return
         with calls.run(kernel) as take_over:
-            for output in outputs:
-                yield from take_over()
-                yield output
+            yield from limited(kernel.execute(code, timeout, cancelled, beside=take_over), self.spec.limits)
         yield from take_over()
 
     @contextlib.contextmanager

@@ -529,6 +529,25 @@ async def value():
 """
 
 
+def test_calls_that_are_over_are_in_the_stream_while_the_code_goes_on() -> None:
+    seen = threading.Event()
+
+    def first() -> str:
+        return "done"
+
+    def second() -> bool:
+        return seen.wait(15)
+
+    with sandbox([first, second]) as script:
+        script.load_script("async def main():\n    await first()\n    return await second()")
+        for event in script.run_stream("main"):
+            if isinstance(event, HostCallEvent) and event.data.name == "first":
+                seen.set()
+        assert event == EndEvent(True)
+        assert script.last
+        assert [each.name for each in script.last.host_calls] == ["first", "second"]
+
+
 def test_a_stream_gives_prints_items_and_calls_and_ends_with_the_end(adder: Script) -> None:
     adder.load_script(STREAM)
     events = list(adder.run_stream("items", 3))

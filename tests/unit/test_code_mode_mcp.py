@@ -52,6 +52,14 @@ def test_schemas_become_types_and_results_are_structured() -> None:
     with_tools(use, prefix="w_")
 
 
+def test_a_tool_whose_name_python_does_not_have_is_called_by_another() -> None:
+    async def use(tools: Toolset) -> None:
+        async with sandbox(tools) as script:
+            assert "user 7" in str(await run(script, "return await user_find(user='7')"))
+
+    with_tools(use, include=["user.*"])
+
+
 def test_a_tool_that_fails_raises_in_the_guest_with_the_server_s_words() -> None:
     async def use(tools: Toolset) -> None:
         async with sandbox(tools) as script:

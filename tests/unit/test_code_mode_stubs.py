@@ -231,10 +231,17 @@ def test_a_schema_that_mentions_itself_in_many_ways_is_written_once() -> None:
     assert stub.types["WalkNode"].count("NotRequired[WalkNode]") == 10
 
 
-@pytest.mark.parametrize("name", ["from", "user-id", "x: int = __import__('os')", ""])
-def test_a_parameter_that_has_no_name_in_python_is_refused(name: str) -> None:
-    with pytest.raises(NotCrossing, match="cannot be the name of a parameter"):
-        stub_of_schema("find", "", {"properties": {name: {"type": "string"}}})
+def test_parameters_that_have_no_name_in_python_get_one_and_cross_by_their_own() -> None:
+    evil = "x: int = __import__('os').abort()"
+    names = ["from", "user-id", "user_id", "user.id", "", "2d", "_call", evil]
+    stub = stub_of_schema("find", "", {"properties": {name: {"type": "string"} for name in names}})
+    written = ["from_", "user_id", "user_id_", "user_id__", "_", "_2d", "_call_", "x__int_____import____os___abort__"]
+    assert list(stub.names) == written
+    calls: list[Any] = []
+    namespace: dict[str, Any] = {"_call_sync": lambda *call: calls.append(call)}
+    exec(compile(module_source([stub], is_async=False), "tools", "exec"), namespace)
+    namespace["find"](**{name: str(index) for index, name in enumerate(written)})
+    assert calls == [("find", (), {name: str(index) for index, name in enumerate(names)})]
 
 
 def test_nothing_in_a_schema_can_become_code() -> None:
