@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/code_mode.py [--rounds 5]
 
 Calls are timed inside the guest, runs on the host. `run("main")` is set against a bare cell of a session without host
-functions, in turn with it, so that a slow machine slows both. `pydantic-monty` is measured beside ours when it is
-installed.
+functions, in turn with it, so that a slow machine slows both. `pydantic-monty` and `isola` are measured beside ours
+where they are installed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def monty(times: int) -> None:
     try:
         import pydantic_monty  # type: ignore[import-not-found]
     except ImportError:
-        print("  pydantic-monty is not installed; it is left out")
+        print("  Monty is left out: pydantic-monty is not installed")
         return
     found = []
     with pydantic_monty.Monty() as pool:
@@ -133,6 +133,28 @@ def monty(times: int) -> None:
                 session.feed_run("for n in range(500):\n    f(n)", external_lookup={"f": lambda n: n})
                 found.append((time.perf_counter() - began) / 500)
     report("sync call of Monty", found, None)
+
+
+ISOLA_PRELUDE = """
+from sandbox.asyncio import hostcall
+async def nothing(number):
+    return await hostcall("nothing", number)
+"""
+
+
+async def isola(rounds: int) -> None:
+    """The same script's async calls in Isola, which fetches its runtime when it is first used."""
+    try:
+        import isola  # type: ignore[import-not-found]
+
+        template = await isola.build_template("python", prelude=ISOLA_PRELUDE)
+    except Exception as exc:  # noqa: BLE001  (whatever it or its HTTP library says)
+        print(f"  Isola is left out: {type(exc).__name__}: {exc}")
+        return
+    async with template.create(hostcalls={"nothing": nothing}) as sandbox:
+        await sandbox.load_script(SCRIPT)
+        found = [value for _ in range(rounds) for value in await sandbox.run("async_call", 300)]
+    report("async call of Isola", found, None)
 
 
 def report(name: str, values: list[float], target: float | None) -> None:
@@ -147,3 +169,4 @@ if __name__ == "__main__":
     options = parser.parse_args()
     measure(options.rounds)
     monty(10)
+    asyncio.run(isola(options.rounds))
