@@ -68,7 +68,7 @@ def main(calls: int, sessions: int) -> bool:
     try:
         with CodeInterpreter({"work_dir": str(folder / "calls")}) as tool:
             is_flat = soak("calls", calls, lambda n: tool.call(kinds[n % len(kinds)]), warm_up=20)
-        is_flat &= soak("sessions", sessions, open_and_close, warm_up=15)  # the SDK keeps 25 connections
+        is_flat &= soak("sessions", sessions, open_and_close, warm_up=3)
         left = len(DockerEngine().strays(Owner.current().labels))
         print(f"\nsandboxes left: {left}")
         return is_flat and not left

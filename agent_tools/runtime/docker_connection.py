@@ -10,6 +10,7 @@ from typing import Any
 
 import docker.errors
 import requests
+from docker.transport import UnixHTTPAdapter
 
 import docker
 from agent_tools.errors import EngineError, EngineUnavailable
@@ -23,6 +24,7 @@ USE_ENGINE_HINT = (
     "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
 )
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
+MAX_CONNECTIONS = 64  # to the engine, that are kept for the next request; more are made and closed again
 _LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
 
 
@@ -74,11 +76,25 @@ class DockerConnection:
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
 
+class _UnixAdapter(UnixHTTPAdapter):  # type: ignore[misc]
+    """Keeps connections for whatever is asked next.
+
+    The SDK's own keeps some for each of the last 25 URLs, of which a sandbox has several that are asked once; and a
+    request fails whose URL other threads push out of these 25 before it is sent.
+    """
+
+    def get_connection(self, url: str, proxies: Any = None) -> Any:
+        return super().get_connection("http+docker://engine", proxies)
+
+
 def _client(timeout: int, version: str) -> docker.DockerClient:
     """A client that believes the engine's own authority: REQUESTS_CA_BUNDLE would else replace DOCKER_CERT_PATH's."""
     client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
     if isinstance(client.api.verify, str):
         client.api.trust_env = False
+    adapter = client.api.get_adapter(client.api.base_url)
+    if isinstance(adapter, UnixHTTPAdapter):
+        client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout, max_pool_size=MAX_CONNECTIONS))
     return client
 
 

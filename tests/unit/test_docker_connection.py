@@ -1,0 +1,87 @@
+"""How this process talks to an engine: over few connections, whatever and however much it asks."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from agent_tools.runtime.docker_connection import DockerConnection
+
+
+class Engine(socketserver.ThreadingUnixStreamServer):
+    """Knows every container, and counts who is connected. A request whose path ends in `wait` waits for the others."""
+
+    daemon_threads = False
+
+    def __init__(self, path: Path, at_once: int) -> None:
+        self.connections = 0
+        self.all_wait = threading.Barrier(at_once)
+        super().__init__(str(path), Answers)
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+    server: Engine
+
+    def setup(self) -> None:
+        self.server.connections += 1
+        super().setup()
+
+    def do_GET(self) -> None:
+        self._answer({"ApiVersion": "1.41", "Id": self.path})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.all_wait.wait(10)
+        self._answer({"StatusCode": 0})
+
+    def _answer(self, body: dict[str, object]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+AT_ONCE = 30
+
+
+@pytest.fixture
+def engine(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    with Engine(work_dir / "engine.sock", AT_ONCE) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{work_dir}/engine.sock")
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_one_connection_serves_the_urls_of_many_sandboxes(engine: Engine) -> None:
+    connection = DockerConnection(timeout=5)
+    asked = [connection.api().inspect_container(f"c{number}")["Id"] for number in range(40)]
+    assert asked == [f"/v1.41/containers/c{number}/json" for number in range(40)]
+    assert engine.connections == 2  # the first asked for the engine's version
+    connection.api().close()
+
+
+def test_requests_at_the_same_time_have_connections_of_their_own_and_leave_them_to_later_ones(engine: Engine) -> None:
+    connection = DockerConnection(timeout=5)
+    connection.api()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for _ in range(3):
+            list(threads.map(lambda number: connection.api().wait(f"c{number}"), range(AT_ONCE)))
+    assert engine.connections == 1 + AT_ONCE
+    connection.api().close()
