@@ -76,14 +76,14 @@ class DockerConnection:
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
 
-class _UnixAdapter(UnixHTTPAdapter):  # type: ignore[misc]
+class _UnixAdapter(UnixHTTPAdapter):
     """Keeps connections for whatever is asked next.
 
     The SDK's own keeps some for each of the last 25 URLs, of which a sandbox has several that are asked once; and a
     request fails whose URL other threads push out of these 25 before it is sent.
     """
 
-    def get_connection(self, url: str, proxies: Any = None) -> Any:
+    def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:
         return super().get_connection("http+docker://engine", proxies)
 
 
