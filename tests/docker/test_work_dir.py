@@ -74,16 +74,19 @@ def test_files_have_no_more_rights_than_the_code_may_give(tool: CodeInterpreter)
     assert os.stat(Path(tool.work_dir) / "f").st_uid != 0
 
 
-def test_folders_nested_without_end_are_listed_up_to_a_limit_and_can_be_removed(tool: CodeInterpreter) -> None:
-    code = """
-import os
-for _ in range(2000):
-    os.mkdir('d')
-    os.chdir('d')
-os.chdir('/workspace')
-"""
-    assert tool.run(code).ok
-    assert tool.run("print('works')").stdout == "works\n"
+def test_folders_nested_without_end_are_listed_up_to_a_limit_and_can_be_removed(
+    new_tool: Callable[..., CodeInterpreter], work_dir: Path
+) -> None:
+    folder = os.open(work_dir, os.O_RDONLY)
+    for _ in range(2000):
+        os.mkdir("d", dir_fd=folder)
+        os.chmod("d", 0o777, dir_fd=folder)
+        folder, outer = os.open("d", os.O_RDONLY, dir_fd=folder), folder
+        os.close(outer)
+    os.close(folder)
+    tool = new_tool()
+    execution = tool.run("open('d/new', 'w').close()")
+    assert [change.name for change in execution.changes] == ["d/new"]
     assert tool.run("!rm -rf d && echo gone").stdout.strip() == "gone"
 
 

@@ -414,7 +414,8 @@ def test_a_flood_of_refused_calls_is_counted_and_not_kept() -> None:
     with sandbox([add], max_calls=1) as script:
         script.load_script(RAW)
         with pytest.raises(GuestError, match="used up"):
-            call(script, "for number in range(3000):\n    one(id=number + 1000, kwargs={'a': 1})\nawait add(1)")
+            heads = "{'op': 'call', 'name': 'add', 'args': [], 'kwargs': {'a': 1}, 'id': number + 1000}"
+            call(script, f"send(b''.join(frame({heads}) for number in range(3000)))\nawait add(1)")
         refused = [each for each in last(script).host_calls if each.status == "refused"]
         assert len(refused) == MAX_REFUSALS
         assert Omitted("2,900 host calls that were refused") in last(script).outputs
