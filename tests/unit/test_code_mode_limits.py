@@ -413,8 +413,8 @@ def forge():
 def test_a_flood_of_refused_calls_is_counted_and_not_kept() -> None:
     with sandbox([add], max_calls=1) as script:
         script.load_script(RAW)
+        heads = "{'op': 'call', 'name': 'add', 'args': [], 'kwargs': {'a': 1}, 'id': number + 1000}"
         with pytest.raises(GuestError, match="used up"):
-            heads = "{'op': 'call', 'name': 'add', 'args': [], 'kwargs': {'a': 1}, 'id': number + 1000}"
             call(script, f"send(b''.join(frame({heads}) for number in range(3000)))\nawait add(1)")
         refused = [each for each in last(script).host_calls if each.status == "refused"]
         assert len(refused) == MAX_REFUSALS
