@@ -33,7 +33,7 @@ from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 
-_OWNED = ("/v1/", "/page/run", "/page/state")  # what has an owner, and needs a key where there are any
+_OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
 _log = logging.getLogger(__name__)
 
 

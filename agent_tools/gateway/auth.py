@@ -20,6 +20,11 @@ class Keys:
     def __init__(self, keys: Sequence[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
+    @property
+    def are_needed(self) -> bool:
+        """Whether a request needs a key."""
+        return bool(self._digests)
+
     def owner(self, headers: Mapping[str, str]) -> str:
         """Who asks.
 

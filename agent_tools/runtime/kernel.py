@@ -25,6 +25,7 @@ from agent_tools.settings import Limits
 KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
 END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
+DEAF = "its code did not stop when it was interrupted"
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 Beside = Callable[[], Iterable[Output]]
 
@@ -216,7 +217,7 @@ class Kernel:
         elif run.replied:
             return
         elif now >= self._last_moment(run):
-            self._kill(run, "")
+            self._kill(run, DEAF if run.interrupted and now < run.deadline else "")
         elif run.cancelled.is_set():
             self.cancel()
 
@@ -275,7 +276,7 @@ class Kernel:
         for _ in self._outputs(run):
             pass
         if run.killed:
-            self.end_reason = run.kill_reason or "its code did not stop when it was interrupted"
+            self.end_reason = run.kill_reason or DEAF
 
     @property
     def _was_killed(self) -> bool:

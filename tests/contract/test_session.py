@@ -153,6 +153,15 @@ def test_code_that_will_not_stop_loses_its_kernel_and_says_so(session: Session, 
     assert after[1] == Result({"text/plain": "False"})
 
 
+def test_cancelled_code_that_will_not_stop_is_not_called_too_slow(session: Session) -> None:
+    cancelled, code = threading.Event(), "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    outputs = []
+    for output in session.stream(f"{code}print('on', flush=True)\nwhile True: pass", 100, cancelled):
+        outputs.append(output)
+        session.cancel(cancelled)
+    assert outputs == [Stream("stdout", "on\n"), Died("its code did not stop when it was interrupted")]
+
+
 DEATHS = {
     "exit": ("import os\nos._exit(3)", "exited with code 3"),
     "kill": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),

@@ -2,85 +2,113 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
 from agent_tools.gateway.containers import Wanted
+from agent_tools.gateway.failures import ApiError
 from agent_tools.gateway.fields import Fields
 from agent_tools.gateway.http import Json, json_body, owner_of, services_of
 from agent_tools.gateway.page.trial import Trial
 from agent_tools.gateway.responses.routes import runs_of
+from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventStream
+from agent_tools.gateway.store import Row
 
 _HERE = Path(__file__).parent
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'"
+_ASSETS = ("page.css", "page.js", "output.js", "icon.svg")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
 _HEADERS = {
-    "Content-Security-Policy": f"{_POLICY}; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
 }
 
 
-async def index(_: Request) -> Response:
-    """GET /."""
-    return FileResponse(_HERE / "index.html", headers=_HEADERS)
+def index(request: Request) -> Response:
+    """GET /: the page. It asks for a key first where one is needed, so that no request of its own is refused."""
+    text = (_HERE / "index.html").read_text(encoding="utf-8")
+    if services_of(request).keys.are_needed:
+        text = text.replace("<body>", '<body class="locked">')
+    return HTMLResponse(text, headers=_HEADERS)
 
 
-async def script(_: Request) -> Response:
-    """GET /page/page.js."""
-    return FileResponse(_HERE / "page.js", headers=_HEADERS)
-
-
-async def style(_: Request) -> Response:
-    """GET /page/page.css."""
-    return FileResponse(_HERE / "page.css", headers=_HEADERS)
+async def asset(request: Request) -> Response:
+    """GET /page/ and a name: what the page is made of."""
+    return FileResponse(_HERE / request.url.path.rpartition("/")[2], headers=_HEADERS)
 
 
 def state(request: Request) -> Response:
-    """GET /page/state: the asker's containers, and how busy it is."""
+    """GET /page/state: the asker's containers, and how busy the gateway is."""
     services, runs = services_of(request), runs_of(request)
     running = services.containers.running()
-    facts = {
-        "version": __version__,
-        "sandboxes": f"{len(running)} of {services.config.max_sandboxes}",
-        "turns under way": runs.under_way,
-        "waiting": runs.admission.waiting,
-    }
+    now = services.containers.clock()
     rows = [row for row in services.containers.all_of(owner_of(request)) if row["status"] == "active"]
-    return Json({"facts": facts, "containers": [_shown(row, running.get(row["id"])) for row in reversed(rows)]})
+    return Json(
+        {
+            "version": __version__,
+            "sandboxes": len(running),
+            "max_sandboxes": services.config.max_sandboxes,
+            "under_way": runs.under_way,
+            "waiting": runs.admission.waiting,
+            "timeout": services.config.timeout,
+            "containers": [_shown(row, running.get(row["id"]), now) for row in reversed(rows)],
+        }
+    )
 
 
 async def try_code(request: Request) -> Response:
     """POST /page/run: `code`, and the `container` of an earlier run."""
     given = Fields(await json_body(request))
     code, id_ = given.text("code") or "", given.text("container")
-    services, runs, owner = services_of(request), runs_of(request), owner_of(request)
-    if id_ is None:
-        id_ = (await run_in_threadpool(services.containers.create, owner, Wanted("page")))["id"]
-    else:
-        await run_in_threadpool(services.containers.active, owner, id_)
+    services, runs = services_of(request), runs_of(request)
+    row = await run_in_threadpool(_container, services, owner_of(request), id_)
     await runs.enter(needs_sandbox=True)
-    trial = Trial(services, id_, code)
+    trial = Trial(services, row["id"], code)
     runs.follow(trial)
     return EventStream(trial.log, lambda: runs.abandon(trial), named=False, heartbeat=services.config.heartbeat)
 
 
-def _shown(row: Any, held: bool | None) -> dict[str, Any]:
+async def stop_code(request: Request) -> Response:
+    """POST /page/stop: end the code that was tried in a `container`. Its stream goes on and tells how it ended."""
+    id_ = Fields(await json_body(request)).needed("container")
+    row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
+    trials = [trial for trial in runs_of(request).under_way_of(Trial) if trial.container_id == row["id"]]
+    for trial in trials:
+        await run_in_threadpool(trial.cancel.set)
+    return Json({"stopped": len(trials)})
+
+
+def _container(services: Services, owner: str, id_: str | None) -> Row:
+    """The container of earlier runs; another one if it is gone, which its id then tells."""
+    if id_:
+        with suppress(ApiError):
+            return services.containers.active(owner, id_)
+    return services.containers.create(owner, Wanted("page"))
+
+
+def _shown(row: Row, held: bool | None, now: float) -> dict[str, Any]:
     sandbox = {None: "none", False: "idle", True: "busy"}[held]
-    facts = {"id": row["id"], "name": row["name"], "memory": row["memory_limit"], "used": row["last_active_at"]}
-    return {**facts, "sandbox": sandbox}
+    facts = {"id": row["id"], "name": row["name"], "memory": row["memory_limit"], "sandbox": sandbox}
+    return {**facts, "unused": max(0.0, now - row["last_active_at"])}
 
 
 routes = [
     Route("/", index, methods=["GET"]),
-    Route("/page/page.js", script, methods=["GET"]),
-    Route("/page/page.css", style, methods=["GET"]),
+    *(Route(f"/page/{name}", asset, methods=["GET"]) for name in _ASSETS),
     Route("/page/state", state, methods=["GET"]),
     Route("/page/run", try_code, methods=["POST"]),
+    Route("/page/stop", stop_code, methods=["POST"]),
 ]

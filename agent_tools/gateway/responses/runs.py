@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -28,6 +28,9 @@ class Followed(Protocol):
     def work(self) -> None:
         """Go to the end, whatever happens."""
         ...
+
+
+_Kind = TypeVar("_Kind")
 
 
 class Runs:
@@ -95,6 +98,10 @@ class Runs:
         """A response of this owner that is under way, or in the background and ended not long ago."""
         run = self._runs.get(id_)
         return run if run and run.plan.owner == owner else None
+
+    def under_way_of(self, kind: type[_Kind]) -> list[_Kind]:
+        """All turns of one kind that are under way."""
+        return [run for run in self._following if isinstance(run, kind)]
 
     def forget(self, run: Run) -> None:
         """Let its events go."""

@@ -1,0 +1,93 @@
+"""A real Chromium, and pages in it that must never complain."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from agent_tools.runtime.runtime import Runtime
+from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_runtime
+
+__all__ = ["new_gateway", "process_runtime"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 20_000  # milliseconds until what a page should show counts as missing
+
+
+class Visit:
+    """A page of a gateway that someone looks at, and what its browser complained of."""
+
+    def __init__(self, context: BrowserContext, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.complaints: list[str] = []
+        self.page = context.new_page()
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self._note(said.text))
+        self.page.on("pageerror", lambda error: self._note(str(error)))
+        self.page.on("requestfailed", lambda request: self._note(f"{request.url}: {request.failure}"))
+        self.page.on(
+            "request", lambda request: request.url.startswith((gateway.url, "data:")) or self._note(request.url)
+        )
+        self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
+        self.page.goto(gateway.url)
+
+    def _note(self, complaint: str) -> None:
+        self.complaints.append(complaint)
+
+    def run(self, code: str) -> None:
+        """Type code in and press Run."""
+        self.page.get_by_label("Python code").fill(code)
+        self.page.get_by_role("button", name="Run", exact=True).click()
+
+    def ends(self, words: str) -> None:
+        """See that the run ended, and how."""
+        expect(self.page.locator("#state")).to_contain_text(words)
+
+
+NewVisit = Callable[..., Visit]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "browser"], text=True).strip()
+    arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_playwright() as playwright:
+        expect.set_options(timeout=PATIENCE)
+        with playwright.chromium.launch(executable_path=path, args=arguments) as browser:
+            yield browser
+
+
+@pytest.fixture
+def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -> Iterator[NewVisit]:
+    """Opens the page of a gateway on real sandboxes; at the end, its browser must have had nothing to complain of."""
+    visits: list[Visit] = []
+    with ExitStack() as stack:
+
+        def make(gateway_options: dict[str, Any] | None = None, **context_options: Any) -> Visit:
+            gateway = new_gateway({}, docker_runtime, **gateway_options or {})
+            context = stack.enter_context(chromium.new_context(**context_options))
+            visits.append(Visit(context, gateway))
+            return visits[-1]
+
+        yield make
+        complaints = [complaint for visit in visits for complaint in visit.complaints]
+    assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def artefacts() -> Path:
+    """Where pictures of the page are kept for people to look at."""
+    folder = ROOT / "tests" / "artefacts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def is_shown_whole(page: Page) -> bool:
+    """Whether nothing of a page lies beyond its right edge."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
