@@ -23,7 +23,10 @@ from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_OPTIONS = ("temperature", "top_p", "parallel_tool_calls", "user", "top_logprobs")
+_OPTIONS = (
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
+    *("parallel_tool_calls", "user", "top_logprobs"),
+)
 
 
 class ResponsesModel:

@@ -1,4 +1,4 @@
-"""What is kept: responses, calls, containers and files, each with its owner, in SQLite or PostgreSQL."""
+"""What is kept: responses, items, calls, containers and files, each with its owner, in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ responses = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("input", sa.Text, nullable=False),
     sa.Column("conversation", sa.Text, nullable=False),
+)
+items = sa.Table(
+    "items",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("response_id", sa.String(64), nullable=False, index=True),
 )
 calls = sa.Table(
     "calls",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -18,6 +18,7 @@ from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.responses.composer import Scene
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.kept import resolved
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
 from agent_tools.gateway.services import Services
@@ -59,6 +60,7 @@ class Planner:
             ApiError: the request names what is not there, or cannot be sent on.
         """
         request, config = self._request, self._services.config
+        self._request = request = replace(request, input=resolved(self._services.store, self._owner, request.input))
         if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
             raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
         self._previous = self._find_previous()
