@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -136,17 +137,25 @@ class Planner:
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
     def _past(self) -> Past:
-        return Past(self._services.config.tool_name, self._told, self._file_name)
+        put_file = self._put_file if self._request.tools.container else None
+        return Past(self._services.config.tool_name, self._told, self._file_name, put_file)
 
     def _told(self, id_: str) -> str | None:
         row = self._services.store.get(tables.calls, id_, owner=self._owner)
         return str(row["told"]) if row else None
 
     def _file_name(self, file_id: str) -> str:
-        if not self._request.tools.container:
-            raise invalid("Files can be given to the code interpreter only; it is not among 'tools'.", "input")
-        self._make(Wanted("auto", self._request.tools.container.memory))
+        self._make_for_file()
         return str(self._services.files.put_upload(self._owner, self._container_id, file_id)["path"])
+
+    def _put_file(self, name: str, content: bytes) -> str:
+        self._make_for_file()
+        return str(self._services.files.put(self._container_id, name, io.BytesIO(content))["path"])
+
+    def _make_for_file(self) -> None:
+        if not self._request.tools.container:
+            raise invalid("Uploaded files can be given to the code interpreter only; it is not among 'tools'.", "input")
+        self._make(Wanted("auto", self._request.tools.container.memory))
 
     def _scene(self, tool: ContainerTool | None) -> Scene:
         files, id_ = self._services.files, self._container_id
