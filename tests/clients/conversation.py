@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_tools.testing import ScriptedReply
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code
 
-__all__ = ["CODE_TOOL", "FIRST", "INCLUDE", "LINK", "SECOND", "check_upstream", "serve"]
+__all__ = ["CODE_TOOL", "INCLUDE"]
 
 FIRST = """x = 20
 open('twenty.txt', 'w').write('20 of them')
@@ -17,6 +17,10 @@ print('x is', x)
 from PIL import Image; Image.new('RGB', (3, 2))"""
 SECOND = "x + 1"
 LINK = "[the file](sandbox:/mnt/data/twenty.txt)"
+
+
+BOTH = [ScriptedCall("python", {"code": "6 * 7"}, "ours"), ScriptedCall("get_weather", {"place": "Ulm"}, "theirs")]
+CODE_AND_FUNCTION = [ScriptedReply(text="I look.", calls=BOTH, piece=4), "Take an umbrella."]
 
 
 def serve(new_gateway: NewGateway) -> Gateway:
@@ -45,3 +49,13 @@ def _first_call(request: dict[str, Any]) -> tuple[dict[str, Any], str]:
     (call,) = messages[place]["tool_calls"]
     assert messages[place + 1]["tool_call_id"] == call["id"]
     return call["function"], messages[place + 1]["content"]
+
+
+def check_both_told(gateway: Gateway) -> None:
+    """Once the client has answered its function, the model has the result of that and of its code."""
+    _, answered = gateway.upstream.requests
+    calls = {call["id"]: call["function"]["name"] for m in answered["messages"] for call in m.get("tool_calls") or ()}
+    told = {calls[m["tool_call_id"]]: m["content"] for m in answered["messages"] if m["role"] == "tool"}
+    assert told.keys() == {"python", "get_weather"}
+    assert "42" in told["python"]
+    assert told["get_weather"] == "Rain in Ulm."

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conversation import FIRST, LINK, SECOND, check_upstream, serve
+from tests.clients.conversation import CODE_AND_FUNCTION, FIRST, LINK, SECOND, check_both_told, check_upstream, serve
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_responses import code
 
@@ -112,9 +112,9 @@ def test_openai_agents_for_javascript(new_gateway: NewGateway, mode: str) -> Non
         assert kinds[-3:] == ["response.completed", "tool_called", "message_output_created"]
 
 
-def test_vercels_ai_sdk(new_gateway: NewGateway) -> None:
+def test_vercels_ai_sdk_in_two_turns(new_gateway: NewGateway) -> None:
     gateway = serve(new_gateway)
-    report = report_of(gateway, "ai_sdk.mjs")
+    report = report_of(gateway, "ai_sdk.mjs", "turns")
     check_upstream(gateway)
     parts = report["parts"]
     assert in_order([part["type"] for part in parts]) == [
@@ -140,3 +140,12 @@ def test_vercels_ai_sdk(new_gateway: NewGateway) -> None:
     assert last["text"] == "21."
     assert report["second"]["usage"]["totalTokens"] == 30
     assert report["warnings"] == []
+
+
+def test_vercels_ai_sdk_with_code_and_a_function_in_one_turn(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": CODE_AND_FUNCTION})
+    report = report_of(gateway, "ai_sdk.mjs", "steps")
+    check_both_told(gateway)
+    first, second = report["steps"]
+    assert first == ["text", "tool-call", "tool-result", "tool-call", "tool-result"]
+    assert (second, report["text"]) == (["text"], "Take an umbrella.")

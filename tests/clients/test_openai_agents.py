@@ -8,9 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
-from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner
+from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner, function_tool
 
-from tests.clients.conversation import CODE_TOOL, FIRST, LINK, SECOND, check_upstream, serve
+from tests.clients.conversation import (
+    CODE_AND_FUNCTION,
+    CODE_TOOL,
+    FIRST,
+    LINK,
+    SECOND,
+    check_both_told,
+    check_upstream,
+    serve,
+)
 from tests.gateway.conftest import Gateway, NewGateway
 
 AGENT = Agent(name="Analyst", model="m", tools=[CodeInterpreterTool(tool_config=CODE_TOOL)])
@@ -83,3 +92,24 @@ def test_two_turns_streamed(new_gateway: NewGateway) -> None:
     assert list(dict.fromkeys(kind for kind in kinds if kind in order)) == order
     assert kinds.count("response.code_interpreter_call_code.delta") > 5
     assert [kind for kind in kinds if "." not in kind] == ["tool_called", "message_output_created"]
+
+
+def test_code_and_a_function_in_one_turn(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": CODE_AND_FUNCTION})
+    agent = AGENT.clone(tools=[*AGENT.tools, function_tool(get_weather)])
+
+    async def turn() -> Any:
+        async with configured(gateway) as config:
+            return await Runner.run(agent, "Go.", run_config=config)
+
+    result = asyncio.run(turn())
+    kinds = [item.type for item in result.new_items]
+    said, called = "message_output_item", "tool_call_item"
+    assert kinds == [said, called, called, "tool_call_output_item", said]
+    assert result.final_output == "Take an umbrella."
+    check_both_told(gateway)
+
+
+def get_weather(place: str) -> str:
+    """The weather in a place."""
+    return f"Rain in {place}."
