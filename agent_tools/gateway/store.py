@@ -85,10 +85,11 @@ class Store:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         metadata.create_all(self._engine)
 
-    def add(self, table: sa.Table, row: Row) -> None:
-        """Add a row."""
-        with self._engine.begin() as connection:
-            connection.execute(table.insert().values(**row))
+    def add(self, table: sa.Table, *rows: Row) -> None:
+        """Add rows, all of them or none."""
+        if rows:  # none at all would be taken for one of defaults
+            with self._engine.begin() as connection:
+                connection.execute(table.insert(), [dict(row) for row in rows])
 
     def add_if_new(self, table: sa.Table, row: Row) -> bool:
         """Add a row unless one like it is there already; whether it was added."""

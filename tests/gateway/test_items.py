@@ -10,6 +10,7 @@ import pytest
 from agent_tools.gateway import store as tables
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.test_lifecycle import SLEEP, is_idle, until
 from tests.gateway.test_responses import FUNCTION, INCLUDE, code, outputs, post
 
 ANSWER = {"type": "function_call_output", "call_id": "call_0", "output": "Rain."}
@@ -69,10 +70,22 @@ def test_a_reference_that_names_nothing_is_refused_by_place(new_gateway: NewGate
     assert refused(gateway, {"type": "item_reference"}) == (400, "input[1].id")
 
 
+def kept(gateway: Gateway) -> list[int]:
+    return [gateway.services.store.count(table) for table in (tables.responses, tables.items, tables.calls)]
+
+
 def test_nothing_is_kept_of_a_deleted_response(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("1"), "Ok."]})
     body = post(gateway).json()
-    kept = (tables.responses, tables.items, tables.calls)
-    assert [gateway.services.store.count(table) for table in kept] == [1, 2, 1]
+    assert kept(gateway) == [1, 2, 1]
     httpx.delete(f"{gateway.url}/v1/responses/{body['id']}")
-    assert [gateway.services.store.count(table) for table in kept] == [0, 0, 0]
+    assert kept(gateway) == [0, 0, 0]
+
+
+def test_nothing_is_kept_of_a_response_that_is_deleted_under_way(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("1"), code(SLEEP)]})
+    begun = post(gateway, background=True).json()
+    until(lambda: any(gateway.services.containers.running().values()))
+    httpx.delete(f"{gateway.url}/v1/responses/{begun['id']}")
+    until(lambda: is_idle(gateway))
+    assert kept(gateway) == [0, 0, 0]

@@ -15,10 +15,8 @@ from agent_tools.gateway.store import Row, Store
 def keep(store: Store, owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> None:
     """Keep a response's items by their ids, and what was told by the ids of calls."""
     common = {"owner": owner, "created_at": time.time()}
-    for item in body["output"]:
-        store.add(tables.items, {"id": item["id"], "response_id": body["id"], **common})
-    for id_, text in told.items():
-        store.add(tables.calls, {"id": id_, "told": text, **common})
+    store.add(tables.items, *({"id": item["id"], "response_id": body["id"], **common} for item in body["output"]))
+    store.add(tables.calls, *({"id": id_, "told": text, **common} for id_, text in told.items()))
 
 
 def forget(store: Store, response: Row) -> None:

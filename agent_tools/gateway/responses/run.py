@@ -135,10 +135,11 @@ class Run:
         if not request.background:
             self.save_start()
         conversation = packed(self._conversation)
-        store.change(tables.responses, self.id, **self._row, conversation=conversation, container_id=container_id)
-        ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
-        told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
-        keep(store, self.plan.owner, body, told)
+        row = {**self._row, "conversation": conversation, "container_id": container_id}
+        if store.change(tables.responses, self.id, **row):  # else it was deleted meanwhile
+            ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
+            told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
+            keep(store, self.plan.owner, body, told)
 
 
 def _where(exc: BaseException) -> str:
