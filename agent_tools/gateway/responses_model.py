@@ -23,7 +23,10 @@ from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_OPTIONS = ("temperature", "top_p", "parallel_tool_calls", "user", "top_logprobs")
+_OPTIONS = (
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
+    *("parallel_tool_calls", "user", "top_logprobs"),
+)
 
 
 class ResponsesModel:
@@ -156,9 +159,14 @@ def _content(content: Any, role: str) -> list[dict[str, Any]]:
     text = "output_text" if role == "assistant" else "input_text"
     if isinstance(content, str):
         return [{"type": text, "text": content}]
-    return [
-        {"type": text, "text": part["text"]}
-        if part["type"] == "text"
-        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
-        for part in content
-    ]
+    return [_part(part, text) for part in content]
+
+
+def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
+    match part["type"]:
+        case "image_url":
+            return {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+        case "file":
+            return {"type": "input_file", **part["file"]}
+        case _:
+            return {"type": text, "text": part["text"]}

@@ -6,14 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+from agent_tools.gateway import store as tables
 from agent_tools.gateway.auth import Keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.store import Store
-from agent_tools.gateway.store import calls as calls_table
-from agent_tools.gateway.store import responses as responses_table
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
@@ -57,7 +56,7 @@ class Services:
         """Expire and forget what is due."""
         self.containers.sweep()
         self.uploads.sweep()
-        for table in (responses_table, calls_table):
+        for table in (tables.responses, tables.items, tables.calls):
             for id_ in self.store.older_than(table, self.config.retention):
                 self.store.delete(table, id=id_)
 

@@ -1,4 +1,4 @@
-"""What is kept: responses, calls, containers and files, each with its owner, in SQLite or PostgreSQL."""
+"""What is kept: responses, items, calls, containers and files, each with its owner, in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ responses = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("input", sa.Text, nullable=False),
     sa.Column("conversation", sa.Text, nullable=False),
+)
+items = sa.Table(
+    "items",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("response_id", sa.String(64), nullable=False, index=True),
 )
 calls = sa.Table(
     "calls",
@@ -77,10 +85,11 @@ class Store:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         metadata.create_all(self._engine)
 
-    def add(self, table: sa.Table, row: Row) -> None:
-        """Add a row."""
-        with self._engine.begin() as connection:
-            connection.execute(table.insert().values(**row))
+    def add(self, table: sa.Table, *rows: Row) -> None:
+        """Add rows, all of them or none."""
+        if rows:  # none at all would be taken for one of defaults
+            with self._engine.begin() as connection:
+                connection.execute(table.insert(), [dict(row) for row in rows])
 
     def add_if_new(self, table: sa.Table, row: Row) -> bool:
         """Add a row unless one like it is there already; whether it was added."""

@@ -16,13 +16,23 @@ _MEMBERS = {
 def check_event(event: dict[str, Any]) -> BaseModel:
     """An event of a stream; `error` has one key more, which clients look for."""
     given = {key: value for key, value in event.items() if key != "error" or event["type"] != "error"}
+    if "response" in given:
+        given["response"] = _as_typed(given["response"])
     return check(_MEMBERS[event["type"]], given)
 
 
+_OPEN_RESPONSES_ONLY = ("frequency_penalty", "presence_penalty", "store")  # which OpenAI sends as well
+
+
 def check_response(body: dict[str, Any]) -> Response:
-    checked = check(Response, body)
+    checked = check(Response, _as_typed(body))
     assert isinstance(checked, Response)
     return checked
+
+
+def _as_typed(body: dict[str, Any]) -> dict[str, Any]:
+    assert set(_OPEN_RESPONSES_ONLY) <= body.keys()
+    return {name: value for name, value in body.items() if name not in _OPEN_RESPONSES_ONLY}
 
 
 def check(kind: type[BaseModel], body: dict[str, Any]) -> BaseModel:

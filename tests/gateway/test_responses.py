@@ -77,6 +77,22 @@ def test_02_bodies_are_valid_and_repeat_the_request(new_gateway: NewGateway) -> 
     assert gateway.upstream.requests[0]["temperature"] == 0
 
 
+def test_02_penalties_reach_the_upstream_and_defaults_are_shown_and_not_sent(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hi.", "Hi."]})
+    given = {"presence_penalty": 0.5, "frequency_penalty": -1, "top_p": 0.9, "store": False}
+    body, default = post(gateway, **given).json(), post(gateway).json()
+    assert {name: body[name] for name in given} == given
+    assert {name: default[name] for name in given} == {
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "top_p": 1,
+        "store": True,
+    }
+    asked, silent = gateway.upstream.requests
+    assert {name: asked.get(name) for name in given} == {**given, "store": None}
+    assert not given.keys() & silent.keys()
+
+
 @pytest.mark.parametrize("piece", [1, 3, 17])
 @pytest.mark.parametrize("text", ["print('\U0001f600 \"x\" \\\\')\r\n# é", "x = 1\n" * 200])
 def test_03_code_deltas_add_up_to_the_code(new_gateway: NewGateway, piece: int, text: str) -> None:

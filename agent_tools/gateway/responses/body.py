@@ -28,6 +28,7 @@ def fresh_body(request: Request) -> dict[str, Any]:
         "model": request.model,
         "output": [],
         "previous_response_id": request.previous_response_id,
+        "store": request.store,
         "tool_choice": request.tools.shown_choice,
         "tools": request.tools.shown,
         "usage": None,

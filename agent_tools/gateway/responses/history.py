@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,11 +25,13 @@ class Past:
         tool_name: the code interpreter's name towards the model.
         told: what the model was told of a call, by its item's id; None if that is not known.
         file_name: brings an uploaded file into the container and gives its name there.
+        put_file: puts a file of this name into the container and gives its name there; None where no code runs.
     """
 
     tool_name: str
     told: Callable[[str], str | None]
     file_name: Callable[[str], str]
+    put_file: Callable[[str, bytes], str] | None
 
 
 def messages_of_items(items: Iterable[Mapping[str, Any]], past: Past) -> list[dict[str, Any]]:
@@ -105,13 +108,31 @@ def _part(part: Any, param: str, past: Past) -> dict[str, Any]:
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return {"type": "image_url", "image_url": {"url": _safe_url(part["image_url"], param)}}
     if kind == "input_file" and isinstance(part.get("file_id"), str):
-        return {"type": "text", "text": f"[The file is at /mnt/data/{past.file_name(part['file_id'])}]"}
+        return _located(past.file_name(part["file_id"]))
+    if kind == "input_file" and isinstance(part.get("file_data"), str):
+        return _file(part, param, past)
     raise _unsupported_part(kind, param)
+
+
+def _file(part: Mapping[str, Any], param: str, past: Past) -> dict[str, Any]:
+    """A file that comes with the request: for the code, if any may run, else for the model itself."""
+    name, data = str(part.get("filename") or "file"), part["file_data"]
+    if past.put_file is None:
+        return {"type": "file", "file": {"filename": name, "file_data": data}}
+    try:
+        content = base64.b64decode(data.rpartition(",")[2], validate=True)
+    except ValueError as exc:
+        raise invalid(f"'{param}.file_data' is not in base64.", f"{param}.file_data", "invalid_value") from exc
+    return _located(past.put_file(name, content))
+
+
+def _located(name: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[The file is at /mnt/data/{name}]"}
 
 
 def _unsupported_part(kind: Any, param: str) -> ApiError:
     hint = {
-        "input_file": " Upload it with /v1/files and give its file_id.",
+        "input_file": " Give its file_data, or upload it with /v1/files and give its file_id.",
         "input_image": " Give its image_url.",
     }.get(kind, "")
     message = f"Content of type {kind!r:.40} is not supported here in this form.{hint}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -18,6 +19,7 @@ from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.responses.composer import Scene
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.kept import resolved
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
 from agent_tools.gateway.services import Services
@@ -59,6 +61,7 @@ class Planner:
             ApiError: the request names what is not there, or cannot be sent on.
         """
         request, config = self._request, self._services.config
+        self._request = request = replace(request, input=resolved(self._services.store, self._owner, request.input))
         if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
             raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
         self._previous = self._find_previous()
@@ -134,17 +137,25 @@ class Planner:
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
     def _past(self) -> Past:
-        return Past(self._services.config.tool_name, self._told, self._file_name)
+        put_file = self._put_file if self._request.tools.container else None
+        return Past(self._services.config.tool_name, self._told, self._file_name, put_file)
 
     def _told(self, id_: str) -> str | None:
         row = self._services.store.get(tables.calls, id_, owner=self._owner)
         return str(row["told"]) if row else None
 
     def _file_name(self, file_id: str) -> str:
-        if not self._request.tools.container:
-            raise invalid("Files can be given to the code interpreter only; it is not among 'tools'.", "input")
-        self._make(Wanted("auto", self._request.tools.container.memory))
+        self._make_for_file()
         return str(self._services.files.put_upload(self._owner, self._container_id, file_id)["path"])
+
+    def _put_file(self, name: str, content: bytes) -> str:
+        self._make_for_file()
+        return str(self._services.files.put(self._container_id, name, io.BytesIO(content))["path"])
+
+    def _make_for_file(self) -> None:
+        if not self._request.tools.container:
+            raise invalid("Uploaded files can be given to the code interpreter only; it is not among 'tools'.", "input")
+        self._make(Wanted("auto", self._request.tools.container.memory))
 
     def _scene(self, tool: ContainerTool | None) -> Scene:
         files, id_ = self._services.files, self._container_id

@@ -14,6 +14,19 @@ from agent_tools.gateway.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, read_tools
 
 OUTPUTS = "code_interpreter_call.outputs"
+_SAMPLING = {  # least, most, default
+    "temperature": (0, 2, 1.0),
+    "top_p": (0, 1, 1.0),
+    "presence_penalty": (-2, 2, 0.0),
+    "frequency_penalty": (-2, 2, 0.0),
+}
+_TEXTS = {
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "service_tier": "default",
+    "truncation": "disabled",
+    "user": None,
+}
 _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
@@ -21,7 +34,6 @@ _INCLUDABLE = frozenset(
         "message.output_text.logprobs",
     )
 )
-_ECHOED = ("prompt_cache_key", "safety_identifier", "service_tier", "truncation", "user")
 
 
 @dataclass(frozen=True)
@@ -108,8 +120,7 @@ def _options(given: Fields, tools: Tools) -> dict[str, Any]:
     """Chat completions' fields for what the request says of sampling, format and tools."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
     options = {
-        "temperature": given.number("temperature", 0, 2),
-        "top_p": given.number("top_p", 0, 1),
+        **_sampling(given),
         "max_tokens": given.integer("max_output_tokens", 1),
         "parallel_tool_calls": given.flag("parallel_tool_calls") if tools.are_any else None,
         "tool_choice": tools.choice if tools.are_any else None,
@@ -137,14 +148,17 @@ def _response_format(given: Fields) -> dict[str, Any] | None:
 
 
 def _echo(given: Fields) -> dict[str, Any]:
-    """What the response repeats of its request."""
+    """What the response repeats of its request; where that says nothing, the API's defaults.
+
+    Which there are is said by ResponseResource of https://www.openresponses.org, where none may be missing.
+    """
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
     echo: dict[str, Any] = {
         "metadata": given.object("metadata") or {},
         "parallel_tool_calls": given.flag("parallel_tool_calls") is not False,
-        "temperature": given.number("temperature", 0, 2),
-        "top_p": given.number("top_p", 0, 1),
+        **{name: default for name, (_, _, default) in _SAMPLING.items()},
+        **_sampling(given),
         "max_output_tokens": given.integer("max_output_tokens", 1),
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
         "text": {"format": text.get("format") or {"type": "text"}},
@@ -152,4 +166,9 @@ def _echo(given: Fields) -> dict[str, Any]:
     }
     if text.get("verbosity"):
         echo["text"]["verbosity"] = text["verbosity"]
-    return {**{name: given.text(name) for name in _ECHOED if given.given.get(name) is not None}, **echo}
+    return {**{name: given.text(name) or default for name, default in _TEXTS.items()}, **echo}
+
+
+def _sampling(given: Fields) -> dict[str, float]:
+    values = {name: given.number(name, least, most) for name, (least, most, _) in _SAMPLING.items()}
+    return {name: value for name, value in values.items() if value is not None}

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.failures import invalid, not_found
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
 from agent_tools.gateway.responses.run import Run
 from agent_tools.gateway.responses.runs import Runs
@@ -55,7 +56,7 @@ async def delete_response(request: Request) -> Response:
     row = await _row(request)
     if run := runs_of(request).find(row["id"], row["owner"]):
         runs_of(request).abandon(run)
-    await run_in_threadpool(services_of(request).store.delete, tables.responses, id=row["id"])
+    await run_in_threadpool(forget, services_of(request).store, row)
     return Json({"id": row["id"], "object": "response.deleted", "deleted": True})
 
 

@@ -18,6 +18,7 @@ from agent_tools.gateway.failures import ApiError, from_model
 from agent_tools.gateway.responses.body import fresh_body, listed_items
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.kept import keep
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store import packed
@@ -134,11 +135,11 @@ class Run:
         if not request.background:
             self.save_start()
         conversation = packed(self._conversation)
-        store.change(tables.responses, self.id, **self._row, conversation=conversation, container_id=container_id)
-        for call_id, told in self._told.items():
-            if item := self._composer.code_items.get(call_id):
-                row = {"id": item.id, "owner": self.plan.owner, "created_at": time.time(), "told": told}
-                store.add(tables.calls, row)
+        row = {**self._row, "conversation": conversation, "container_id": container_id}
+        if store.change(tables.responses, self.id, **row):  # else it was deleted meanwhile
+            ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
+            told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
+            keep(store, self.plan.owner, body, told)
 
 
 def _where(exc: BaseException) -> str:

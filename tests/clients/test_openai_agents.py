@@ -1,0 +1,115 @@
+"""OpenAI's Agents SDK for Python, as it is, before the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner, function_tool
+
+from tests.clients.conversation import (
+    CODE_AND_FUNCTION,
+    CODE_TOOL,
+    FIRST,
+    LINK,
+    SECOND,
+    check_both_told,
+    check_upstream,
+    serve,
+)
+from tests.gateway.conftest import Gateway, NewGateway
+
+AGENT = Agent(name="Analyst", model="m", tools=[CodeInterpreterTool(tool_config=CODE_TOOL)])
+
+
+@asynccontextmanager
+async def configured(gateway: Gateway) -> AsyncIterator[RunConfig]:
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
+        yield RunConfig(model_provider=OpenAIProvider(openai_client=client), tracing_disabled=True)
+
+
+async def run(given: Any, config: RunConfig) -> tuple[Any, list[str]]:
+    return await Runner.run(AGENT, given, run_config=config), []
+
+
+async def run_streamed(given: Any, config: RunConfig) -> tuple[Any, list[str]]:
+    result, kinds = Runner.run_streamed(AGENT, given, run_config=config), []
+    async for event in result.stream_events():
+        if event.type == "raw_response_event":
+            kinds.append(event.data.type)
+        elif event.type == "run_item_stream_event":
+            kinds.append(event.name)
+    return result, kinds
+
+
+async def two_turns(
+    gateway: Gateway, turn: Callable[[Any, RunConfig], Awaitable[tuple[Any, list[str]]]]
+) -> tuple[Any, Any, list[str]]:
+    """The second turn resends all items of the first, as the SDK gives them."""
+    async with configured(gateway) as config:
+        first, kinds = await turn("Go.", config)
+        second, _ = await turn([*first.to_input_list(), {"role": "user", "content": "And now?"}], config)
+        return first, second, kinds
+
+
+def check(first: Any, second: Any) -> None:
+    call, message = (item.raw_item for item in first.new_items)
+    assert (call.type, call.status, call.code) == ("code_interpreter_call", "completed", FIRST)
+    (said,) = message.content
+    assert first.final_output == said.text == f"Twenty, see {LINK}."
+    (cited,) = said.annotations
+    assert (cited.type, cited.filename) == ("container_file_citation", "twenty.txt")
+    assert said.text[cited.start_index : cited.end_index] == "sandbox:/mnt/data/twenty.txt"
+    again = second.new_items[0].raw_item
+    assert again.code == SECOND
+    assert call.container_id == again.container_id == cited.container_id
+    assert second.final_output == "21."
+
+
+def test_two_turns(new_gateway: NewGateway) -> None:
+    gateway = serve(new_gateway)
+    first, second, _ = asyncio.run(two_turns(gateway, run))
+    check(first, second)
+    check_upstream(gateway)
+    assert first.context_wrapper.usage.total_tokens == 30
+
+
+def test_two_turns_streamed(new_gateway: NewGateway) -> None:
+    gateway = serve(new_gateway)
+    first, second, kinds = asyncio.run(two_turns(gateway, run_streamed))
+    check(first, second)
+    check_upstream(gateway)
+    order = [
+        *("response.created", "response.code_interpreter_call.in_progress"),
+        *("response.code_interpreter_call_code.delta", "response.code_interpreter_call_code.done"),
+        *("response.code_interpreter_call.interpreting", "response.code_interpreter_call.completed"),
+        *("response.output_text.delta", "response.output_text.annotation.added", "response.output_text.done"),
+        "response.completed",
+    ]
+    assert list(dict.fromkeys(kind for kind in kinds if kind in order)) == order
+    assert kinds.count("response.code_interpreter_call_code.delta") > 5
+    assert [kind for kind in kinds if "." not in kind] == ["tool_called", "message_output_created"]
+
+
+def test_code_and_a_function_in_one_turn(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": CODE_AND_FUNCTION})
+    agent = AGENT.clone(tools=[*AGENT.tools, function_tool(get_weather)])
+
+    async def turn() -> Any:
+        async with configured(gateway) as config:
+            return await Runner.run(agent, "Go.", run_config=config)
+
+    result = asyncio.run(turn())
+    kinds = [item.type for item in result.new_items]
+    said, called = "message_output_item", "tool_call_item"
+    assert kinds == [said, called, called, "tool_call_output_item", said]
+    assert result.final_output == "Take an umbrella."
+    check_both_told(gateway)
+
+
+def get_weather(place: str) -> str:
+    """The weather in a place."""
+    return f"Rain in {place}."
