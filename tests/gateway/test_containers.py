@@ -25,6 +25,13 @@ from tests.gateway.strict import check
 from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
 
 
+DRAW = (
+    "import base64\nfrom IPython.display import Image, display\n"
+    "display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
+    "awAAAABJRU5ErkJggg=='), format='png'))"
+)
+
+
 def in_container(id_: str) -> list[dict[str, Any]]:
     return [{"type": "code_interpreter", "container": id_}]
 
@@ -67,19 +74,14 @@ def test_24_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGatew
 
 
 def test_24_a_figure_is_an_image(new_gateway: NewGateway) -> None:
-    draw = (
-        "import base64\nfrom IPython.display import Image, display\n"
-        "display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
-        "awAAAABJRU5ErkJggg=='), format='png'))"
-    )
-    gateway = new_gateway({"m": [code(draw), "Ok."]})
+    gateway = new_gateway({"m": [code(DRAW), "Ok."]})
     (call,) = outputs(stream(gateway, include=INCLUDE)[-1]["response"])
     (image,) = call["outputs"]
     assert image["type"] == "image"
     assert image["url"].startswith("data:image/png;base64,iVBOR")
     told = gateway.upstream.requests[1]["messages"][-1]["content"]
     assert "sandbox:/mnt/data/" in told
-    by_url = new_gateway({"m": [code(draw), "Ok."]}, image_urls="content")
+    by_url = new_gateway({"m": [code(DRAW), "Ok."]}, image_urls="content")
     (call,) = outputs(post(by_url, include=INCLUDE).json())
     assert httpx.get(by_url.url + call["outputs"][0]["url"]).content.startswith(b"\x89PNG")
 
