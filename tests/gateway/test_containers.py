@@ -24,7 +24,6 @@ from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check
 from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
 
-
 DRAW = (
     "import base64\nfrom IPython.display import Image, display\n"
     "display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"

@@ -1,4 +1,4 @@
-"""What the gateway sends is valid by the types of the `openai` package, from the lowest supported version to the newest."""
+"""What the gateway sends is valid by the types of the `openai` package, from the lowest version to the newest."""
 
 from __future__ import annotations
 

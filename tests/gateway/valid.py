@@ -35,15 +35,19 @@ def kind_of(name: str, sent: dict[str, Any], events: dict[str, type[BaseModel]])
 
 
 def main() -> int:
-    events, wrong = members(), 0
-    for name, sent in json.load(sys.stdin):
-        try:
-            kind_of(name, sent, events).model_validate(sent)
-        except (ValidationError, KeyError, AttributeError) as exc:
-            wrong += 1
-            print(f"{name} {sent.get('type', '')}: {exc!s:.300}")
-    print(f"openai {openai.__version__}: {wrong} wrong")
-    return wrong != 0
+    events = members()
+    wrong = [said for name, sent in json.load(sys.stdin) if (said := problem(name, sent, events))]
+    print(*wrong, f"openai {openai.__version__}: {len(wrong)} wrong", sep="\n")
+    return bool(wrong)
+
+
+def problem(name: str, sent: dict[str, Any], events: dict[str, type[BaseModel]]) -> str:
+    """What is wrong with it, or ''."""
+    try:
+        kind_of(name, sent, events).model_validate(sent)
+    except (ValidationError, KeyError, AttributeError) as exc:
+        return f"{name} {sent.get('type', '')}: {exc!s:.300}"
+    return ""
 
 
 if __name__ == "__main__":

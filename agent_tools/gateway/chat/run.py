@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import CallDone
 from agent_tools.agents.turn import Turn
 from agent_tools.errors import ModelError
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
@@ -16,7 +17,7 @@ from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.container_tool import ContainerTool
 from agent_tools.gateway.containers import Wanted
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model
+from agent_tools.gateway.failures import ApiError, from_model, from_tool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.services import Services
 
@@ -80,6 +81,8 @@ class ChatRun:
                     self._services.metrics.step(step)
                     self._spans.step(step)
                     yield from self._composer.feed(step)
+                    if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
+                        raise failure
                     if self.log.is_full:
                         raise ApiError(500, "The answer became larger than it may.", code="response_too_large")
         except ModelError as exc:

@@ -14,7 +14,7 @@ from agent_tools.agents.steps import CallDone, RoundDone, Step
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model
+from agent_tools.gateway.failures import ApiError, from_model, from_tool
 from agent_tools.gateway.responses.body import fresh_body, listed_items
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
@@ -93,6 +93,8 @@ class Run:
                 for step in steps:
                     self._note(step)
                     yield from self._composer.feed(step)
+                    if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
+                        raise failure
                     if self.log.is_full:
                         raise ApiError(500, "The response became larger than it may.", code="response_too_large")
         except ModelError as exc:
