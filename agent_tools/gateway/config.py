@@ -82,12 +82,10 @@ class GatewayConfig:
     """Bytes of all events of one response; beyond it the response fails."""
     retention: float = 30 * 86_400.0
     """How long responses and uploaded files are kept."""
-    replay: float = 300.0
-    """How long the events of a background response can be streamed again after its end."""
     heartbeat: float = 15.0
     """After so long without an event, a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: float = 10.0
-    """How long responses under way have to end when the gateway stops."""
+    """How long responses under way have to end by themselves when the gateway stops; then they fail, and say why."""
     image_urls: Literal["data", "content"] = "data"
     """Whether image outputs hold the picture itself, or the URL of its content in the container."""
 

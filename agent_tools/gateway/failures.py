@@ -62,6 +62,11 @@ def busy(status: int, message: str, seconds: float) -> ApiError:
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
 
 
+def stopped() -> ApiError:
+    """The gateway ends before the answer does."""
+    return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")
+
+
 def from_tool(failure: Exception | None) -> ApiError | None:
     """What a call's failure means for the whole answer: without an engine there is nothing that the model could do."""
     cause = failure.exception if isinstance(failure, ToolServiceError) else failure

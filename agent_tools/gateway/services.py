@@ -11,10 +11,9 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
-from agent_tools.gateway.store import Store
-from agent_tools.gateway.store import calls as calls_table
-from agent_tools.gateway.store import responses as responses_table
+from agent_tools.gateway.store import Store, calls, events, responses
 from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.under_way import UnderWay
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
@@ -32,6 +31,7 @@ class Services:
         with ExitStack() as undo:
             self.store = Store(config.database_url)
             undo.callback(self.store.close)
+            self.under_way = UnderWay(self.store)
             self.keys = Keys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
@@ -57,9 +57,9 @@ class Services:
         """Expire and forget what is due."""
         self.containers.sweep()
         self.uploads.sweep()
-        for table in (responses_table, calls_table):
-            for id_ in self.store.older_than(table, self.config.retention):
-                self.store.delete(table, id=id_)
+        self.under_way.sweep()
+        for table in (responses, calls, events):
+            self.store.delete_older(table, self.config.retention)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):

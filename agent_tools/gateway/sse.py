@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 import anyio
@@ -17,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.event_log import EventLog, Logged
 
+PART = 256 * 1024  # bytes
+PATIENCE = 300.0  # seconds for a client to take one part; then it counts as gone
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -43,7 +45,8 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            with anyio.fail_after(PATIENCE):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
@@ -58,11 +61,24 @@ class EventStream(Response):
             if not events:
                 return
             seen += len(events)
-            yield b"".join(map(self._frame, events))
+            for part in _parts(map(self._frame, events)):
+                yield part
 
     def _frame(self, event: Logged) -> bytes:
         name = f"event: {event.kind}\n".encode() if self._named else b""
         return name + b"data: " + event.data + b"\n\n"
+
+
+def _parts(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """As much in one piece as a slow client can be expected to take in time."""
+    part = bytearray()
+    for frame in frames:
+        part += frame
+        if len(part) >= PART:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)
 
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:

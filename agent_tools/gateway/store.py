@@ -23,6 +23,21 @@ responses = sa.Table(
     sa.Column("input", sa.Text, nullable=False),
     sa.Column("conversation", sa.Text, nullable=False),
 )
+under_way = sa.Table(  # responses in the background that have not ended, and whose they are
+    "under_way",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("gateway", sa.Text, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+)
+events = sa.Table(  # those of responses that were made in the background, to be streamed again
+    "events",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
 calls = sa.Table(
     "calls",
     metadata,
@@ -72,7 +87,7 @@ class Store:
     """Rows by id. Thread-safe; every method is one transaction."""
 
     def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
+        self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         metadata.create_all(self._engine)
@@ -123,6 +138,11 @@ class Store:
             statement = statement.where(table.c[name] == value)
         with self._engine.begin() as connection:
             return connection.execute(statement).rowcount
+
+    def delete_older(self, table: sa.Table, seconds: float) -> int:
+        """Delete the rows made so long ago; how many."""
+        with self._engine.begin() as connection:
+            return connection.execute(table.delete().where(table.c.created_at < time.time() - seconds)).rowcount
 
     def older_than(self, table: sa.Table, seconds: float) -> list[str]:
         """The ids of the rows made so long ago."""

@@ -10,11 +10,11 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model, from_tool
+from agent_tools.gateway.event_log import EventLog, encoded, packed_events
+from agent_tools.gateway.failures import ApiError, from_model, from_tool, stopped
 from agent_tools.gateway.responses.body import fresh_body, listed_items
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
@@ -34,6 +34,7 @@ class Run:
     def __init__(self, services: Services, plan: Plan) -> None:
         self.plan = plan
         self.cancel = Cancel()
+        self.is_stopped = False
         self.failure: ApiError | None = None
         self.log = EventLog(services.config.max_response_bytes)
         self.body = fresh_body(plan.request)
@@ -59,6 +60,10 @@ class Run:
 
     def save_start(self) -> None:
         """Keep that it is under way, so that it can be asked for."""
+        self._services.under_way.begin(self.id)
+        self._save()
+
+    def _save(self) -> None:
         self._services.store.add(
             tables.responses,
             {
@@ -77,7 +82,7 @@ class Run:
         try:
             for event in self._events():
                 if event["type"] in TERMINAL:
-                    self._end(event["response"])
+                    self._end(event)
                 self.log.append(event)
         finally:
             if self.plan.tool:
@@ -91,6 +96,8 @@ class Run:
             yield from self._composer.begin()
             with closing(self.plan.turn.run([*self.plan.instructions, *self._conversation], self.cancel)) as steps:
                 for step in steps:
+                    if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
+                        raise stopped()
                     self._note(step)
                     yield from self._composer.feed(step)
                     if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
@@ -123,9 +130,9 @@ class Run:
                 self._conversation += wire_messages(messages)
                 self._usage += usage or Usage()
 
-    def _end(self, body: dict[str, Any]) -> None:
+    def _end(self, event: Event) -> None:
         """Let go of the container and keep the response, before anyone hears of its end."""
-        tool, request = self.plan.tool, self.plan.request
+        tool, request, body = self.plan.tool, self.plan.request, event["response"]
         container_id = tool.container_id if tool and tool.has_container else None
         if tool:
             tool.close()
@@ -133,10 +140,17 @@ class Run:
         if not request.store:
             return
         store = self._services.store
-        if not request.background:
-            self.save_start()
+        if request.background:
+            data = packed_events([*self.log.events, encoded(event)])
+            store.add(tables.events, {"id": self.id, "created_at": time.time(), "data": data})
+        else:
+            self._save()
         conversation = packed(self._conversation)
-        store.change(tables.responses, self.id, **self._row, conversation=conversation, container_id=container_id)
+        if not store.change(
+            tables.responses, self.id, **self._row, conversation=conversation, container_id=container_id
+        ):
+            store.delete(tables.events, id=self.id)  # it was deleted meanwhile
+        self._services.under_way.end(self.id)
         for call_id, told in self._told.items():
             if item := self._composer.code_items.get(call_id):
                 row = {"id": item.id, "owner": self.plan.owner, "created_at": time.time(), "told": told}
