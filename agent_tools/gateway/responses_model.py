@@ -156,9 +156,14 @@ def _content(content: Any, role: str) -> list[dict[str, Any]]:
     text = "output_text" if role == "assistant" else "input_text"
     if isinstance(content, str):
         return [{"type": text, "text": content}]
-    return [
-        {"type": text, "text": part["text"]}
-        if part["type"] == "text"
-        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
-        for part in content
-    ]
+    return [_part(part, text) for part in content]
+
+
+def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
+    match part["type"]:
+        case "text":
+            return {"type": text, "text": part["text"]}
+        case "file":
+            return {"type": "input_file", **part["file"]}
+        case _:
+            return {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -80,6 +80,8 @@ uploads = sa.Table(
     sa.Column("purpose", sa.String(32), nullable=False),
 )
 
+MANY = 500
+"""Ids in one query."""
 Row = Mapping[str, Any]
 
 
@@ -115,27 +117,28 @@ class Store:
         """The row of an id that also fits `where`."""
         return next(iter(self.find(table, id=id_, **where)), None)
 
+    def get_all(self, table: sa.Table, ids: Sequence[str], **where: Any) -> list[Row]:
+        """The rows of many ids that also fit `where`; those that are not there are left out."""
+        found: list[Row] = []
+        for start in range(0, len(ids), MANY):
+            found += self.find(table, id=ids[start : start + MANY], **where)
+        return found
+
     def find(self, table: sa.Table, **where: Any) -> list[Row]:
-        """All rows that fit, oldest first."""
-        query = table.select().order_by(table.c.created_at, table.c.id)
-        for name, value in where.items():
-            query = query.where(table.c[name] == value)
+        """All rows that fit, oldest first; a column may be one of several values."""
+        query = table.select().order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
 
     def count(self, table: sa.Table, **where: Any) -> int:
         """How many rows fit."""
-        query = sa.select(sa.func.count()).select_from(table)
-        for name, value in where.items():
-            query = query.where(table.c[name] == value)
+        query = sa.select(sa.func.count()).select_from(table).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return int(connection.execute(query).scalar_one())
 
     def delete(self, table: sa.Table, **where: Any) -> int:
         """Delete the rows that fit; how many."""
-        statement = table.delete()
-        for name, value in where.items():
-            statement = statement.where(table.c[name] == value)
+        statement = table.delete().where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return connection.execute(statement).rowcount
 
@@ -153,6 +156,19 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+def _fitting(table: sa.Table, where: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
+    for name, value in where.items():
+        if isinstance(value, str):
+            yield table.c[name] == _sendable(value)
+        else:
+            yield table.c[name].in_(map(_sendable, value)) if isinstance(value, list) else table.c[name] == value
+
+
+def _sendable(text: str) -> str:
+    """Text that PostgreSQL takes; one that held a NUL is no id of anything."""
+    return text.replace("\0", "\ufffd")
 
 
 def packed(value: Any) -> str:
