@@ -81,7 +81,7 @@ class GatewayConfig:
     max_response_bytes: int = 64 * MIB
     """Bytes of all events of one response; beyond it the response fails."""
     retention: float = 30 * 86_400.0
-    """How long responses and uploaded files are kept."""
+    """How long responses, uploaded files, and the metadata of expired containers are kept."""
     heartbeat: float = 15.0
     """After so long without an event, a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: float = 10.0

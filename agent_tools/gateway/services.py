@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -59,7 +60,7 @@ class Services:
         self.uploads.sweep()
         self.under_way.sweep()
         for table in (responses, calls, events):
-            self.store.delete_older(table, self.config.retention)
+            self.store.delete_before(table, time.time() - self.config.retention)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):

@@ -142,10 +142,11 @@ class Store:
         with self._engine.begin() as connection:
             return connection.execute(statement).rowcount
 
-    def delete_older(self, table: sa.Table, seconds: float) -> int:
-        """Delete the rows made so long ago; how many."""
+    def delete_before(self, table: sa.Table, time: float, column: str = "created_at", **where: Any) -> int:
+        """Delete the rows from before a time, by that column, that also fit `where`; how many."""
+        statement = table.delete().where(table.c[column] < time, *_fitting(table, where))
         with self._engine.begin() as connection:
-            return connection.execute(table.delete().where(table.c.created_at < time.time() - seconds)).rowcount
+            return connection.execute(statement).rowcount
 
     def older_than(self, table: sa.Table, seconds: float) -> list[str]:
         """The ids of the rows made so long ago."""

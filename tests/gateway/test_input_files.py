@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.gateway import store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post
@@ -97,17 +98,23 @@ def test_a_files_name_leads_nowhere_else(new_gateway: NewGateway, name: str) -> 
         ({"type": "input_file", "file_url": "http://169.254.169.254/"}, 400, "input[0].content[1].file_url"),
         ({"type": "input_file"}, 400, "input[0].content[1]"),
         ({"type": "input_file", "file_id": "file_none"}, 404, None),
-        (file(base64.b64encode(bytes(2000)).decode()), 413, "file"),
     ],
 )
 @pytest.mark.parametrize("tools", [[CODE_TOOL], []])
 def test_a_file_that_cannot_be_had_is_refused(
     new_gateway: NewGateway, part: dict[str, Any], status: int, param: str | None, tools: Any
 ) -> None:
-    if not tools and status == 413:
-        return  # then the request's own limit holds
-    answer = post(new_gateway({}, max_upload_bytes=1000), input=saying(part), tools=tools)
+    answer = post(new_gateway({}), input=saying(part), tools=tools)
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
+
+
+def test_a_file_that_is_too_large_is_refused(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, max_upload_bytes=1000, max_body_bytes=1000)
+    answer = post(gateway, input=saying(file(base64.b64encode(bytes(100)).decode() * 10)))
+    assert answer.status_code == 413
+    upload = gateway.client().files.create(file=("a", bytes(1000)), purpose="user_data")
+    gateway.services.store.change(store.uploads, upload.id, bytes=1001)
+    assert post(gateway, input=saying({"type": "input_file", "file_id": upload.id}), tools=[]).status_code == 413
 
 
 def test_there_are_only_so_many_files(new_gateway: NewGateway) -> None:
