@@ -56,9 +56,9 @@ class GatewayConfig:
     """How often the model is asked in one response while it may call tools."""
     max_sandboxes: int = 8
     """Sandboxes that run at once; also how many responses with code do."""
-    max_queue: int = 32
+    max_queue: int = 64
     """Requests that wait for a sandbox; one more is answered 429."""
-    queue_timeout: float = 30.0
+    queue_timeout: float = 60.0
     """How long such a request waits; then it is answered 503."""
     max_responses: int = 64
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
