@@ -160,7 +160,9 @@ def test_26_memory_and_network_are_what_the_operator_gives(new_gateway: NewGatew
             client.containers.create(name="c", **wrong)  # type: ignore[arg-type]
         assert refused.value.param == next(iter(wrong))
         tools = [{"type": "code_interpreter", "container": {"type": "auto", **wrong}}]
-        assert post(gateway, tools=tools).status_code == 400
+        answer = post(gateway, tools=tools)
+        param = f"tools[0].container.{next(iter(wrong))}"
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     disabled = [{"type": "code_interpreter", "container": {"type": "auto", "network_policy": {"type": "disabled"}}}]
     assert stream(gateway, tools=disabled)[-1]["response"]["tools"] == disabled
 

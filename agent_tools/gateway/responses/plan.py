@@ -97,7 +97,7 @@ class Planner:
         if choice.id is not None:
             self._container_id = str(containers.active(self._owner, choice.id)["id"])
             return ContainerTool(containers, self._container_id)
-        memory = containers.check_memory(choice.memory, "tools")
+        memory = containers.check_memory(choice.memory, f"{choice.path}.memory_limit")
         if earlier := self._earlier():
             self._container_id = earlier
             self._bring(choice.file_ids)
