@@ -68,7 +68,7 @@ class GatewayConfig:
     """The most a container may ask for."""
     container_idle: float = 1_200.0
     """A container unused for so long expires: its files and variables are deleted."""
-    max_containers: int = 100
+    max_containers: int = 1_000
     """Containers that live at once, for each key."""
     max_uploads: int = 1_000
     """Uploaded files kept, for each key."""
