@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.engine import Sandbox, SandboxSpec
+from agent_tools.gateway import store
+from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT
+from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.engine import Engine, Sandbox, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.doubles import ProcessEngine
@@ -79,6 +83,23 @@ def test_23_without_the_tool_a_call_is_only_text(new_gateway: NewGateway) -> Non
     assert item["content"][0]["text"] == text
 
 
+def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok.", "Ok."]})
+    calls = [
+        {"type": "code_interpreter_call", "id": f"ci_{n}", "code": "1", "container_id": "cntr_gone", "outputs": None}
+        for n in range(5_000)
+    ]
+    row = {"owner": "local", "created_at": 1.0, "told": "It was one."}
+    gateway.services.store.add(store.calls, {"id": "ci_4999", **row})
+    said = [item for call in calls for item in ({"role": "user", "content": "Go."}, call)]
+    first = post(gateway, input=said)
+    assert first.status_code == 200, first.text
+    assert post(gateway, input="And?", previous_response_id=first.json()["id"]).status_code == 200
+    asked = gateway.upstream.requests[0]["messages"]
+    assert len(asked) == 1 + 3 * 5_000
+    assert [message["content"] for message in asked[-4::3]] == [UNKNOWN_OUTPUT, "It was one."]
+
+
 class DeadEngine(ProcessEngine):
     """An engine that starts nothing."""
 
@@ -86,8 +107,12 @@ class DeadEngine(ProcessEngine):
         raise EngineUnavailable("No engine answers.")
 
 
-def test_without_an_engine_a_response_fails_at_once_and_says_so(new_gateway: NewGateway) -> None:
-    runtime = Runtime(DeadEngine(), lambda packages: "none")
+@pytest.mark.parametrize("new_engine", [DeadEngine, DockerEngine])
+def test_without_an_engine_a_response_fails_at_once_and_says_so(
+    new_gateway: NewGateway, new_engine: type[Engine], monkeypatch: pytest.MonkeyPatch, work_dir: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{work_dir}/none.sock")
+    runtime = Runtime(new_engine(), lambda packages: "none")
     gateway = new_gateway({"m": lambda _: code("1"), "chat": lambda _: run("1")}, runtime)
     events = stream(gateway, include=INCLUDE)
     assert [event["type"] for event in events[-3:]] == ["response.output_item.done", "error", "response.failed"]
@@ -95,6 +120,7 @@ def test_without_an_engine_a_response_fails_at_once_and_says_so(new_gateway: New
     for answer in (post(gateway), ask(gateway, model="chat")):
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "code_interpreter_unavailable")
     assert len(gateway.upstream.requests) == 3
+    assert str(work_dir) not in json.dumps(events)
 
 
 def test_31_an_upstream_that_breaks_off_in_a_call_leaves_it_incomplete(new_gateway: NewGateway) -> None:
