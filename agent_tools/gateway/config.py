@@ -84,7 +84,7 @@ class GatewayConfig:
     """How long responses, uploaded files, and the metadata of expired containers are kept."""
     heartbeat: float = 15.0
     """After so long without an event, a stream sends a comment, so that no proxy gives up on it."""
-    shutdown_grace: float = 10.0
+    shutdown_grace: float = 5.0
     """How long responses under way have to end by themselves when the gateway stops; then they fail, and say why."""
     image_urls: Literal["data", "content"] = "data"
     """Whether image outputs hold the picture itself, or the URL of its content in the container."""
