@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from agent_tools.gateway.under_way import UnderWay
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
+_log = logging.getLogger(__name__)
 SWEEP_EVERY = 15.0  # seconds
 
 
@@ -62,6 +64,13 @@ class Services:
         for table in (responses, calls, events):
             self.store.delete_before(table, time.time() - self.config.retention)
 
+    def try_to_sweep(self) -> None:
+        """Sweep; where that fails, as with a database that is away for a while, the next time will do."""
+        try:
+            self.sweep()
+        except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread)
+            _log.error("sweeping failed: %s", type(exc).__name__)
+
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):
-            self.sweep()
+            self.try_to_sweep()

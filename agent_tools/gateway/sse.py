@@ -18,16 +18,25 @@ from starlette.types import Receive, Scope, Send
 from agent_tools.gateway.event_log import EventLog, Logged
 
 PART = 256 * 1024  # bytes
-PATIENCE = 300.0  # seconds for a client to take one part; then it counts as gone
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class EventStream(Response):
-    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before."""
+    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
+
+    `patience` is the seconds a client has to take one part; then it counts as gone.
+    """
 
     def __init__(
-        self, log: EventLog, on_gone: Callable[[], None], *, start: int = 0, named: bool = True, heartbeat: float = 15.0
+        self,
+        log: EventLog,
+        on_gone: Callable[[], None],
+        *,
+        start: int = 0,
+        named: bool = True,
+        heartbeat: float = 15.0,
+        patience: float = 300.0,
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -36,6 +45,7 @@ class EventStream(Response):
         self._start = start
         self._named = named
         self._heartbeat = heartbeat
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it all."""
@@ -45,7 +55,7 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(self._patience):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 

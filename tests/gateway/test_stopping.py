@@ -10,10 +10,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from agent_tools.gateway import store
+from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.sse import EventStream
 from agent_tools.gateway.under_way import MAX_SILENCE
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
@@ -116,6 +120,19 @@ def test_what_is_under_way_gives_signs_and_stays(new_gateway: NewGateway) -> Non
     assert retrieve(gateway, id_).json()["status"] == "in_progress"
 
 
+def test_a_database_that_is_away_does_not_end_the_sweeping(
+    new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = new_gateway({}).services
+    engine = sa.create_engine(services.config.database_url)
+    store.under_way.drop(engine)
+    services.try_to_sweep()
+    assert "sweeping failed: OperationalError" in caplog.text
+    store.under_way.create(engine)
+    engine.dispose()
+    services.sweep()
+
+
 def test_two_gateways_share_a_store(new_gateway: NewGateway) -> None:
     def obey(request: dict[str, Any]) -> ScriptedReply:
         last = request["messages"][-1]
@@ -131,6 +148,24 @@ def test_two_gateways_share_a_store(new_gateway: NewGateway) -> None:
     (call,) = outputs(post(other, input="print(open('kept').read())", **more).json())
     assert call["outputs"] == [{"type": "logs", "logs": "k\n"}]
     assert "variables are lost" in json.dumps(other.upstream.requests + gateway.upstream.requests)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_client_that_takes_nothing_counts_as_gone(is_over: bool) -> None:
+    gone = threading.Event()
+
+    async def serve() -> None:
+        log = EventLog(1000)
+        log.append({"type": "response.created"})
+        log.is_closed = is_over
+        await EventStream(log, gone.set, patience=0.01)({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await anyio.sleep_forever()
+
+    anyio.run(serve)
+    assert gone.is_set()
 
 
 def test_a_client_that_reads_slowly_holds_nobody_up(new_gateway: NewGateway) -> None:
