@@ -1,9 +1,14 @@
 """What the gateway adds to the code and to the model, as ratios: nothing here is worth more than its own machine.
 
-    .venv/bin/python benchmarks/gateway.py [--rounds 50]
+    .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--port 0 --beside NAME=URL ...]
 
 An upstream that answers at once is asked directly, through the gateway, and through the gateway with one call of
-`1 + 1` on a warm container. The session's own time for the same code is the measure of it all.
+`1 + 1`. The session's own time for the same code is the measure of it all. With `--load`, so many streams at once make
+three calls each, and each must find only its own name.
+
+`--beside` puts other gateways beside ours: start each with this upstream, http://127.0.0.1:PORT/v1 with the PORT given
+as `--port`, and name it by the URL that ends in /v1. Then all are asked in turn, round by round, with a container of
+their own choice; a cold one is part of what a gateway's users wait for, so ours is shown with and without.
 """
 
 from __future__ import annotations
@@ -20,18 +25,34 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import httpx
 
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.tools import CodeInterpreter
 
 CODE = "1 + 1"
+CALLS = 3
+AUTO = {"type": "auto"}
+RUNNING, RAN = "response.code_interpreter_call.interpreting", "response.code_interpreter_call.completed"
+Results = dict[str, list[float]]
+"""Milliseconds by what was done."""
 
 
-def upstream(request: dict[str, Any]) -> ScriptedReply:
+def once(request: dict[str, Any]) -> ScriptedReply:
+    """One call, by whatever name the gateway gives the tool, then an answer."""
     if request.get("tools") and request["messages"][-1]["role"] == "user":
-        return ScriptedReply(calls=[ScriptedCall("python", {"code": CODE})])
+        return ScriptedReply(calls=[ScriptedCall(request["tools"][0]["function"]["name"], {"code": CODE})])
     return ScriptedReply(text="Two.")
+
+
+def often(request: dict[str, Any]) -> ScriptedReply:
+    """Some calls with the name that the user gave, then an answer with it."""
+    name = next(message["content"] for message in request["messages"] if message["role"] == "user")
+    if sum(message["role"] == "tool" for message in request["messages"]) == CALLS:
+        return ScriptedReply(text=name)
+    code = f"seen = [*globals().get('seen', []), {name!r}]; print(*seen)"
+    return ScriptedReply(calls=[ScriptedCall(request["tools"][0]["function"]["name"], {"code": code})])
 
 
 @contextlib.contextmanager
@@ -52,66 +73,137 @@ def serving(upstream_url: str, folder: str) -> Iterator[str]:
         process.terminate()
 
 
-def measured(rounds: int, act: Callable[[], float | None]) -> list[float]:
-    """Milliseconds: what the act says it took, or what it took."""
+def body(container: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": "Go.", "tools": [{"type": "code_interpreter", "container": container}], **more}
+
+
+def timed(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
     act()
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        said = act()
-        found.append(1000 * (time.perf_counter() - start if said is None else said))
-    return found
+    return 1000 * (time.perf_counter() - start)
 
 
-def running_time(client: httpx.Client, body: dict[str, Any]) -> float:
-    """Seconds between `interpreting` and `completed`, as the client sees them."""
+def in_turn(rounds: int, acts: dict[str, Callable[[], float]]) -> Results:
+    """Everything once without being counted, then all of it, round by round."""
+    results: Results = {name: [] for name in acts}
+    for number in range(rounds + 1):
+        for name, act in acts.items():
+            found = act()
+            if number:
+                results[name].append(found)
+    return results
+
+
+def asked(client: httpx.Client, path: str, sent: dict[str, Any]) -> None:
+    client.post(path, json=sent).raise_for_status()
+
+
+def running_time(client: httpx.Client, sent: dict[str, Any]) -> float:
+    """Between `interpreting` and `completed`, as the client sees them."""
     seen: dict[str, float] = {}
-    with client.stream("POST", "responses", json={**body, "stream": True}) as answer:
+    with client.stream("POST", "responses", json={**sent, "stream": True}) as answer:
         for line in answer.iter_lines():
             if line.startswith("event: "):
                 seen.setdefault(line[7:], time.perf_counter())
-    call = "response.code_interpreter_call"
-    return seen[f"{call}.completed"] - seen[f"{call}.interpreting"]
+    return 1000 * (seen[RAN] - seen[RUNNING])
+
+
+def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callable[[], float]]:
+    """What is measured of a gateway."""
+    sent = body(container)
+    return {
+        f"{name}: JSON": lambda: timed(lambda: asked(client, "responses", sent)),
+        f"{name}: stream": lambda: timed(lambda: asked(client, "responses", {**sent, "stream": True})),
+        f"{name}: interpreting -> completed": lambda: running_time(client, sent),
+    }
+
+
+async def loaded(url: str, streams: int) -> Results:
+    """Streams at once; of each call, and of each whole, the time."""
+    results: Results = {"under load: a whole response": [], "under load: interpreting -> completed": []}
+
+    async def one(client: httpx.AsyncClient, name: str) -> None:
+        start, begun, last = time.perf_counter(), 0.0, ""
+        sent = {**body(AUTO, stream=True), "model": "load", "input": name, "include": ["code_interpreter_call.outputs"]}
+        async with client.stream("POST", "responses", json=sent) as answer:
+            async for line in answer.aiter_lines():
+                if line == f"event: {RUNNING}":
+                    begun = time.perf_counter()
+                elif line == f"event: {RAN}":
+                    results["under load: interpreting -> completed"].append(1000 * (time.perf_counter() - begun))
+                last = line if line.startswith("data: {") else last
+        results["under load: a whole response"].append(1000 * (time.perf_counter() - start))
+        check_alone(json.loads(last[6:])["response"], name)
+
+    async with httpx.AsyncClient(base_url=url, timeout=300) as client, anyio.create_task_group() as group:
+        for number in range(streams):
+            group.start_soon(one, client, f"name-{number}")
+    return results
+
+
+def check_alone(response: dict[str, Any], name: str) -> None:
+    """Whether a stream found its own names only."""
+    *calls, message = response["output"]
+    logs = [call["outputs"][0]["logs"].split() for call in calls]
+    assert logs == [[name] * (number + 1) for number in range(CALLS)], logs
+    assert message["content"][0]["text"] == name
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--load", type=int, default=50, help="streams at once; 0 for none")
+    parser.add_argument("--port", type=int, default=0, help="of the upstream, for the gateways beside ours")
+    parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=50)
-    rounds = parser.parse_args().rounds
-    results: dict[str, list[float]] = {}
+    given = arguments()
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ScriptedServer({"m": upstream}))
+        server = stack.enter_context(ScriptedServer({"m": once, "load": often}, port=given.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         tool = stack.enter_context(CodeInterpreter({"work_dir": f"{folder}/session"}))
-        results["session: the code itself"] = measured(rounds, lambda: tool.run(CODE).duration)
         direct = stack.enter_context(httpx.Client(base_url=server.base_url))
-        asked = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
-        results["upstream, asked directly"] = measured(
-            rounds, lambda: direct.post("chat/completions", json=asked).close()
-        )
         url = stack.enter_context(serving(server.base_url, folder))
         client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
         container = client.post("containers", json={"name": "benchmark"}).json()["id"]
-        plain = {"model": "m", "input": "Go."}
-        body = {**plain, "tools": [{"type": "code_interpreter", "container": container}]}
-        results["gateway: passed on"] = measured(rounds, lambda: client.post("chat/completions", json=asked).close())
-        results["gateway: a response without code"] = measured(
-            rounds, lambda: client.post("responses", json=plain).close()
-        )
-        results["gateway: a response with one call"] = measured(
-            rounds, lambda: client.post("responses", json=body).close()
-        )
-        results["  of it, interpreting -> completed"] = measured(rounds, lambda: running_time(client, body))
-    report(results)
+        chat = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+        acts: dict[str, Callable[[], float]] = {
+            "session: the code itself": lambda: 1000 * tool.run(CODE).duration,
+            "upstream, asked directly": lambda: timed(lambda: asked(direct, "chat/completions", chat)),
+            "gateway: passed on": lambda: timed(lambda: asked(client, "chat/completions", chat)),
+            "gateway: a response without code": lambda: timed(
+                lambda: asked(client, "responses", {"model": "m", "input": "Go."})
+            ),
+            **acts_of("gateway, warm container", client, container),
+        }
+        if given.beside:
+            acts |= acts_of("gateway, new container", client, AUTO)
+        for name, _, other in (each.partition("=") for each in given.beside):
+            acts |= acts_of(name, stack.enter_context(httpx.Client(base_url=other, timeout=60)), AUTO)
+        results = in_turn(given.rounds, acts)
+        if given.load:
+            results |= anyio.run(loaded, url, given.load)
+    report(results, [each.partition("=")[0] for each in given.beside])
 
 
-def report(results: dict[str, list[float]]) -> None:
-    base = statistics.median(results["session: the code itself"])
-    print(f"{'':38}{'p50 ms':>10}{'p95 ms':>10}{'x session':>12}")
+def report(results: Results, beside: list[str]) -> None:
+    p50 = {name: statistics.median(times) for name, times in results.items()}
+    base, upstream = p50["session: the code itself"], p50["upstream, asked directly"]
+    width = max(map(len, results)) + 2
+    print(f"{'':{width}}{'p50 ms':>10}{'p95 ms':>10}{'x session':>12}")
     for name, times in results.items():
-        median, high = statistics.median(times), sorted(times)[int(0.95 * (len(times) - 1))]
-        print(f"{name:38}{median:10.1f}{high:10.1f}{median / base:12.1f}")
-    print(json.dumps({name.strip(): round(statistics.median(times), 2) for name, times in results.items()}))
+        high = sorted(times)[int(0.95 * (len(times) - 1))]
+        print(f"{name:{width}}{p50[name]:10.1f}{high:10.1f}{p50[name] / base:12.1f}")
+    for kind in ("JSON", "stream"):
+        over = p50[f"gateway, warm container: {kind}"] - 2 * upstream - base
+        print(f"a request with one call, {kind}: {over:.1f} ms over two answers of the upstream and the code (p50)")
+    for name in beside:
+        for kind in ("JSON", "stream", "interpreting -> completed"):
+            ratios = [p50[f"{name}: {kind}"] / p50[f"gateway, {ours} container: {kind}"] for ours in ("warm", "new")]
+            print(f"{name} : gateway, {kind}: x {ratios[0]:.2f} beside a warm container, x {ratios[1]:.2f} a new one")
+    print(json.dumps({name: round(found, 2) for name, found in p50.items()}))
 
 
 if __name__ == "__main__":

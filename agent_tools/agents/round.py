@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from agent_tools.agents.code_stream import CodeStream
 from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.halves import without_halves
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
@@ -50,7 +51,7 @@ class Round:
 
     def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
         """The steps of the reply, as it arrives. It is complete if `reason` is set afterwards."""
-        for delta in deltas:
+        for delta in without_halves(deltas):
             match delta:
                 case TextDelta(text):
                     yield from self._say(self._gate.feed(text) if self._gate else text)

@@ -51,6 +51,13 @@ class Admission:
                 return
         self._free += 1
 
+    def close(self, why: Exception) -> None:
+        """Send away everyone who waits."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_exception(why)
+
     @property
     def waiting(self) -> int:
         """How many wait."""
@@ -59,5 +66,5 @@ class Admission:
     def _give_up(self, place: asyncio.Future[None]) -> None:
         if place in self._waiting:
             self._waiting.remove(place)
-        elif place.done() and not place.cancelled():
+        elif place.done() and not place.cancelled() and not place.exception():
             self.leave()  # it was handed over at the very moment

@@ -56,9 +56,9 @@ class GatewayConfig:
     """How often the model is asked in one response while it may call tools."""
     max_sandboxes: int = 8
     """Sandboxes that run at once; also how many responses with code do."""
-    max_queue: int = 32
+    max_queue: int = 64
     """Requests that wait for a sandbox; one more is answered 429."""
-    queue_timeout: float = 30.0
+    queue_timeout: float = 60.0
     """How long such a request waits; then it is answered 503."""
     max_responses: int = 64
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
@@ -68,7 +68,7 @@ class GatewayConfig:
     """The most a container may ask for."""
     container_idle: float = 1_200.0
     """A container unused for so long expires: its files and variables are deleted."""
-    max_containers: int = 100
+    max_containers: int = 1_000
     """Containers that live at once, for each key."""
     max_uploads: int = 1_000
     """Uploaded files kept, for each key."""
@@ -81,13 +81,11 @@ class GatewayConfig:
     max_response_bytes: int = 64 * MIB
     """Bytes of all events of one response; beyond it the response fails."""
     retention: float = 30 * 86_400.0
-    """How long responses and uploaded files are kept."""
-    replay: float = 300.0
-    """How long the events of a background response can be streamed again after its end."""
+    """How long responses, uploaded files, and the metadata of expired containers are kept."""
     heartbeat: float = 15.0
     """After so long without an event, a stream sends a comment, so that no proxy gives up on it."""
-    shutdown_grace: float = 10.0
-    """How long responses under way have to end when the gateway stops."""
+    shutdown_grace: float = 5.0
+    """How long responses under way have to end by themselves when the gateway stops; then they fail, and say why."""
     image_urls: Literal["data", "content"] = "data"
     """Whether image outputs hold the picture itself, or the URL of its content in the container."""
 

@@ -84,6 +84,12 @@ class ContainerTool(BaseTool):
         if self._interpreter:
             self._interpreter.cancel(cancelled)
 
+    def ensure(self) -> None:
+        """Make the container now, if it is not there."""
+        make, self._make = self._make, None
+        if make:
+            make()
+
     @property
     def has_container(self) -> bool:
         """Whether the container is there."""
@@ -96,9 +102,7 @@ class ContainerTool(BaseTool):
 
     def _held(self) -> CodeInterpreter:
         if self._interpreter is None:
-            make, self._make = self._make, None
-            if make:
-                make()
+            self.ensure()
             self._interpreter, is_replaced = self._stack.enter_context(self._containers.held(self.container_id))
             self.first_note += PARKED if is_replaced else ""
         return self._interpreter

@@ -147,10 +147,12 @@ class Containers:
         self._store.delete(tables.containers, id=id_)
 
     def sweep(self) -> None:
-        """Expire what is due."""
+        """Expire what is due, and forget what has been expired for long."""
         for row in self._store.find(tables.containers, status="active"):
             if self._is_due(row):
                 self._expired(row)
+        long_ago = self.clock() - self.config.retention
+        self._store.delete_before(tables.containers, long_ago, "last_active_at", status="expired")
 
     def folder(self, id_: str) -> Path:
         """A container's work_dir."""

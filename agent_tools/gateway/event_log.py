@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,21 @@ class Logged:
         return found
 
 
+def encoded(event: Mapping[str, Any]) -> Logged:
+    """An event as it is now."""
+    return Logged(str(event.get("type", "")), json.dumps(event, separators=(",", ":")).encode())
+
+
+def packed_events(events: Iterable[Logged]) -> bytes:
+    """Events to be kept."""
+    return zlib.compress(b"\n".join(event.data for event in events))
+
+
+def unpacked_events(data: bytes) -> list[Logged]:
+    """Events that were kept."""
+    return [Logged(str(json.loads(line)["type"]), line) for line in zlib.decompress(data).splitlines()]
+
+
 class EventLog:
     """Made in the event loop; `append` and `close` are for any thread, the rest for the loop."""
 
@@ -38,15 +54,22 @@ class EventLog:
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Add an event; one too many is still taken, and `is_full` from then on."""
-        data = json.dumps(event, separators=(",", ":")).encode()
-        self._left -= len(data)
-        self.events.append(Logged(str(event.get("type", "")), data))
+        logged = encoded(event)
+        self._left -= len(logged.data)
+        self.events.append(logged)
         self._wake()
 
     @property
     def is_full(self) -> bool:
         """Whether it holds as much as it may; what ends it all may still be added."""
         return self._left <= 0
+
+    @classmethod
+    def of(cls, events: Iterable[Logged]) -> EventLog:
+        """One that is over."""
+        log = cls(0)
+        log.events, log.is_closed = list(events), True
+        return log
 
     def close(self) -> None:
         """There will be no more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.errors import ModelError
+from agent_tools.errors import EngineError, ModelError, ToolServiceError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 MAX_DETAIL = 1_000  # characters of what the upstream said
@@ -60,6 +60,20 @@ def busy(status: int, message: str, seconds: float) -> ApiError:
     """There is no room now; ask again in so many seconds."""
     headers = {"Retry-After": str(max(1, round(seconds)))}
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
+
+
+def stopped() -> ApiError:
+    """The gateway ends before the answer does."""
+    return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")
+
+
+def from_tool(failure: Exception | None) -> ApiError | None:
+    """What a call's failure means for the whole answer: without an engine there is nothing that the model could do."""
+    cause = failure.exception if isinstance(failure, ToolServiceError) else failure
+    if isinstance(cause, EngineError):
+        message = "The code interpreter is not available now: its engine does not work."
+        return ApiError(503, message, code="code_interpreter_unavailable")
+    return None
 
 
 def from_model(exc: ModelError, *, is_clients_key: bool) -> ApiError:

@@ -81,7 +81,8 @@ class _Reply(Iterator[Delta]):
 
     def _read(self, chat: OpenAIModel, request: dict[str, Any]) -> Iterator[Delta]:
         with chat.translated():
-            with chat.connected().responses.create(**request) as self._stream:
+            body = {key: request.pop(key) for key in ("input", "tools") if key in request}  # not to be looked through
+            with chat.connected().responses.create(**request, extra_body=body) as self._stream:
                 reader = _Reader()
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))
@@ -164,9 +165,9 @@ def _content(content: Any, role: str) -> list[dict[str, Any]]:
 
 def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
     match part["type"]:
-        case "image_url":
-            return {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+        case "text":
+            return {"type": text, "text": part["text"]}
         case "file":
             return {"type": "input_file", **part["file"]}
         case _:
-            return {"type": text, "text": part["text"]}
+            return {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
 
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.responses.runs import LAST_WORDS
 from agent_tools.gateway.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
@@ -48,19 +53,24 @@ def _check_store(config: GatewayConfig) -> None:
         ) from exc
 
 
+class Server(uvicorn.Server):
+    """Before it hangs up, what is under way is ended, and its clients are told."""
+
+    def __init__(self, config: GatewayConfig, app: Starlette, **options: Any) -> None:
+        grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
+        super().__init__(uvicorn.Config(app, server_header=False, timeout_graceful_shutdown=grace, **options))
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, end what is under way, close all connections."""
+        await asyncio.gather(self._app.state.runs.close(), super().shutdown(sockets))
+
+
 def serve(config: GatewayConfig, runtime: Runtime) -> None:
-    """Serve until SIGINT or SIGTERM; then end what is under way and remove every sandbox.
+    """Serve until SIGINT or SIGTERM; then end what is under way, tell its clients, and remove every sandbox.
 
     Raises:
         InvalidParams: the database cannot be used.
     """
     _check_store(config)
-    grace = max(1, round(config.shutdown_grace))
-    uvicorn.run(
-        create_app(config, runtime),
-        host=config.host,
-        port=config.port,
-        log_level="info",
-        server_header=False,
-        timeout_graceful_shutdown=grace,
-    )
+    Server(config, create_app(config, runtime), host=config.host, port=config.port, log_level="info").run()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from agent_tools.gateway import store as tables
 from agent_tools.gateway.auth import Keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
-from agent_tools.gateway.store import Store
+from agent_tools.gateway.store import Store, calls, events, items, responses
 from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.under_way import UnderWay
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
+_log = logging.getLogger(__name__)
 SWEEP_EVERY = 15.0  # seconds
 
 
@@ -31,6 +34,7 @@ class Services:
         with ExitStack() as undo:
             self.store = Store(config.database_url)
             undo.callback(self.store.close)
+            self.under_way = UnderWay(self.store)
             self.keys = Keys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
@@ -56,10 +60,17 @@ class Services:
         """Expire and forget what is due."""
         self.containers.sweep()
         self.uploads.sweep()
-        for table in (tables.responses, tables.items, tables.calls):
-            for id_ in self.store.older_than(table, self.config.retention):
-                self.store.delete(table, id=id_)
+        self.under_way.sweep()
+        for table in (responses, items, calls, events):
+            self.store.delete_before(table, time.time() - self.config.retention)
+
+    def try_to_sweep(self) -> None:
+        """Sweep; where that fails, as with a database that is away for a while, the next time will do."""
+        try:
+            self.sweep()
+        except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread)
+            _log.error("sweeping failed: %s", type(exc).__name__)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):
-            self.sweep()
+            self.try_to_sweep()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 import anyio
@@ -17,15 +17,26 @@ from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.event_log import EventLog, Logged
 
+PART = 256 * 1024  # bytes
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class EventStream(Response):
-    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before."""
+    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
+
+    `patience` is the seconds a client has to take one part; then it counts as gone.
+    """
 
     def __init__(
-        self, log: EventLog, on_gone: Callable[[], None], *, start: int = 0, named: bool = True, heartbeat: float = 15.0
+        self,
+        log: EventLog,
+        on_gone: Callable[[], None],
+        *,
+        start: int = 0,
+        named: bool = True,
+        heartbeat: float = 15.0,
+        patience: float = 300.0,
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -34,6 +45,7 @@ class EventStream(Response):
         self._start = start
         self._named = named
         self._heartbeat = heartbeat
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it all."""
@@ -43,7 +55,8 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            with anyio.fail_after(self._patience):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
@@ -58,11 +71,24 @@ class EventStream(Response):
             if not events:
                 return
             seen += len(events)
-            yield b"".join(map(self._frame, events))
+            for part in _parts(map(self._frame, events)):
+                yield part
 
     def _frame(self, event: Logged) -> bytes:
         name = f"event: {event.kind}\n".encode() if self._named else b""
         return name + b"data: " + event.data + b"\n\n"
+
+
+def _parts(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """As much in one piece as a slow client can be expected to take in time."""
+    part = bytearray()
+    for frame in frames:
+        part += frame
+        if len(part) >= PART:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)
 
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:

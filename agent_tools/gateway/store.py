@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +30,21 @@ items = sa.Table(
     sa.Column("owner", sa.String(64), nullable=False),
     sa.Column("created_at", sa.Float, nullable=False, index=True),
     sa.Column("response_id", sa.String(64), nullable=False, index=True),
+)
+under_way = sa.Table(  # responses in the background that have not ended, and whose they are
+    "under_way",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("gateway", sa.Text, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+)
+events = sa.Table(  # those of responses that were made in the background, to be streamed again
+    "events",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
 )
 calls = sa.Table(
     "calls",
@@ -73,6 +88,8 @@ uploads = sa.Table(
     sa.Column("purpose", sa.String(32), nullable=False),
 )
 
+MANY = 500
+"""Ids in one query."""
 Row = Mapping[str, Any]
 
 
@@ -80,7 +97,7 @@ class Store:
     """Rows by id. Thread-safe; every method is one transaction."""
 
     def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
+        self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         metadata.create_all(self._engine)
@@ -109,27 +126,34 @@ class Store:
         """The row of an id that also fits `where`."""
         return next(iter(self.find(table, id=id_, **where)), None)
 
+    def get_all(self, table: sa.Table, ids: Sequence[str], **where: Any) -> list[Row]:
+        """The rows of many ids that also fit `where`; those that are not there are left out."""
+        found: list[Row] = []
+        for start in range(0, len(ids), MANY):
+            found += self.find(table, id=ids[start : start + MANY], **where)
+        return found
+
     def find(self, table: sa.Table, **where: Any) -> list[Row]:
-        """All rows that fit, oldest first."""
-        query = table.select().order_by(table.c.created_at, table.c.id)
-        for name, value in where.items():
-            query = query.where(table.c[name] == value)
+        """All rows that fit, oldest first; a column may be one of several values."""
+        query = table.select().order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
 
     def count(self, table: sa.Table, **where: Any) -> int:
         """How many rows fit."""
-        query = sa.select(sa.func.count()).select_from(table)
-        for name, value in where.items():
-            query = query.where(table.c[name] == value)
+        query = sa.select(sa.func.count()).select_from(table).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return int(connection.execute(query).scalar_one())
 
     def delete(self, table: sa.Table, **where: Any) -> int:
         """Delete the rows that fit; how many."""
-        statement = table.delete()
-        for name, value in where.items():
-            statement = statement.where(table.c[name] == value)
+        statement = table.delete().where(*_fitting(table, where))
+        with self._engine.begin() as connection:
+            return connection.execute(statement).rowcount
+
+    def delete_before(self, table: sa.Table, time: float, column: str = "created_at", **where: Any) -> int:
+        """Delete the rows from before a time, by that column, that also fit `where`; how many."""
+        statement = table.delete().where(table.c[column] < time, *_fitting(table, where))
         with self._engine.begin() as connection:
             return connection.execute(statement).rowcount
 
@@ -142,6 +166,19 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+def _fitting(table: sa.Table, where: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
+    for name, value in where.items():
+        if isinstance(value, str):
+            yield table.c[name] == _sendable(value)
+        else:
+            yield table.c[name].in_(map(_sendable, value)) if isinstance(value, list) else table.c[name] == value
+
+
+def _sendable(text: str) -> str:
+    """Text that PostgreSQL takes; one that held a NUL is no id of anything."""
+    return text.replace("\0", "\ufffd")
 
 
 def packed(value: Any) -> str:

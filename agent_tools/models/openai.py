@@ -29,6 +29,8 @@ _NOT_SENT = frozenset(
     )
 )
 """Keys of Qwen-Agent's `generate_cfg` that tell the client something, not the server."""
+_AS_THEY_ARE = ("messages", "tools")
+"""Fields that the client is not to look through: for a long conversation that takes it seconds."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _HINTS = {
     401: " Check the API key.",
@@ -89,10 +91,10 @@ class OpenAIModel:
     def _open(self, request: Mapping[str, Any]) -> Any:
         create = self.connected().chat.completions.create
         known = inspect.signature(create).parameters
-        extra = {key: value for key, value in request.items() if key not in known and value is not None}
-        sent = {key: value for key, value in request.items() if key in known and value is not None}
-        body = {**extra, **(sent.pop("extra_body", None) or {})}
-        return create(**sent, extra_body=body or None)
+        given = {key: value for key, value in request.items() if value is not None}
+        sent = {key: given.pop(key) for key in list(given) if key in known and key not in _AS_THEY_ARE}
+        body = {**given, **(sent.pop("extra_body", None) or {})}
+        return create(**sent, messages=(), extra_body=body)
 
     def connected(self) -> Any:
         """The `openai` client."""

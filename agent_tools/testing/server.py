@@ -21,19 +21,21 @@ class ScriptedServer:
         with ScriptedServer({"friendly": ["Hello!"], "busy": ScriptedReply(status=429)}) as server:
             client = openai.OpenAI(base_url=server.base_url, api_key="any")
 
+    `port` is a free one, unless it is given.
+
     Attributes:
         requests: the bodies of all completions asked for, in order.
         headers: their headers, with lower-case names.
         hung_up: set once a client left before the end of an answer.
     """
 
-    def __init__(self, models: Mapping[str, Script], api_key: str | None = None) -> None:
+    def __init__(self, models: Mapping[str, Script], api_key: str | None = None, port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.hung_up = threading.Event()
         self.replies = {name: Replies(script) for name, script in models.items()}
         self.api_key = api_key
-        self._server = _Server(("127.0.0.1", 0), _Connection)
+        self._server = _Server(("127.0.0.1", port), _Connection)
         self._server.script = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 

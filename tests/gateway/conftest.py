@@ -11,10 +11,10 @@ from typing import Any
 
 import openai
 import pytest
-import uvicorn
 
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.serve import Server
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
@@ -28,8 +28,7 @@ class Gateway:
     def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.app = create_app(config, runtime, tracer)
-        settings = uvicorn.Config(self.app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
-        self._server = uvicorn.Server(settings)
+        self._server = Server(config, self.app, log_level="warning", lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -77,7 +76,8 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
             models: dict[str, Any], runtime: Runtime = process_runtime, tracer: Tracer | None = None, **options: Any
         ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
-            config = GatewayConfig(**{"upstream": server.base_url, "data_dir": work_dir / "data", **options})
+            settings = {"upstream": server.base_url, "data_dir": work_dir / "data", "shutdown_grace": 0.1, **options}
+            config = GatewayConfig(**settings)
             gateway = stack.enter_context(Gateway(config, runtime, tracer))
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway

@@ -175,5 +175,14 @@ def test_the_upstreams_failure_is_the_answers(new_gateway: NewGateway) -> None:
         )
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_18_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway, is_streamed: bool) -> None:
+    gateway = new_gateway({"m": lambda _: run("1")}, max_rounds=2)
+    answer = ask(gateway, stream=is_streamed)
+    (choice,) = chunks(answer)[-1]["choices"] if is_streamed else answer.json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert [request.get("tool_choice") for request in gateway.upstream.requests] == [None, None, "none"]
+
+
 def test_only_one_choice_can_be_made(new_gateway: NewGateway) -> None:
     assert ask(new_gateway({}), n=2).json()["error"]["param"] == "n"

@@ -22,7 +22,14 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check
+from tests.gateway.test_lifecycle import is_idle, until
 from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
+
+DRAW = (
+    "import base64\nfrom IPython.display import Image, display\n"
+    "display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
+    "awAAAABJRU5ErkJggg=='), format='png'))"
+)
 
 
 def in_container(id_: str) -> list[dict[str, Any]]:
@@ -66,20 +73,26 @@ def test_24_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGatew
     assert "/mnt/data/data.csv (3 bytes)" in gateway.upstream.requests[1]["messages"][-1]["content"]
 
 
-def test_24_a_figure_is_an_image(new_gateway: NewGateway) -> None:
-    draw = (
-        "import base64\nfrom IPython.display import Image, display\n"
-        "display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
-        "awAAAABJRU5ErkJggg=='), format='png'))"
+def test_24_links_in_a_container_lead_nowhere(new_gateway: NewGateway) -> None:
+    make = (
+        "import os; os.symlink('/etc/hosts', 'file'); os.symlink('/etc', 'folder'); os.mkfifo('pipe'); os.mkdir('sub')"
     )
-    gateway = new_gateway({"m": [code(draw), "Ok."]})
+    said = "sandbox:/mnt/data/file sandbox:/mnt/data/folder/hosts sandbox:/mnt/data/pipe sandbox:/mnt/data/sub"
+    gateway = new_gateway({"m": [code(make), ScriptedReply(text=said)]})
+    call, message = stream(gateway)[-1]["response"]["output"]
+    assert message["content"][0]["annotations"] == []
+    assert list(gateway.client().containers.files.list(call["container_id"])) == []
+
+
+def test_24_a_figure_is_an_image(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code(DRAW), "Ok."]})
     (call,) = outputs(stream(gateway, include=INCLUDE)[-1]["response"])
     (image,) = call["outputs"]
     assert image["type"] == "image"
     assert image["url"].startswith("data:image/png;base64,iVBOR")
     told = gateway.upstream.requests[1]["messages"][-1]["content"]
     assert "sandbox:/mnt/data/" in told
-    by_url = new_gateway({"m": [code(draw), "Ok."]}, image_urls="content")
+    by_url = new_gateway({"m": [code(DRAW), "Ok."]}, image_urls="content")
     (call,) = outputs(post(by_url, include=INCLUDE).json())
     assert httpx.get(by_url.url + call["outputs"][0]["url"]).content.startswith(b"\x89PNG")
 
@@ -159,7 +172,9 @@ def test_26_memory_and_network_are_what_the_operator_gives(new_gateway: NewGatew
             client.containers.create(name="c", **wrong)  # type: ignore[arg-type]
         assert refused.value.param == next(iter(wrong))
         tools = [{"type": "code_interpreter", "container": {"type": "auto", **wrong}}]
-        assert post(gateway, tools=tools).status_code == 400
+        answer = post(gateway, tools=tools)
+        param = f"tools[0].container.{next(iter(wrong))}"
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     disabled = [{"type": "code_interpreter", "container": {"type": "auto", "network_policy": {"type": "disabled"}}}]
     assert stream(gateway, tools=disabled)[-1]["response"]["tools"] == disabled
 
@@ -189,8 +204,39 @@ def test_27_an_unused_container_expires_and_use_keeps_it(process_runtime: Runtim
         assert services.containers.find("me", row["id"])["status"] == "expired"
         with pytest.raises(ApiError, match="Container is expired"):
             services.containers.active("me", row["id"])
+        clock.now += services.config.retention
+        services.sweep()
+        with pytest.raises(ApiError, match="No container"):
+            services.containers.find("me", row["id"])
     finally:
         services.close()
+
+
+def test_27_of_an_expired_container_only_its_description_is_left(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("open('a', 'w').write('a')"), "Ok."]})
+    id_ = outputs(post(gateway).json())[0]["container_id"]
+    (file,) = gateway.client().containers.files.list(id_)
+    gateway.services.store.change(store.containers, id_, last_active_at=0)
+    assert get(gateway, f"/containers/{id_}")["status"] == "expired"
+    assert [each["status"] for each in get(gateway, "/containers")["data"]] == ["expired"]
+    for path in ("files", f"files/{file.id}", f"files/{file.id}/content"):
+        answer = httpx.get(f"{gateway.url}/v1/containers/{id_}/{path}")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Container is expired.")
+    assert gateway.services.containers.running() == {}
+
+
+def test_what_is_older_than_it_may_be_is_forgotten(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+    upload = gateway.client().files.create(file=("a", b"a"), purpose="user_data")
+    ids = [post(gateway, tools=[], background=is_background).json()["id"] for is_background in (True, False) * 2]
+    until(lambda: is_idle(gateway))
+    for table, id_ in ((store.responses, ids[0]), (store.responses, ids[1]), (store.events, ids[0])):
+        gateway.services.store.change(table, id_, created_at=0)
+    gateway.services.store.change(store.uploads, upload.id, created_at=0)
+    gateway.services.sweep()
+    assert {row["id"] for row in gateway.services.store.find(store.responses)} == set(ids[2:])
+    assert [row["id"] for row in gateway.services.store.find(store.events)] == [ids[2]]
+    assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
 
 
 def test_the_longest_unused_sandbox_makes_room_and_its_files_stay(new_gateway: NewGateway) -> None:

@@ -6,11 +6,11 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
-from openai import NotFoundError
+from openai import BadRequestError, NotFoundError
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -20,8 +20,9 @@ from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serve import problems, serve
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.testing import ScriptedReply
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import NewGateway
+from tests.gateway.test_chat import ask, run
 from tests.gateway.test_responses import INCLUDE, code, post, stream
 
 KEYS = ("first-key-123", "second-key-123")
@@ -32,13 +33,21 @@ def test_33_what_people_and_code_say_is_nowhere_but_in_the_answer(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     gateway = new_gateway(
-        {"m": [code("print('canary' + '-output')  # canary-code"), ScriptedReply(text="canary-answer"), code("1")]}
+        {
+            "m": [code("print('canary' + '-output')  # canary-code"), ScriptedReply(text="canary-answer"), code("1")],
+            "chat": [*[run("print('canary' + '-output')"), "canary-answer"] * 2],
+            "bad": lambda _: ScriptedReply(calls=[ScriptedCall("python", '{"canary": ')], cut_after=3),
+        }
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     logging.getLogger("openai").setLevel(logging.WARNING)
     answer = post(gateway, input="canary-prompt", include=INCLUDE)
     assert "canary-output" in answer.text
     post(gateway, input="canary-prompt")  # the script is used up: the upstream fails
+    said = [{"role": "user", "content": "canary-prompt"}]
+    for is_streamed in (False, True):
+        ask(gateway, model="chat", messages=said, stream=is_streamed)
+        post(gateway, model="bad", input="canary-prompt", instructions="canary", stream=is_streamed)
     seen = httpx.get(f"{gateway.url}/metrics").text + capfd.readouterr().err
     seen += "\n".join(record.getMessage() + str(record.exc_info) for record in caplog.records)
     assert "canary" not in seen
@@ -68,23 +77,58 @@ def test_34_keys_are_needed_and_see_only_what_is_theirs(new_gateway: NewGateway)
     mine, theirs = gateway.client(KEYS[0]), gateway.client(KEYS[1])
     container = mine.containers.create(name="mine")
     file = mine.files.create(file=("a.txt", b"a"), purpose="user_data")
+    inside = mine.containers.files.create(container.id, file=("a.txt", b"a"))
     response = mine.responses.create(model="m", input="Hi.")
     mine.responses.retrieve(response.id)
     assert [each.id for each in mine.containers.list()] == [container.id]
     assert list(theirs.containers.list()) == []
     assert list(theirs.files.list()) == []
-    for ask in (
+    for use in (
         lambda: theirs.containers.retrieve(container.id),
         lambda: theirs.containers.files.list(container.id),
         lambda: theirs.containers.delete(container.id),
+        lambda: theirs.containers.files.create(container.id, file=("b.txt", b"b")),
+        lambda: theirs.containers.files.retrieve(inside.id, container_id=container.id),
+        lambda: theirs.containers.files.content.retrieve(inside.id, container_id=container.id),
+        lambda: theirs.containers.files.delete(inside.id, container_id=container.id),
+        lambda: theirs.containers.create(name="b", file_ids=[file.id]),
+        lambda: theirs.files.content(file.id),
+        lambda: theirs.responses.create(model="m", input="Hi.", tools=code_tool(container.id)),
+        lambda: theirs.responses.create(
+            model="m", input="Hi.", tools=code_tool({"type": "auto", "file_ids": [file.id]})
+        ),
+        lambda: theirs.responses.create(model="m", input=cast(Any, with_file(file.id))),
+        lambda: theirs.responses.cancel(response.id),
+        lambda: list(theirs.responses.input_items.list(response.id)),
         lambda: theirs.files.retrieve(file.id),
         lambda: theirs.files.delete(file.id),
         lambda: theirs.responses.retrieve(response.id),
         lambda: theirs.responses.delete(response.id),
     ):
         with pytest.raises(NotFoundError):
-            ask()
+            use()
+    with pytest.raises(BadRequestError):
+        theirs.responses.create(model="m", input="Hi.", previous_response_id=response.id)
+    assert len(gateway.upstream.requests) == 1
     assert gateway.upstream.headers[0]["authorization"] == "Bearer up"
+
+
+def test_34_a_call_of_another_key_is_not_told_to_the_model(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print('se' + 'cret')"), "Ok.", "Ok."]}, api_keys=KEYS)
+    asked: Any = {"model": "m", "input": "Go.", "tools": code_tool({"type": "auto"})}
+    (call, _) = gateway.client(KEYS[0]).responses.create(**asked).to_dict()["output"]  # type: ignore[misc]
+    body = gateway.client(KEYS[1]).responses.create(**{**asked, "input": [call, {"role": "user", "content": "?"}]})
+    assert "secret" in json.dumps(gateway.upstream.requests[1]["messages"])
+    assert "secret" not in json.dumps(gateway.upstream.requests[2]["messages"])
+    assert body.status == "completed"
+
+
+def code_tool(container: Any) -> Any:
+    return [{"type": "code_interpreter", "container": container}]
+
+
+def with_file(id_: str) -> Any:
+    return [{"role": "user", "content": [{"type": "input_file", "file_id": id_}]}]
 
 
 def test_a_clients_own_key_is_passed_on_where_there_are_no_others(new_gateway: NewGateway) -> None:

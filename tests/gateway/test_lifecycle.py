@@ -209,7 +209,10 @@ def test_a_gateway_that_stops_ends_what_is_under_way_and_leaves_no_sandbox(new_g
     gateway.__exit__()
     assert engine.processes == {}  # type: ignore[attr-defined]
     again = new_gateway({}, data_dir=gateway.services.config.data_dir)
-    assert retrieve(again, begun["id"]).json()["status"] == "cancelled"
+    body = check_response(retrieve(again, begun["id"]).json())
+    assert body.status == "failed"
+    assert body.error is not None
+    assert "stopped before" in body.error.message
 
 
 def test_37_many_at_once_do_not_mix(new_gateway: NewGateway) -> None:

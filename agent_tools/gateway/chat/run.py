@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import CallDone, Finished
 from agent_tools.agents.turn import Turn
 from agent_tools.errors import ModelError
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
@@ -16,7 +17,7 @@ from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.container_tool import ContainerTool
 from agent_tools.gateway.containers import Wanted
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model
+from agent_tools.gateway.failures import ApiError, from_model, from_tool, stopped
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.services import Services
 
@@ -28,6 +29,7 @@ class ChatRun:
 
     def __init__(self, services: Services, request: ChatRequest, owner: str, upstream_key: str) -> None:
         self.cancel = Cancel()
+        self.is_stopped = False
         self.failure: ApiError | None = None
         self.log = EventLog(services.config.max_response_bytes)
         self.on_end: Callable[[], None] = lambda: None
@@ -75,11 +77,15 @@ class ChatRun:
             )
             with closing(turn.run(request.messages, self.cancel)) as steps:
                 for number, step in enumerate(steps):
+                    if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
+                        raise stopped()
                     if not number:
                         yield from self._composer.begin()
                     self._services.metrics.step(step)
                     self._spans.step(step)
                     yield from self._composer.feed(step)
+                    if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
+                        raise failure
                     if self.log.is_full:
                         raise ApiError(500, "The answer became larger than it may.", code="response_too_large")
         except ModelError as exc:

@@ -33,6 +33,7 @@ class Trial:
     def __init__(self, services: Services, container_id: str, code: str) -> None:
         self.container_id = container_id
         self.cancel = Cancel()
+        self.is_stopped = False
         self.log = EventLog(services.config.max_response_bytes)
         self.on_end: Callable[[], None] = lambda: None
         self._tool = ContainerTool(services.containers, container_id)

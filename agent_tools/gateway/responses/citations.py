@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-_LINK = re.compile(r"(?:sandbox:)?/mnt/data/([^\s()<>\[\]\"'`]+)")
+MAX_LINKS = 500
+"""Links in one text that are looked at."""
+MAX_ENDS = 24
+"""Places at which one link may end that are tried."""
+_START = re.compile(r"(?:sandbox:)?/mnt/data/")
+_NAME = re.compile(r"[^\r\n]{1,400}")
+_END = re.compile(r"(?=[.,:;!?*_]*(?:[\s()<>\[\]\"'`|。，；：！？、（）【】「」《》“”]|$))")
+"""What may follow a name, and may as well be part of it: the longest name that is there is meant."""
 
 FindFile = Callable[[str], "str | None"]
 """The id of the container's file of a name, if there is one."""
@@ -15,20 +22,41 @@ FindFile = Callable[[str], "str | None"]
 
 def citations(text: str, container_id: str, find: FindFile) -> list[dict[str, Any]]:
     """One annotation for each link to a file that is there; the indexes are those of the link in the text."""
-    found = []
-    for link in _LINK.finditer(text):
-        name = link[1].rstrip(".,;:!?*_")
-        end = link.start(1) + len(name)
-        file_id = find(name) or find(unquote(name))
-        if file_id:
-            found.append(
-                {
+    return list(_citations(text, container_id, find))
+
+
+def _citations(text: str, container_id: str, find: FindFile) -> Iterator[dict[str, Any]]:
+    place = 0
+    for _ in range(MAX_LINKS):
+        link = _START.search(text, place)
+        if link is None:
+            return
+        place = link.end()
+        for name in _names(text, place):
+            file_id = find(name) or ("%" in name and find(unquote(name)))
+            if file_id:
+                place += len(name)
+                yield {
                     "type": "container_file_citation",
                     "container_id": container_id,
                     "file_id": file_id,
                     "filename": unquote(name).rsplit("/", 1)[-1],
                     "start_index": link.start(),
-                    "end_index": end,
+                    "end_index": place,
                 }
-            )
-    return found
+                break
+
+
+def _names(text: str, place: int) -> Iterator[str]:
+    """What the name at a place may be, the longest first."""
+    line = _NAME.match(text, place)
+    if line is None:
+        return
+    ends = []
+    for end in _END.finditer(line[0]):
+        if end.start():
+            ends.append(end.start())
+        if len(ends) == MAX_ENDS:
+            break
+    for last in reversed(ends):
+        yield line[0][:last]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.failures import ApiError, invalid
@@ -14,6 +13,7 @@ from agent_tools.models.wire import wire_messages
 
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_MADE = ("code_interpreter_call", "function_call", "reasoning")  # by the model
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -24,25 +24,26 @@ class Past:
     Attributes:
         tool_name: the code interpreter's name towards the model.
         told: what the model was told of a call, by its item's id; None if that is not known.
-        file_name: brings an uploaded file into the container and gives its name there.
-        put_file: puts a file of this name into the container and gives its name there; None where no code runs.
+        file_part: what the model is told of a file, by its part, where that stands, and whether it is new.
+        is_over: whether the model has answered what is being read, in an earlier turn.
     """
 
     tool_name: str
     told: Callable[[str], str | None]
-    file_name: Callable[[str], str]
-    put_file: Callable[[str, bytes], str] | None
+    file_part: Callable[[Mapping[str, Any], str, bool], dict[str, Any]]
+    is_over: bool = False
 
 
-def messages_of_items(items: Iterable[Mapping[str, Any]], past: Past) -> list[dict[str, Any]]:
+def messages_of_items(items: Sequence[Mapping[str, Any]], past: Past) -> list[dict[str, Any]]:
     """The items as messages of chat completions.
 
     Raises:
         ApiError: 400, an item is of no kind that can be sent on.
     """
     found: list[Message | dict[str, Any]] = []
+    new = _first_new(items)
     for index, item in enumerate(items):
-        found += _messages(item, f"input[{index}]", past)
+        found += _messages(item, f"input[{index}]", replace(past, is_over=index < new))
     return wire_messages(found)
 
 
@@ -50,6 +51,12 @@ def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
     """The container that the latest call among the items ran in."""
     named = [item.get("container_id") for item in items if item.get("type") == "code_interpreter_call"]
     return next((each for each in reversed(named) if isinstance(each, str)), None)
+
+
+def _first_new(items: Sequence[Mapping[str, Any]]) -> int:
+    """The place after the last item that the model made."""
+    made = [n for n, item in enumerate(items) if item.get("type") in _MADE or item.get("role") == "assistant"]
+    return made[-1] + 1 if made else 0
 
 
 def _messages(item: Mapping[str, Any], param: str, past: Past) -> Iterator[Message | dict[str, Any]]:
@@ -107,34 +114,13 @@ def _part(part: Any, param: str, past: Past) -> dict[str, Any]:
         return {"type": "text", "text": _text(part, "refusal", param)}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return {"type": "image_url", "image_url": {"url": _safe_url(part["image_url"], param)}}
-    if kind == "input_file" and isinstance(part.get("file_id"), str):
-        return _located(past.file_name(part["file_id"]))
-    if kind == "input_file" and isinstance(part.get("file_data"), str):
-        return _file(part, param, past)
+    if kind == "input_file":
+        return past.file_part(part, param, not past.is_over)
     raise _unsupported_part(kind, param)
 
 
-def _file(part: Mapping[str, Any], param: str, past: Past) -> dict[str, Any]:
-    """A file that comes with the request: for the code, if any may run, else for the model itself."""
-    name, data = str(part.get("filename") or "file"), part["file_data"]
-    if past.put_file is None:
-        return {"type": "file", "file": {"filename": name, "file_data": data}}
-    try:
-        content = base64.b64decode(data.rpartition(",")[2], validate=True)
-    except ValueError as exc:
-        raise invalid(f"'{param}.file_data' is not in base64.", f"{param}.file_data", "invalid_value") from exc
-    return _located(past.put_file(name, content))
-
-
-def _located(name: str) -> dict[str, Any]:
-    return {"type": "text", "text": f"[The file is at /mnt/data/{name}]"}
-
-
 def _unsupported_part(kind: Any, param: str) -> ApiError:
-    hint = {
-        "input_file": " Give its file_data, or upload it with /v1/files and give its file_id.",
-        "input_image": " Give its image_url.",
-    }.get(kind, "")
+    hint = " Give its image_url." if kind == "input_image" else ""
     message = f"Content of type {kind!r:.40} is not supported here in this form.{hint}"
     return invalid(message, f"{param}.type", "unsupported_value")
 

@@ -165,7 +165,8 @@ class FunctionItem(Item):
     def written(self, arguments: str) -> Iterator[Event]:
         """The arguments are whole."""
         self.value["arguments"] = arguments
-        yield self._event("response.function_call_arguments.done", arguments=arguments)
+        name = self.value["name"]  # types of the openai package need it in versions 2, and not before or after
+        yield self._event("response.function_call_arguments.done", name=name, arguments=arguments)
         yield from self.done()
 
 

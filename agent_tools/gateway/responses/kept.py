@@ -21,10 +21,10 @@ def keep(store: Store, owner: str, body: Mapping[str, Any], told: Mapping[str, s
 
 def forget(store: Store, response: Row) -> None:
     """Delete a response and all that is kept of it."""
-    for item in json.loads(response["body"])["output"]:
-        store.delete(tables.calls, id=item["id"])
+    store.delete(tables.calls, id=[item["id"] for item in json.loads(response["body"])["output"]])
     store.delete(tables.items, response_id=response["id"])
-    store.delete(tables.responses, id=response["id"])
+    for table in (tables.events, tables.responses):
+        store.delete(table, id=response["id"])
 
 
 def resolved(store: Store, owner: str, items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

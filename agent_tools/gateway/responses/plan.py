@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.responses.composer import Scene
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
 from agent_tools.gateway.responses.kept import resolved
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
@@ -67,7 +67,7 @@ class Planner:
         self._previous = self._find_previous()
         tool = self._tool(request.tools.container) if request.tools.container else None
         before = json.loads(self._previous["conversation"]) if self._previous else []
-        conversation = [*before, *messages_of_items(request.input, self._past())]
+        conversation = [*before, *messages_of_items(request.input, self._past(tool))]
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
@@ -99,7 +99,7 @@ class Planner:
         if choice.id is not None:
             self._container_id = str(containers.active(self._owner, choice.id)["id"])
             return ContainerTool(containers, self._container_id)
-        memory = containers.check_memory(choice.memory, "tools")
+        memory = containers.check_memory(choice.memory, f"{choice.path}.memory_limit")
         if earlier := self._earlier():
             self._container_id = earlier
             self._bring(choice.file_ids)
@@ -136,26 +136,12 @@ class Planner:
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
-    def _past(self) -> Past:
-        put_file = self._put_file if self._request.tools.container else None
-        return Past(self._services.config.tool_name, self._told, self._file_name, put_file)
-
-    def _told(self, id_: str) -> str | None:
-        row = self._services.store.get(tables.calls, id_, owner=self._owner)
-        return str(row["told"]) if row else None
-
-    def _file_name(self, file_id: str) -> str:
-        self._make_for_file()
-        return str(self._services.files.put_upload(self._owner, self._container_id, file_id)["path"])
-
-    def _put_file(self, name: str, content: bytes) -> str:
-        self._make_for_file()
-        return str(self._services.files.put(self._container_id, name, io.BytesIO(content))["path"])
-
-    def _make_for_file(self) -> None:
-        if not self._request.tools.container:
-            raise invalid("Uploaded files can be given to the code interpreter only; it is not among 'tools'.", "input")
-        self._make(Wanted("auto", self._request.tools.container.memory))
+    def _past(self, tool: ContainerTool | None) -> Past:
+        services = self._services
+        ids = [str(item.get("id")) for item in self._request.input if item.get("type") == "code_interpreter_call"]
+        told = {row["id"]: str(row["told"]) for row in services.store.get_all(tables.calls, ids, owner=self._owner)}
+        read = upload_reader(services.uploads, self._owner, services.config.max_body_bytes)
+        return Past(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
 
     def _scene(self, tool: ContainerTool | None) -> Scene:
         files, id_ = self._services.files, self._container_id

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.failures import invalid, not_found
+from agent_tools.gateway.event_log import EventLog, encoded, unpacked_events
+from agent_tools.gateway.failures import ApiError, invalid, not_found
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
@@ -19,8 +20,7 @@ from agent_tools.gateway.responses.run import Run
 from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.sse import EventStream, ended
 from agent_tools.gateway.store import Row
-
-UNDER_WAY = ("queued", "in_progress")
+from agent_tools.gateway.under_way import UNDER_WAY
 
 
 async def create_response(request: Request) -> Response:
@@ -45,9 +45,8 @@ async def retrieve_response(request: Request) -> Response:
     row = await _row(request)
     run = runs_of(request).find(row["id"], row["owner"])
     if request.query_params.get("stream") == "true":
-        if run is None or not run.plan.request.background:
-            raise invalid("The events of this response can no longer be streamed.", "stream")
-        return _stream(request, run, _start(request))
+        start = _start(request)
+        return _stream(request, run, start) if run else await _stream_again(request, row, start)
     return Json(_shown(row, run, request.query_params.getlist("include") + request.query_params.getlist("include[]")))
 
 
@@ -66,6 +65,8 @@ async def cancel_response(request: Request) -> Response:
     if not json.loads(row["body"])["background"]:
         raise invalid("Cannot cancel a synchronous response.")
     run = runs_of(request).find(row["id"], row["owner"])
+    if run is None and row["status"] in UNDER_WAY:
+        raise _elsewhere()
     if run and not run.log.is_closed:
         runs_of(request).abandon(run)
         await ended(run.log, request)
@@ -89,21 +90,37 @@ async def _row(request: Request) -> Row:
     row = await run_in_threadpool(services_of(request).store.get, tables.responses, id_, owner=owner)
     if row is None:
         raise not_found("response", id_)
-    return row
+    return await run_in_threadpool(services_of(request).under_way.settled, row)
 
 
 def _shown(row: Row, run: Run | None, include: list[str]) -> dict[str, Any]:
-    """The body as it stands; one that was under way when the gateway ended has failed."""
+    """The body as it stands."""
     body: dict[str, Any] = json.loads(row["body"])
     if row["status"] in UNDER_WAY:
-        body["status"] = run.body["status"] if run and not run.log.is_closed else "failed"
-        if body["status"] == "failed":
-            body["error"] = {"code": "server_error", "message": "The gateway was stopped before the response's end."}
-        elif body["status"] not in UNDER_WAY:
-            body["status"] = "in_progress"  # it is just being kept
+        body["status"] = "queued" if run and run.body["status"] == "queued" else "in_progress"
     if include and OUTPUTS not in include:
         body["output"] = [{**item, "outputs": None} if "outputs" in item else item for item in body["output"]]
     return body
+
+
+async def _stream_again(request: Request, row: Row, start: int) -> EventStream:
+    """The events that were kept; of a response whose gateway was lost, only its end is known."""
+    body = json.loads(row["body"])
+    if row["status"] in UNDER_WAY:
+        raise _elsewhere()
+    if not body["background"]:
+        raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
+    kept = await run_in_threadpool(services_of(request).store.get, tables.events, row["id"])
+    if kept:
+        log = EventLog.of(unpacked_events(kept["data"]))
+        return EventStream(log, lambda: None, start=start)
+    kind = "incomplete" if row["status"] == "cancelled" else row["status"]
+    end = {"type": f"response.{kind}", "response": body, "sequence_number": start}
+    return EventStream(EventLog.of([encoded(end)]), lambda: None)
+
+
+def _elsewhere() -> ApiError:
+    return ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
 
 
 def _stream(request: Request, run: Run, start: int) -> EventStream:

@@ -10,11 +10,11 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model
+from agent_tools.gateway.event_log import EventLog, encoded, packed_events
+from agent_tools.gateway.failures import ApiError, from_model, from_tool, stopped
 from agent_tools.gateway.responses.body import fresh_body, listed_items
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
@@ -35,6 +35,7 @@ class Run:
     def __init__(self, services: Services, plan: Plan) -> None:
         self.plan = plan
         self.cancel = Cancel()
+        self.is_stopped = False
         self.failure: ApiError | None = None
         self.log = EventLog(services.config.max_response_bytes)
         self.body = fresh_body(plan.request)
@@ -60,6 +61,10 @@ class Run:
 
     def save_start(self) -> None:
         """Keep that it is under way, so that it can be asked for."""
+        self._services.under_way.begin(self.id)
+        self._save()
+
+    def _save(self) -> None:
         self._services.store.add(
             tables.responses,
             {
@@ -78,7 +83,7 @@ class Run:
         try:
             for event in self._events():
                 if event["type"] in TERMINAL:
-                    self._end(event["response"])
+                    self._end(event)
                 self.log.append(event)
         finally:
             if self.plan.tool:
@@ -92,8 +97,12 @@ class Run:
             yield from self._composer.begin()
             with closing(self.plan.turn.run([*self.plan.instructions, *self._conversation], self.cancel)) as steps:
                 for step in steps:
+                    if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
+                        raise stopped()
                     self._note(step)
                     yield from self._composer.feed(step)
+                    if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
+                        raise failure
                     if self.log.is_full:
                         raise ApiError(500, "The response became larger than it may.", code="response_too_large")
         except ModelError as exc:
@@ -122,9 +131,9 @@ class Run:
                 self._conversation += wire_messages(messages)
                 self._usage += usage or Usage()
 
-    def _end(self, body: dict[str, Any]) -> None:
+    def _end(self, event: Event) -> None:
         """Let go of the container and keep the response, before anyone hears of its end."""
-        tool, request = self.plan.tool, self.plan.request
+        tool, request, body = self.plan.tool, self.plan.request, event["response"]
         container_id = tool.container_id if tool and tool.has_container else None
         if tool:
             tool.close()
@@ -132,14 +141,20 @@ class Run:
         if not request.store:
             return
         store = self._services.store
-        if not request.background:
-            self.save_start()
+        if request.background:
+            data = packed_events([*self.log.events, encoded(event)])
+            store.add(tables.events, {"id": self.id, "created_at": time.time(), "data": data})
+        else:
+            self._save()
         conversation = packed(self._conversation)
         row = {**self._row, "conversation": conversation, "container_id": container_id}
-        if store.change(tables.responses, self.id, **row):  # else it was deleted meanwhile
+        if store.change(tables.responses, self.id, **row):
             ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
             told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
             keep(store, self.plan.owner, body, told)
+        else:  # it was deleted meanwhile
+            store.delete(tables.events, id=self.id)
+        self._services.under_way.end(self.id)
 
 
 def _where(exc: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The responses under way: started, followed, cancelled, and for a while after their end still to be had."""
+"""The responses under way here: started, followed, cancelled, and ended with the gateway."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from starlette.concurrency import run_in_threadpool
 from agent_tools.agents.cancel import Cancel
 from agent_tools.gateway.admission import Admission
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import busy
+from agent_tools.gateway.failures import busy, stopped
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.run import Run
 from agent_tools.gateway.services import Services
+
+LAST_WORDS = 5.0  # seconds that what is ended has to say so
 
 
 class Followed(Protocol):
     """A turn in a thread: a response's, or a chat completion's."""
 
     cancel: Cancel
+    is_stopped: bool  # because the gateway ends; set before `cancel`
     log: EventLog
     on_end: Callable[[], None]
 
@@ -44,6 +47,7 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._following: set[Followed] = set()
         self._loop = asyncio.get_running_loop()
+        self._is_closing = False
 
     async def start(self, request: Request, owner: str, headers: Mapping[str, str]) -> Run:
         """Start a response.
@@ -78,6 +82,8 @@ class Runs:
         Raises:
             ApiError: 429 or 503.
         """
+        if self._is_closing:
+            raise stopped()
         if self.under_way >= self._services.config.max_responses:
             raise busy(429, "Too many responses are under way; try again later.", 5)
         self.under_way += 1
@@ -95,7 +101,7 @@ class Runs:
             self.admission.leave()
 
     def find(self, id_: str, owner: str) -> Run | None:
-        """A response of this owner that is under way, or in the background and ended not long ago."""
+        """A response of this owner that is under way here."""
         run = self._runs.get(id_)
         return run if run and run.plan.owner == owner else None
 
@@ -103,34 +109,33 @@ class Runs:
         """All turns of one kind that are under way."""
         return [run for run in self._following if isinstance(run, kind)]
 
-    def forget(self, run: Run) -> None:
-        """Let its events go."""
-        self._runs.pop(run.id, None)
-
     def abandon(self, run: Followed) -> None:
         """End a response that nobody waits for."""
         self._loop.run_in_executor(None, run.cancel.set)
 
     async def close(self) -> None:
-        """End all responses, and wait until they have, within the grace there is."""
-        runs = list(self._following)
-        for run in runs:
+        """Start no more, let all end within the grace there is, then end them."""
+        self._is_closing = True
+        self.admission.close(stopped())
+        await self._quiet(self._services.config.shutdown_grace)
+        for run in list(self._following):
+            run.is_stopped = True
             await run_in_threadpool(run.cancel.set)
-        waiting = [asyncio.ensure_future(run.log.closed()) for run in runs]
+        await self._quiet(LAST_WORDS)
+
+    async def _quiet(self, patience: float) -> None:
+        """Wait until nothing is under way, for so many seconds at most."""
+        waiting = [asyncio.ensure_future(run.log.closed()) for run in self._following]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=self._services.config.shutdown_grace)
+            _, late = await asyncio.wait(waiting, timeout=patience)
             for each in late:
                 each.cancel()
 
     def _ended(self, run: Followed, needs_sandbox: bool) -> None:
         self.leave(needs_sandbox=needs_sandbox)
         self._following.discard(run)
-        if not isinstance(run, Run):
-            return
-        if run.plan.request.background:
-            self._loop.call_later(self._services.config.replay, self.forget, run)
-        else:
-            self.forget(run)
+        if isinstance(run, Run):
+            self._runs.pop(run.id, None)
 
     def _call_soon(self, call: Any) -> None:
         try:

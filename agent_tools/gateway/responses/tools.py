@@ -15,11 +15,12 @@ MODEL_FACING = "\0python"
 
 @dataclass(frozen=True)
 class ContainerChoice:
-    """Which container is meant: one by its id, or a new one (or that of the conversation) as described."""
+    """Which container is meant: one by its id, or a new one (or that of the conversation) as described at `path`."""
 
     id: str | None = None
     memory: str | None = None
     file_ids: tuple[str, ...] = ()
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     if not all(isinstance(each, str) for each in file_ids):
         raise auto.wrong("file_ids", "an array of strings")
     shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
-    return ContainerChoice(None, auto.text("memory_limit"), file_ids), shown
+    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
 
 
 def check_network(given: Fields) -> None:

@@ -1,0 +1,56 @@
+"""Characters beyond U+FFFF whose two UTF-16 halves a server sent apart: made one; a half that stays alone is replaced.
+
+No encoding can carry a lone half on: the next request, or a database, would refuse the whole conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, ReasoningDelta, TextDelta
+
+
+def joined(text: str) -> str:
+    """The text with halves that stand side by side made one, and U+FFFD for every other."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
+    """The same deltas; a first half at the end of one waits for the next of its kind."""
+    held: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
+    for delta in deltas:
+        if isinstance(delta, (TextDelta, ReasoningDelta, ArgumentsDelta)):
+            if held and _is_next(held, delta):
+                delta, held = replace(delta, text=held.text + delta.text), None
+            yield from _rest(held)
+            whole, held = _cut(delta)
+            if whole.text:
+                yield whole
+            continue
+        yield from _rest(held)
+        held = None
+        yield replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
+    yield from _rest(held)
+
+
+def _is_next(held: Delta, delta: Delta) -> bool:
+    return type(held) is type(delta) and getattr(held, "index", 0) == getattr(delta, "index", 0)
+
+
+def _rest(held: TextDelta | ReasoningDelta | ArgumentsDelta | None) -> Iterator[Delta]:
+    if held:
+        yield replace(held, text=joined(held.text))
+
+
+def _cut(
+    delta: TextDelta | ReasoningDelta | ArgumentsDelta,
+) -> tuple[TextDelta | ReasoningDelta | ArgumentsDelta, TextDelta | ReasoningDelta | ArgumentsDelta | None]:
+    """What can go on, and what has to wait."""
+    if "\ud800" <= delta.text[-1:] <= "\udbff":
+        return replace(delta, text=joined(delta.text[:-1])), replace(delta, text=delta.text[-1])
+    return replace(delta, text=joined(delta.text)), None

@@ -1,0 +1,97 @@
+"""Files in an input, `input_file`: put into the container, or passed on to the model where no code can run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import mimetypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.gateway.container_tool import ContainerTool
+from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads
+from agent_tools.runtime.folder import safe_name
+
+MAX_FILES = 100
+"""Files in one request's input."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as it was sent."""
+
+    name: str
+    content: bytes
+
+
+class InputFiles:
+    """Those of one request. `tool` is the code interpreter, if it may be called."""
+
+    def __init__(
+        self, files: ContainerFiles, find_upload: Callable[[str], InputFile], tool: ContainerTool | None
+    ) -> None:
+        self._files = files
+        self._find_upload = find_upload
+        self._tool = tool
+        self._left = MAX_FILES
+
+    def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> dict[str, Any]:
+        """What the model is told of a file. One that is not new stays as code has left it.
+
+        Raises:
+            ApiError: it cannot be read, kept, or there are too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise invalid(f"An input holds at most {MAX_FILES} files.", param)
+        file = self._read(part, param)
+        if self._tool is None:
+            return {"type": "file", "file": {"filename": file.name, "file_data": _data_url(file)}}
+        self._tool.ensure()
+        container_id = self._tool.container_id
+        if is_new or self._files.named(container_id, file.name) is None:
+            self._files.put(container_id, file.name, io.BytesIO(file.content))
+        return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{file.name}]"}
+
+    def _read(self, part: Mapping[str, Any], param: str) -> InputFile:
+        if isinstance(part.get("file_id"), str):
+            return self._find_upload(part["file_id"])
+        if isinstance(part.get("file_data"), str):
+            return _decoded(part["file_data"], part.get("filename"), f"{param}.file_data")
+        if part.get("file_url"):
+            message = "Nothing is fetched here: send the file as 'file_data', or upload it and give its 'file_id'."
+            raise invalid(message, f"{param}.file_url", "unsupported_value")
+        raise invalid(f"Missing required parameter: '{param}.file_data'.", param, "missing_required_parameter")
+
+
+def upload_reader(uploads: Uploads, owner: str, limit: int) -> Callable[[str], InputFile]:
+    """Reads uploaded files of an owner, as far as they can be part of a request."""
+
+    def read(id_: str) -> InputFile:
+        row = uploads.find(owner, id_)
+        if row["bytes"] > limit:
+            raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file_id", code="file_too_large")
+        return InputFile(str(row["filename"]), uploads.path(row).read_bytes())
+
+    return read
+
+
+def _decoded(data: str, filename: object, param: str) -> InputFile:
+    head, comma, rest = data.partition(",")
+    is_url = head.startswith("data:") and bool(comma)
+    if is_url and not head.endswith(";base64"):
+        raise invalid(f"'{param}' is a data URL without base64.", param, "invalid_value")
+    try:
+        content = base64.b64decode("".join((rest if is_url else data).split()), validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise invalid(f"'{param}' is not base64.", param, "invalid_value") from exc
+    suffix = mimetypes.guess_extension(head[5:].partition(";")[0]) or "" if is_url else ""
+    return InputFile(safe_name(filename if isinstance(filename, str) else f"file{suffix}"), content)
+
+
+def _data_url(file: InputFile) -> str:
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return f"data:{kind};base64,{base64.b64encode(file.content).decode()}"

@@ -1,0 +1,88 @@
+"""One of every kind of thing that a gateway sends, each with the type that describes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.test_chat import EXECUTE, ask, chunks, run
+from tests.gateway.test_containers import DRAW
+from tests.gateway.test_responses import CODE_TOOL, FUNCTION, INCLUDE, code, post, stream
+
+Sent = tuple[str, dict[str, Any]]
+"""The type's name below `openai.types`, and what was sent; 'event' is any event of a stream."""
+
+LINK = ScriptedReply(text="See [it](sandbox:/mnt/data/a.csv).", reasoning="Hm.")
+BOTH = [ScriptedCall("python", {"code": "1/0"}, "a"), ScriptedCall("weather", {"city": "Ulm"}, "b")]
+
+
+def everything(new_gateway: NewGateway) -> Iterator[Sent]:
+    """Ask a gateway for all of it."""
+    go_on = threading.Event()
+    gateway = new_gateway(
+        {
+            "code": [code("open('a.csv', 'w').write('a'); print(1); 2"), code(DRAW), LINK],
+            "both": lambda _: ScriptedReply(calls=BOTH),
+            "bad": [ScriptedReply(calls=[ScriptedCall("python", '{"code": ')]), "Sorry."],
+            "cut": lambda _: ScriptedReply(text="Half of it", piece=2, cut_after=3),
+            "long": lambda _: ScriptedReply(text="Half of", finish_reason="length"),
+            "chat": lambda request: run("1") if request["messages"][-1]["role"] == "user" else ScriptedReply(text="1"),
+            "slow": [ScriptedReply(text="Ok.", wait_before=go_on)],
+        }
+    )
+    yield from _responses(gateway)
+    yield from _background(gateway, go_on)
+    yield from _containers(gateway)
+    yield from _completions(gateway)
+
+
+def _responses(gateway: Gateway) -> Iterator[Sent]:
+    tools = [CODE_TOOL, FUNCTION]
+    for model in ("code", "both", "bad", "cut", "long"):
+        for event in stream(gateway, model=model, include=INCLUDE, tools=tools, metadata={"a": "b"}):
+            yield "event", event
+    first = post(gateway, model="both", tools=tools).json()
+    yield "responses.Response", first
+    yield "responses.Response", post(gateway, model="long", previous_response_id=first["id"], tools=[]).json()
+    yield "responses.Response", httpx.get(f"{gateway.url}/v1/responses/{first['id']}").json()
+    yield (
+        "responses.ResponseItemList",
+        httpx.get(f"{gateway.url}/v1/responses/{first['id']}/input_items").json(),
+    )
+
+
+def _background(gateway: Gateway, go_on: threading.Event) -> Iterator[Sent]:
+    begun = post(gateway, model="slow", background=True).json()
+    yield "responses.Response", begun
+    url = f"{gateway.url}/v1/responses/{begun['id']}"
+    yield "responses.Response", httpx.get(url).json()
+    yield "responses.Response", httpx.post(f"{url}/cancel", timeout=30).json()
+    go_on.set()
+    yield "responses.Response", httpx.get(url).json()
+
+
+def _containers(gateway: Gateway) -> Iterator[Sent]:
+    url = f"{gateway.url}/v1"
+    container = httpx.post(f"{url}/containers", json={"name": "a", "memory_limit": "4g"}).json()
+    yield "ContainerCreateResponse", container
+    yield "ContainerRetrieveResponse", httpx.get(f"{url}/containers/{container['id']}").json()
+    yield "ContainerListResponse", httpx.get(f"{url}/containers").json()["data"][0]
+    files = f"{url}/containers/{container['id']}/files"
+    file = httpx.post(files, files={"file": ("a.txt", b"a")}).json()
+    yield "containers.FileCreateResponse", file
+    yield "containers.FileRetrieveResponse", httpx.get(f"{files}/{file['id']}").json()
+    yield "containers.FileListResponse", httpx.get(files).json()["data"][0]
+    upload = httpx.post(f"{url}/files", files={"file": ("a.txt", b"a")}, data={"purpose": "user_data"}).json()
+    yield "FileObject", upload
+    yield "FileDeleted", httpx.delete(f"{url}/files/{upload['id']}").json()
+
+
+def _completions(gateway: Gateway) -> Iterator[Sent]:
+    yield "chat.ChatCompletion", ask(gateway, model="chat", tools=[EXECUTE]).json()
+    for chunk in chunks(ask(gateway, model="chat", stream=True, stream_options={"include_usage": True})):
+        yield "chat.ChatCompletionChunk", chunk

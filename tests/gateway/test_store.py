@@ -1,0 +1,109 @@
+"""The store, on SQLite and on PostgreSQL; and gateways on PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.gateway import store as tables
+from agent_tools.gateway.store import MANY, Store
+from tests.gateway.conftest import NewGateway
+from tests.gateway.postgresql import postgresql
+from tests.gateway.test_lifecycle import _ended, until
+from tests.gateway.test_responses import INCLUDE, code, outputs, post
+from tests.gateway.test_stopping import beside, events_of
+
+__all__ = ["postgresql"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> Iterator[Store]:
+    store = Store({"sqlite": f"sqlite:///{work_dir}/s.db", "postgresql": postgresql}[request.param])
+    yield store
+    for table in tables.metadata.sorted_tables:
+        store.delete(table)
+    store.close()
+
+
+def call(id_: str, created_at: float = 1.0, told: str = "x") -> dict[str, Any]:
+    return {"id": id_, "owner": "me", "created_at": created_at, "told": told}
+
+
+def file(id_: str, path: str) -> dict[str, Any]:
+    return {"id": id_, "container_id": "c", "created_at": 1.0, "path": path, "source": "user"}
+
+
+def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
+    for n in (2, 1):
+        store.add(tables.calls, call(f"c{n}", n))
+    assert [row["id"] for row in store.find(tables.calls, owner="me")] == ["c1", "c2"]
+    assert store.change(tables.calls, "c1", told="y")
+    assert not store.change(tables.calls, "c3", told="y")
+    assert (store.get(tables.calls, "c1") or {})["told"] == "y"
+    assert store.get(tables.calls, "c1", owner="you") is None
+    assert store.count(tables.calls, owner="me") == 2
+    assert store.older_than(tables.calls, time.time() - 1.5) == ["c1"]
+    assert store.delete_before(tables.calls, 1.5, told="x") == 0
+    assert store.delete_before(tables.calls, 1.5) == 1
+    assert store.delete(tables.calls, id="c2") == 1
+
+
+def test_a_row_like_another_is_not_added(store: Store) -> None:
+    assert store.add_if_new(tables.container_files, file("f1", "a"))
+    assert not store.add_if_new(tables.container_files, file("f2", "a"))
+    assert store.count(tables.container_files) == 1
+
+
+def test_many_are_found_at_once(store: Store) -> None:
+    ids = [f"c{n}" for n in range(MANY + 1)]
+    for id_ in ids[::250]:
+        store.add(tables.calls, call(id_))
+    assert [row["id"] for row in store.get_all(tables.calls, ids, owner="me")] == ids[::250]
+    assert store.get_all(tables.calls, []) == []
+
+
+@pytest.mark.parametrize("id_", ["a\0b", "\0", "x" * 10_000, "'; DROP TABLE calls; --", "\U0001f600"])
+def test_any_id_may_be_asked_for(store: Store, id_: str) -> None:
+    assert store.get(tables.calls, id_) is None
+    assert store.get_all(tables.calls, [id_]) == []
+    assert store.delete(tables.calls, id=id_) == 0
+
+
+def test_bytes_and_every_character_are_kept(store: Store) -> None:
+    store.add(tables.events, {"id": "e", "created_at": 1.0, "data": bytes(range(256))})
+    assert (store.get(tables.events, "e") or {})["data"] == bytes(range(256))
+    store.add(tables.calls, call("c", told="é\U0001f600"))
+    assert (store.get(tables.calls, "c") or {})["told"] == "é\U0001f600"
+
+
+def test_threads_share_it(store: Store) -> None:
+    def one(n: int) -> None:
+        store.add(tables.calls, call(f"c{n}"))
+        store.change(tables.calls, f"c{n}", told=str(n))
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(one, range(100)))
+    assert {int(row["told"]) for row in store.find(tables.calls)} == set(range(100))
+
+
+def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> None:
+    gateway = new_gateway({"m": [code("x = 20; x"), "Ok.", code("x + 1"), "21.", "Ok."]}, database=postgresql)
+    first = post(gateway).json()
+    second = post(gateway, previous_response_id=first["id"], include=INCLUDE).json()
+    assert outputs(second)[0]["outputs"] == [{"type": "logs", "logs": "21"}]
+    begun = post(gateway, background=True).json()
+    until(lambda: _ended(gateway, begun["id"]))
+    other = beside(new_gateway, gateway, database=postgresql)
+    again = events_of(httpx.get(f"{other.url}/v1/responses/{begun['id']}?stream=true").text)
+    assert again[-1]["type"] == "response.completed"
+    assert httpx.get(f"{other.url}/v1/responses/%00").status_code == 404
+    assert post(other, previous_response_id="\0").status_code == 400
+    assert post(other, tools=[{"type": "code_interpreter", "container": "\0"}]).status_code == 404
+    gateway.services.sweep()
+    assert httpx.get(f"{other.url}/v1/responses/{first['id']}").json() == first

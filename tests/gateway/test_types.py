@@ -1,0 +1,51 @@
+"""What the gateway sends is valid by the types of the `openai` package, from the lowest version to the newest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_tools.gateway.responses import LOWEST_CLIENT
+from tests.gateway import valid
+from tests.gateway.conftest import NewGateway
+from tests.gateway.everything import Sent, everything
+from tests.gateway.strict import check, check_event
+
+OLDER = (LOWEST_CLIENT, "1.109.1", "2.0.0", "2.29.0", "3.0.0")
+"""The lowest, the last of its kind, and some between; the newest is the one that is installed."""
+
+
+@pytest.fixture
+def sent(new_gateway: NewGateway) -> list[Sent]:
+    return list(everything(new_gateway))
+
+
+def test_02_all_that_is_sent_is_valid_by_old_and_new_types(sent: list[Sent], work_dir: Path) -> None:
+    events = valid.members()
+    for name, each in sent:
+        if name == "event":
+            check_event(each)
+        else:
+            check(valid.kind_of(name, each, events), each)
+    for version in OLDER:
+        assert wrong_by(version, sent, work_dir / version) == [f"openai {version}: 0 wrong"]
+
+
+def test_02_what_is_not_valid_is_noticed(work_dir: Path) -> None:
+    wrong: list[Sent] = [("responses.Response", {"id": 7}), ("event", {"type": "response.created"})]
+    assert wrong_by(LOWEST_CLIENT, wrong, work_dir)[-1] == f"openai {LOWEST_CLIENT}: 2 wrong"
+
+
+def wrong_by(version: str, sent: list[Sent], folder: Path) -> list[str]:
+    """What the types of a version of the package say."""
+    install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", sys.executable, "--target", str(folder)]
+    subprocess.run([*install, f"openai=={version}"], check=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, valid.__file__]
+    run = subprocess.run(command, input=json.dumps(sent).encode(), env=environment, capture_output=True, timeout=120)
+    return (run.stdout + run.stderr).decode().splitlines()
