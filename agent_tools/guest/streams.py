@@ -9,6 +9,10 @@ import sys
 import termios
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ipykernel import iostream
@@ -22,7 +26,9 @@ class Stream(iostream.OutStream):
     """stdout or stderr as messages, file descriptors included, with a way to know that the descriptors are drained.
 
     Writing and flushing cost less than in the stock class: the buffer's key is made once a cell, and a flush does not
-    wait for the sending thread, which sends in order, until much is buffered; then it does, and the code waits.
+    wait for the sending thread until much is buffered; then it does, and the code waits. Instead, a flush takes the
+    buffer away and puts its sending in the thread's queue, so that a display stays between the text printed before
+    it and the text printed after it, whenever the thread comes round to them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -31,6 +37,8 @@ class Stream(iostream.OutStream):
         self._keyed_parent: Any = None
         self._key: frozenset[Any] = frozenset()
         self._buffered = 0
+        self._taken: deque[tuple[Any, str]] = deque()
+        self._taken_count = self._sent_count = 0
         super().__init__(*args, **kwargs)
 
     def write(self, string: str) -> int | None:
@@ -44,25 +52,60 @@ class Stream(iostream.OutStream):
             self._buffers[self._key].write(string)
             self._buffered += len(string)
         if self._buffered > MAX_BUFFERED_CHARS:
-            super().flush()
+            self._flush_and_wait()
         else:
             self._schedule_flush()
         return len(string)
 
     def flush(self) -> None:
-        """Have what is buffered sent, before anything that is sent later."""
-        if self._buffers and self.pub_thread is not None:
-            self.pub_thread.schedule(self._flush)
+        """Have what is buffered sent: before anything that is sent later, and without what is written later."""
+        if not self._buffers or self.pub_thread is None:
+            return
+        with self._buffer_lock:
+            if os.getpid() != self._master_pid:
+                self._taken.clear()  # a forked child does not say again what its parent is about to say
+            taken = list(self._flush_buffers())
+            self._taken.extend(taken)
+            self._taken_count += len(taken)
+            sending = _Sending(self, self._taken_count)
+        self.pub_thread.schedule(sending)
 
     def _flush(self) -> None:
-        """Send what is buffered, from the sending thread and at once: nothing sent later can overtake it."""
+        """Called in the sending thread now and then."""
         self._flush_pending = self._subprocess_flush_pending = False
-        for parent, text in self._flush_buffers():
+        self.flush()
+
+    def _flush_and_wait(self) -> None:
+        self.flush()
+        sent = threading.Event()
+        self.pub_thread.schedule(sent.set)
+        sent.wait(self.flush_timeout)
+
+    def send(self, count: int) -> None:
+        """Send what was taken, up to the count of all pieces so far, and what is next in the queue. In its thread."""
+        if self._sent_count >= count:
+            return
+        count, pieces = max([count, *(event.count for event in self._next_of_ours())]), []
+        while self._taken and self._sent_count < count:
+            pieces.append(self._taken.popleft())
+            self._sent_count += 1
+        for parent, group in groupby(pieces, key=itemgetter(0)):
+            text = "".join(map(itemgetter(1), group))
             for start in range(0, len(text), MAX_STREAM_CHARS):
-                self.session.pid = os.getpid()  # a forked child may send
-                content = {"name": self.name, "text": text[start : start + MAX_STREAM_CHARS]}
-                message = self.session.msg("stream", content, parent=parent)
-                self.pub_thread._really_send(self.session.serialize(message, ident=self.topic))
+                self._send_now(parent, text[start : start + MAX_STREAM_CHARS])
+
+    def _next_of_ours(self) -> Iterator["_Sending"]:
+        """What the sending thread would do next without anything else between: it may be one message."""
+        events = self.pub_thread._events
+        for index in range(len(events)):  # others add to it meanwhile, so no iterator holds
+            if not isinstance(events[index], _Sending) or events[index].stream is not self:
+                return
+            yield events[index]
+
+    def _send_now(self, parent: Any, text: str) -> None:
+        self.session.pid = os.getpid()  # a forked child may send
+        message = self.session.msg("stream", {"name": self.name, "text": text}, parent=parent)
+        self.pub_thread._really_send(self.session.serialize(message, ident=self.topic))
 
     def _rotate_buffers(self) -> Any:
         self._buffered = 0
@@ -83,6 +126,17 @@ class Stream(iostream.OutStream):
         with self._pipe_lock:
             waiting = fcntl.ioctl(self._fid, termios.FIONREAD, b"\0\0\0\0")
         return bool(struct.unpack("i", waiting)[0] == 0)
+
+
+class _Sending:
+    """A place in the sending thread's queue: here goes what had been taken from a stream by then."""
+
+    def __init__(self, stream: Stream, count: int) -> None:
+        self.stream = stream
+        self.count = count
+
+    def __call__(self) -> None:
+        self.stream.send(self.count)
 
 
 def drain_streams() -> None:

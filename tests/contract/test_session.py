@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -322,6 +323,21 @@ def test_late_output_of_a_thread_does_not_reach_the_next_run(session: Session) -
     session.run("import threading, time\nthreading.Timer(0.2, print, ['late']).start()", 30)
     time.sleep(0.5)
     assert session.run("print('mine')", 30).stdout == "mine\n"
+
+
+def test_displays_stay_between_the_text_before_and_after_them(session: Session) -> None:
+    code = (
+        "for n in range(50):\n    print('before', n)\n    display({'text/plain': f'shown {n}'}, raw=True)\nprint('end')"
+    )
+    shown = [output.text.strip() for output in session.run(code, 30).outputs if isinstance(output, (Stream, Display))]
+    assert shown == [words for n in range(50) for words in (f"before {n}", f"shown {n}")] + ["end"]
+
+
+def test_what_was_flushed_is_told_once_though_a_child_was_forked(session: Session) -> None:
+    code = "import os\nfor n in range(20):\n    print('one', n, flush=True)\n    if not (pid := os.fork()):\n"
+    code += "        print('child', n, flush=True)\n        os._exit(0)\n    _ = os.waitpid(pid, 0)"
+    stdout = session.run(code, 30).stdout
+    assert re.findall(r"one (\d+)\n", stdout) == [str(n) for n in range(20)]  # a child's words may be between
 
 
 def test_no_output_is_lost(session: Session) -> None:
