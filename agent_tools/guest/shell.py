@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -51,6 +52,7 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", drain_streams)
+    shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
 
 
@@ -118,6 +120,16 @@ class LazyNames(ast.NodeTransformer):
             self.namespace[name] = getattr(found, attribute) if attribute else found
 
 
+class Unkept(dict[int, Any]):
+    """Keeps nothing. IPython would keep, for writing notebooks, all that cells ever printed, showed and raised."""
+
+    def __missing__(self, key: int) -> list[Any]:
+        return []
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        """Forget it."""
+
+
 class UserTraceback(AutoFormattedTB):
     """IPython's traceback without the frames of installed libraries, which only cost the reader time."""
 
@@ -157,6 +169,11 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
 class SandboxShell(ZMQInteractiveShell):
     """IPython's shell; `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal."""
+
+    @contextlib.contextmanager
+    def _tee(self, channel: str) -> Iterator[None]:
+        """Copy nothing of what is printed."""
+        yield
 
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""

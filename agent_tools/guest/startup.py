@@ -23,6 +23,7 @@ from .bounds import BoundedSession
 from .shell import SandboxShell, is_users, prepare_shell
 
 SHELL, IOPUB, STDIN, CONTROL = 1, 2, 3, 4  # "ports" of the kernel application
+MAX_QUEUED_MESSAGES = 64  # on iopub, for a host that does not read; a text message has at most MAX_STREAM_CHARS
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 
@@ -168,12 +169,10 @@ class KernelApp(IPKernelApp):
         self.control_thread = ControlThread(daemon=True)
         self.shell_channel_thread = NoShellThread()
 
-    def init_iopub(self, context: Any) -> None:
-        """Set iopub up so that a full pipe makes the code wait and nothing is lost."""
-        context.setsockopt(zmq.XPUB_NODROP, 1)  # for new sockets: the thread that owns iopub starts at once
-        super().init_iopub(context)
-
     def _bind_socket(self, socket: Any, port: int) -> int:
+        if port == IOPUB:  # when it is full, the code waits, and nothing is lost
+            socket.setsockopt(zmq.XPUB_NODROP, 1)
+            socket.setsockopt(zmq.SNDHWM, MAX_QUEUED_MESSAGES)
         if port in self.listeners:
             socket.setsockopt(zmq.USE_FD, os.dup(self.listeners[port]))
             socket.bind(f"ipc:///run/kernel/{port}")  # the name is only a name: libzmq listens on the descriptor

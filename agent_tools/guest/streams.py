@@ -18,7 +18,8 @@ from typing import Any
 from ipykernel import iostream
 
 MAX_STREAM_CHARS = 256 * 1024  # one stream message; longer text is sent as several
-MAX_BUFFERED_CHARS = 1024 * 1024  # printed text the kernel holds before the code has to wait for the host
+MAX_UNSENT_CHARS = 1024 * 1024  # printed text the kernel holds before the code has to wait for the host
+PIECE_CHARS = 256  # what a flushed piece counts beside its text: it is several objects, however short it is
 FD_DRAIN_SECONDS = 0.5  # how long the end of a cell waits for what subprocesses wrote to fd 1 and 2
 
 
@@ -26,9 +27,9 @@ class Stream(iostream.OutStream):
     """stdout or stderr as messages, file descriptors included, with a way to know that the descriptors are drained.
 
     Writing and flushing cost less than in the stock class: the buffer's key is made once a cell, and a flush does not
-    wait for the sending thread until much is buffered; then it does, and the code waits. Instead, a flush takes the
-    buffer away and puts its sending in the thread's queue, so that a display stays between the text printed before
-    it and the text printed after it, whenever the thread comes round to them.
+    wait for the sending thread. It takes the buffer away and puts its sending in the thread's queue, so that a display
+    stays between the text printed before it and the text printed after it, whenever the thread comes round to them.
+    Only when much is unsent the code waits.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -36,7 +37,7 @@ class Stream(iostream.OutStream):
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._keyed_parent: Any = None
         self._key: frozenset[Any] = frozenset()
-        self._buffered = 0
+        self._unsent = 0
         self._taken: deque[tuple[Any, str]] = deque()
         self._taken_count = self._sent_count = 0
         super().__init__(*args, **kwargs)
@@ -50,8 +51,8 @@ class Stream(iostream.OutStream):
             if parent is not self._keyed_parent:
                 self._keyed_parent, self._key = parent, frozenset(parent.items())
             self._buffers[self._key].write(string)
-            self._buffered += len(string)
-        if self._buffered > MAX_BUFFERED_CHARS:
+            self._unsent += len(string)
+        if self._unsent > MAX_UNSENT_CHARS:
             self._flush_and_wait()
         else:
             self._schedule_flush()
@@ -67,6 +68,7 @@ class Stream(iostream.OutStream):
             taken = list(self._flush_buffers())
             self._taken.extend(taken)
             self._taken_count += len(taken)
+            self._unsent += PIECE_CHARS * len(taken)
             sending = _Sending(self, self._taken_count)
         self.pub_thread.schedule(sending)
 
@@ -93,6 +95,8 @@ class Stream(iostream.OutStream):
             text = "".join(map(itemgetter(1), group))
             for start in range(0, len(text), MAX_STREAM_CHARS):
                 self._send_now(parent, text[start : start + MAX_STREAM_CHARS])
+        with self._buffer_lock:
+            self._unsent -= sum(PIECE_CHARS + len(text) for _, text in pieces)
 
     def _next_of_ours(self) -> Iterator["_Sending"]:
         """What the sending thread would do next without anything else between: it may be one message."""
@@ -106,10 +110,6 @@ class Stream(iostream.OutStream):
         self.session.pid = os.getpid()  # a forked child may send
         message = self.session.msg("stream", {"name": self.name, "text": text}, parent=parent)
         self.pub_thread._really_send(self.session.serialize(message, ident=self.topic))
-
-    def _rotate_buffers(self) -> Any:
-        self._buffered = 0
-        return super()._rotate_buffers()
 
     def _watch_pipe_fd(self) -> None:
         fd = self._fid

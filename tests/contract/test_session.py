@@ -340,6 +340,18 @@ def test_what_was_flushed_is_told_once_though_a_child_was_forked(session: Sessio
     assert re.findall(r"one (\d+)\n", stdout) == [str(n) for n in range(20)]  # a child's words may be between
 
 
+@pytest.mark.parametrize("pause", [0, 1])
+def test_output_costs_the_code_no_memory_whether_it_is_read_at_once_or_late(session: Session, pause: float) -> None:
+    peak = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    before = int(session.run(peak, 30).stdout)
+    with contextlib.closing(session.stream("for n in range(2000): print('x' * 100_000, flush=True)", 60)) as outputs:
+        next(outputs)
+        time.sleep(pause)  # about as long as the code would need to print it all
+        for _ in outputs:
+            pass
+    assert int(session.run(peak, 30).stdout) < before + 80  # MiB, of 200
+
+
 def test_no_output_is_lost(session: Session) -> None:
     execution = session.run("for n in range(3000): print(n, flush=n % 10 == 0)", 30)
     assert execution.stdout == "".join(f"{n}\n" for n in range(3000))
