@@ -55,8 +55,8 @@ class Runs:
         Raises:
             ApiError: it cannot be made, or not now.
         """
-        await self.enter(needs_sandbox=request.tools.container is not None)
         needs_sandbox = request.tools.container is not None
+        await self.enter(needs_sandbox=needs_sandbox)
         try:
             planner = Planner(self._services, owner, request)
             plan = await run_in_threadpool(planner.plan, self._services.upstream.key(headers))
