@@ -33,10 +33,8 @@ class UnderWay:
             self._ours.add(id_)
 
     def end(self, id_: str) -> None:
-        """It is over, and kept. Nothing happens to one that did not begin in the background."""
+        """It is over, and kept."""
         with self._lock:
-            if id_ not in self._ours:
-                return
             self._ours.discard(id_)
         self._store.delete(tables.under_way, id=id_)
 

@@ -62,21 +62,17 @@ class Run:
     def save_start(self) -> None:
         """Keep that it is under way, so that it can be asked for."""
         self._services.under_way.begin(self.id)
-        self._save()
+        self._add(None)
 
-    def _save(self) -> None:
+    def _add(self, container_id: str | None) -> None:
+        row = {"id": self.id, "owner": self.plan.owner, "created_at": time.time(), **self._kept(container_id)}
         self._services.store.add(
-            tables.responses,
-            {
-                "id": self.id,
-                "owner": self.plan.owner,
-                "created_at": time.time(),
-                "container_id": None,
-                **self._row,
-                "input": packed(list(listed_items(self.plan.request.input))),
-                "conversation": packed(self._conversation),
-            },
+            tables.responses, {**row, "input": packed(list(listed_items(self.plan.request.input)))}
         )
+
+    def _kept(self, container_id: str | None) -> dict[str, Any]:
+        """What is kept and changes, as it is now."""
+        return {**self._row, "container_id": container_id, "conversation": packed(self._conversation)}
 
     def work(self) -> None:
         """Make the response, to its end, whatever happens."""
@@ -140,21 +136,26 @@ class Run:
         self._row = {"status": body["status"], "body": packed(body)}
         if not request.store:
             return
-        store = self._services.store
         if request.background:
-            data = packed_events([*self.log.events, encoded(event)])
-            store.add(tables.events, {"id": self.id, "created_at": time.time(), "data": data})
+            is_kept = self._change(event, container_id)
+            self._services.under_way.end(self.id)
         else:
-            self._save()
-        conversation = packed(self._conversation)
-        row = {**self._row, "conversation": conversation, "container_id": container_id}
-        if store.change(tables.responses, self.id, **row):
+            self._add(container_id)
+            is_kept = True
+        if is_kept:
             ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
             told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
-            keep(store, self.plan.owner, body, told)
-        else:  # it was deleted meanwhile
+            keep(self._services.store, self.plan.owner, body, told)
+
+    def _change(self, event: Event, container_id: str | None) -> bool:
+        """Keep how it ended and all its events; False if it was deleted meanwhile."""
+        store = self._services.store
+        data = packed_events([*self.log.events, encoded(event)])
+        store.add(tables.events, {"id": self.id, "created_at": time.time(), "data": data})
+        is_there = store.change(tables.responses, self.id, **self._kept(container_id))
+        if not is_there:
             store.delete(tables.events, id=self.id)
-        self._services.under_way.end(self.id)
+        return is_there
 
 
 def _where(exc: BaseException) -> str:
