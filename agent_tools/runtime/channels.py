@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
-from jupyter_client.session import Session
-
 from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.runtime.link import Link
-from agent_tools.runtime.protocol import Message, read_message
+from agent_tools.runtime.protocol import Message, read_message, wire_session
 from agent_tools.runtime.zmtp import ZmtpSocket
 
 WELCOME_SECONDS = 0.05  # silence after which a starting kernel is asked for a sign of life
@@ -60,7 +58,7 @@ class Channels:
     """Used by one thread at a time."""
 
     def __init__(self, key: bytes, shell: ZmtpSocket, iopub: ZmtpSocket, link: Link) -> None:
-        self._session = Session(key=key, packer="json", unpacker="json")  # not orjson: an old one can be crashed
+        self._session = wire_session(key)
         self._shell = shell
         self._iopub = iopub
         self._link = link

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import docker.errors
 import requests
-from docker.transport import UnixHTTPAdapter
+from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 import docker
 from agent_tools.errors import EngineError, EngineUnavailable
@@ -76,6 +77,24 @@ class DockerConnection:
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
 
+class _Connection(UnixHTTPConnection):
+    """Closes its socket where nobody answers; the SDK's own leaves it lying about."""
+
+    def connect(self) -> None:
+        with contextlib.ExitStack() as undo:
+            sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.settimeout(self.timeout)
+            sock.connect(self.unix_socket)
+            undo.pop_all()
+        self.sock = sock
+
+
+class _Pool(UnixHTTPConnectionPool):
+    def _new_conn(self) -> Any:
+        timeout: Any = self.timeout
+        return _Connection(self.base_url, self.socket_path, timeout)
+
+
 class _UnixAdapter(UnixHTTPAdapter):
     """Keeps connections for whatever is asked next.
 
@@ -83,8 +102,16 @@ class _UnixAdapter(UnixHTTPAdapter):
     request fails whose URL other threads push out of these 25 before it is sent.
     """
 
+    def __init__(self, socket_path: str, timeout: int) -> None:
+        super().__init__(socket_path, timeout)
+        self._pool = _Pool("http+docker://engine", socket_path, timeout, maxsize=MAX_CONNECTIONS)
+
     def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:
-        return super().get_connection("http+docker://engine", proxies)
+        return self._pool
+
+    def close(self) -> None:
+        super().close()
+        self._pool.close()
 
 
 def _client(timeout: int, version: str) -> docker.DockerClient:
@@ -94,7 +121,7 @@ def _client(timeout: int, version: str) -> docker.DockerClient:
         client.api.trust_env = False
     adapter = client.api.get_adapter(client.api.base_url)
     if isinstance(adapter, UnixHTTPAdapter):
-        client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout, max_pool_size=MAX_CONNECTIONS))
+        client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout))
     return client
 
 

@@ -63,6 +63,7 @@ class LiveSandbox:
         self._orders = 0
         self._is_removed = False
         self._is_busy = False
+        self._takes_orders = True
         self.kernel: Kernel | None = None
         guest = engine.guest()
         with ExitStack() as undo:
@@ -97,7 +98,8 @@ class LiveSandbox:
     @property
     def has_ended(self) -> bool:
         """Whether the sandbox is gone, or was found not to answer."""
-        return self._link.is_closed_by_guest or bool(self.kernel and self.kernel.sandbox_ended)
+        has_hung_up = self._link.is_closed_by_guest or not self._takes_orders
+        return has_hung_up or bool(self.kernel and self.kernel.sandbox_ended)
 
     @property
     def has_work_dir(self) -> bool:
@@ -167,18 +169,21 @@ class LiveSandbox:
     def _fetch_files(self) -> str:
         if self._mirror is None:
             return ""
+        missing = ""
+        if not self.has_ended:
+            try:
+                missing = self._mirror.pull()
+            except FileRejected as exc:
+                missing = str(exc)
         if self.has_ended:
             return "files written by this run: the sandbox ended before they could be fetched"
-        try:
-            missing = self._mirror.pull()
-        except FileRejected as exc:
-            missing = str(exc)
         return f"changes to files: {missing}" if missing else ""
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
         self._orders += 1
         sockets = self._transport.order(f"files {self._orders}", self._orders, "stream")
+        self._takes_orders = sockets is not None
         return sockets[0] if sockets else None
 
     def _kill_kernel(self, reason: str) -> None:

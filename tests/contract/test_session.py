@@ -194,6 +194,8 @@ def test_a_sandbox_that_was_removed_is_replaced(session: Session, engine: Engine
     assert session.sandbox
     engine.remove(session.sandbox)
     execution = session.run("print('fresh')", 30)
+    if execution.outputs == (Died("the sandbox ended"),):  # what is noticed only once the code is sent ends that run
+        execution = session.run("print('fresh')", 30)
     assert isinstance(execution.outputs[0], Restarted)
     assert execution.stdout == "fresh\n"
 

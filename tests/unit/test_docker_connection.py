@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socketserver
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.docker_connection import DockerConnection
+from agent_tools.errors import EngineUnavailable
+from agent_tools.runtime.docker_connection import DockerConnection, translated
 
 
 class Engine(socketserver.ThreadingUnixStreamServer):
@@ -85,3 +88,16 @@ def test_requests_at_the_same_time_have_connections_of_their_own_and_leave_them_
             list(threads.map(lambda number: connection.api().wait(f"c{number}"), range(AT_ONCE)))
     assert engine.connections == 1 + AT_ONCE
     connection.api().close()
+
+
+def test_no_socket_is_left_where_no_engine_answers(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{work_dir}/engine.sock")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with pytest.raises(EngineUnavailable), translated():
+            DockerConnection(timeout=5).api()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            with pytest.raises(EngineUnavailable), translated():
+                DockerConnection(timeout=5).api()
+        assert len(os.listdir("/proc/self/fd")) == before

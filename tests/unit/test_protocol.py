@@ -22,6 +22,7 @@ from agent_tools.runtime.protocol import (
     read_bundle,
     read_error,
     read_message,
+    wire_session,
 )
 from agent_tools.settings import MIB, Limits
 
@@ -40,12 +41,12 @@ KINDS = ["stream", "display_data", "update_display_data", "execute_result", "err
 
 @pytest.fixture
 def session() -> Session:
-    return Session(key=b"k")
+    return wire_session(b"k")
 
 
 def signed(*parts: bytes) -> list[bytes]:
     """Frames of four raw parts (header, parent header, metadata, content), signed as a guest with the key would."""
-    return [DELIM, Session(key=b"k").sign(list(parts)), *parts]
+    return [DELIM, wire_session(b"k").sign(list(parts)), *parts]
 
 
 def frames_of(
@@ -57,7 +58,7 @@ def frames_of(
 
 
 def serialized(kind: str, content: dict[str, Any], parent: dict[str, Any] | None = None) -> list[bytes]:
-    sender = Session(key=b"k")
+    sender = wire_session(b"k")
     return sender.serialize(sender.msg(kind, content, parent=parent))
 
 
@@ -83,7 +84,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def test_a_signed_message_is_read(session: Session) -> None:
-    request = Session(key=b"k").msg("execute_request")
+    request = wire_session(b"k").msg("execute_request")
     content = {"name": "stdout", "text": "hi 中文"}
     message = read_message(session, serialized("stream", content, parent=request))
     assert message == Message("stream", request["header"]["msg_id"], content)
@@ -95,7 +96,7 @@ def test_identities_before_and_buffers_after_a_message_are_ignored(session: Sess
 
 
 def test_a_message_with_another_key_is_a_violation(session: Session) -> None:
-    sender = Session(key=b"other")
+    sender = wire_session(b"other")
     with pytest.raises(ProtocolViolation):
         read_message(session, sender.serialize(sender.msg("stream", {})))
 
@@ -213,7 +214,7 @@ def test_a_parent_that_names_no_request_gives_no_id(session: Session, parent: by
 @given(st.lists(st.binary(max_size=20) | st.just(DELIM), max_size=12))
 def test_arbitrary_frames_are_a_violation(frames: list[bytes]) -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(Session(key=b"k"), frames)
+        read_message(wire_session(b"k"), frames)
 
 
 PART = st.binary(max_size=20) | st.sampled_from([b"{}", b"[]", b"null", b'{"a": NaN}', json.dumps(HEADER).encode()])
@@ -223,7 +224,7 @@ PART = st.binary(max_size=20) | st.sampled_from([b"{}", b"[]", b"null", b'{"a": 
 @given(st.lists(PART, min_size=4, max_size=4))
 def test_arbitrary_signed_parts_raise_only_violations(parts: list[bytes]) -> None:
     try:
-        message = read_message(Session(key=b"k"), signed(*parts))
+        message = read_message(wire_session(b"k"), signed(*parts))
     except ProtocolViolation:
         return
     assert isinstance(message.content, dict)
@@ -500,7 +501,7 @@ def test_a_display_id_is_bounded() -> None:
 def read_nested(depth: int) -> Message:
     nested = b"[" * depth + b"]" * depth
     content = b'{"data": {"application/json": ' + nested + b"}}"
-    return read_message(Session(key=b"k"), frames_of({**HEADER, "msg_type": "display_data"}, content=content))
+    return read_message(wire_session(b"k"), frames_of({**HEADER, "msg_type": "display_data"}, content=content))
 
 
 def deepest_readable() -> Message:
