@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
+from agent_tools.gateway.failures import ApiError
 from agent_tools.text import fence, neutralise
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -86,9 +88,16 @@ class ContainerTool(BaseTool):
 
     def ensure(self) -> None:
         """Make the container now, if it is not there."""
-        make, self._make = self._make, None
-        if make:
-            make()
+        if self._make:
+            self._make()
+            self._make = None
+
+    def warm_up(self) -> None:
+        """Have the sandbox started while the model still writes. What fails here fails at the call too, which tells."""
+        with suppress(AgentToolsError, ApiError):
+            interpreter = self._held()
+            if interpreter.sandbox is None:
+                self._containers.start_soon(self.container_id, interpreter)
 
     @property
     def has_container(self) -> bool:

@@ -10,12 +10,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_tools.errors import ToolServiceError
+from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
 from agent_tools.gateway.failures import ApiError, invalid, not_found
@@ -60,6 +61,7 @@ class Containers:
         self._store = store
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
+        self._starters = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
 
     def create(self, owner: str, wanted: Wanted, id_: str | None = None) -> Row:
         """Make a container; its sandbox starts with its first call.
@@ -183,6 +185,19 @@ class Containers:
                 live.used_at = self.clock()
             self.touch(id_)
 
+    def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
+        """Start the sandbox of an interpreter that is held, in a thread. If that fails, so will a run, which tells."""
+        with suppress(RuntimeError):  # all is being closed
+            self._starters.submit(self._start, id_, interpreter)
+
+    def _start(self, id_: str, interpreter: CodeInterpreter) -> None:
+        with suppress(AgentToolsError):
+            interpreter.start()
+        with self._lock:
+            live = self._live.get(id_)
+        if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
+            interpreter.close()
+
     def _added(self, row: Row) -> _Live:
         if len(self._live) >= self.config.max_sandboxes:
             self._park_one()
@@ -218,6 +233,7 @@ class Containers:
             lives, self._live = list(self._live.values()), {}
         for live in lives:
             live.interpreter.close()
+        self._starters.shutdown()
 
     # -- the end of a container ---------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class Session:
             EngineError: the engine is not there, or cannot start the sandbox.
         """
         with self._taking_turn():
-            self._ready_kernel()
+            _, self._lost = self._ready_kernel()  # which the next run has to tell
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None

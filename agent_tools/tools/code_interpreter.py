@@ -173,6 +173,15 @@ class CodeInterpreter(BaseToolWithFileAccess):
                 paths.append("")
         return tuple(paths)
 
+    def start(self) -> None:
+        """Start the sandbox now; otherwise the first run does.
+
+        Raises:
+            ToolServiceError: it could not be started.
+        """
+        with _as_tool_errors():
+            self._session().open()
+
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         if session := self._find_session():

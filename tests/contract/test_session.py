@@ -189,6 +189,13 @@ def test_a_death_between_runs_is_told_by_the_next(session: Session) -> None:
     assert execution.outputs == (Restarted("its process exited with code 7"), Stream("stdout", "fresh\n"))
 
 
+def test_opening_anew_does_not_keep_back_that_variables_were_lost(session: Session) -> None:
+    session.run("import os\nos._exit(7)", 30)
+    session.open()
+    execution = session.run("print('fresh')", 30)
+    assert execution.outputs == (Restarted("its process exited with code 7"), Stream("stdout", "fresh\n"))
+
+
 def test_a_sandbox_that_was_removed_is_replaced(session: Session, engine: Engine) -> None:
     session.run("x = 1", 30)
     assert session.sandbox

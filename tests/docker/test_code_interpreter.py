@@ -320,3 +320,12 @@ def test_a_misspelt_option_is_refused_with_the_right_name() -> None:
 def test_an_unsafe_work_dir_is_refused(new_tool: Callable[..., CodeInterpreter], folder: str) -> None:
     with pytest.raises(InvalidParams, match="work_dir"):
         new_tool(work_dir=folder).call("1")
+
+
+def test_a_sandbox_can_be_started_ahead_of_the_code(tool: CodeInterpreter) -> None:
+    assert tool.sandbox is None
+    tool.start()
+    started = tool.sandbox
+    assert started
+    assert tool.run("print(1)").stdout == "1\n"
+    assert tool.sandbox == started

@@ -12,9 +12,11 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.testing import ScriptedReply
+from agent_tools.gateway.containers import Wanted
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream
+from tests.gateway.test_chat import EXECUTE
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post, stream
 
 SLEEP = "import time; print('started', flush=True); time.sleep(60)"
@@ -240,3 +242,29 @@ def test_37_many_at_once_do_not_mix(new_gateway: NewGateway) -> None:
                 group.start_soon(one, client, f"name-{number}")
 
     anyio.run(all_of_them)
+
+
+@pytest.mark.parametrize("path", ["responses", "chat/completions"])
+def test_the_sandbox_starts_while_the_model_still_writes_its_code(new_gateway: NewGateway, path: str) -> None:
+    is_response, written = path == "responses", threading.Event()
+    call = ScriptedCall("python" if is_response else "execute_python", {"code": "print(6 * 7)"})
+    gateway = new_gateway({"m": [ScriptedReply(calls=[call], piece=4, wait_midway=written), "42."]})
+    question = {"input": "?"} if is_response else {"messages": [{"role": "user", "content": "?"}]}
+    body = {"model": "m", "tools": [CODE_TOOL if is_response else EXECUTE], **question}
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(httpx.post, f"{gateway.url}/v1/{path}", json=body, timeout=60)
+        until(gateway.services.containers.running)
+        written.set()
+        assert "42." in answer.result().text
+    assert "42" in gateway.upstream.requests[1]["messages"][-1]["content"]
+
+
+def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gateway: NewGateway) -> None:
+    containers = new_gateway({}).services.containers
+    for _ in range(5):
+        row = containers.create("me", Wanted("short"))
+        with containers.held(row["id"]) as (interpreter, _):
+            containers.start_soon(row["id"], interpreter)
+            containers.delete("me", row["id"])
+    containers.close()
+    assert containers.runtime.engine.processes == {}  # type: ignore[attr-defined]

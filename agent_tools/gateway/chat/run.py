@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import CallDone, Finished
+from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
 from agent_tools.agents.turn import Turn
 from agent_tools.errors import ModelError
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
@@ -83,6 +83,7 @@ class ChatRun:
                         yield from self._composer.begin()
                     self._services.metrics.step(step)
                     self._spans.step(step)
+                    _warm_up(tools, step)
                     yield from self._composer.feed(step)
                     if isinstance(step, CallDone) and (failure := from_tool(step.failure)):
                         raise failure
@@ -109,3 +110,9 @@ class ChatRun:
         if self._is_made:
             with contextlib.suppress(ApiError):
                 self._services.containers.delete(self._owner, self._container_id)
+
+
+def _warm_up(tools: list[ContainerTool], step: Step) -> None:
+    for tool in tools:
+        if isinstance(step, CallBegun) and step.name == tool.name:
+            tool.warm_up()

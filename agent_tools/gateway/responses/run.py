@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
+from agent_tools.agents.steps import CallBegun, CallDone, Finished, RoundDone, Step
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.event_log import EventLog, encoded, packed_events
@@ -121,6 +121,8 @@ class Run:
         self._services.metrics.step(step)
         self._spans.step(step)
         match step:
+            case CallBegun(name=name) if self.plan.tool and name == self.plan.tool.name:
+                self.plan.tool.warm_up()
             case CallDone(call=call):
                 self._told[call.id] = step.text
             case RoundDone(messages=messages, usage=usage):
