@@ -118,6 +118,12 @@ def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callab
     }
 
 
+def without_code(name: str, client: httpx.Client) -> dict[str, Callable[[], float]]:
+    """What a gateway costs when nothing is to be run."""
+    sent = {"model": "m", "input": "Go."}
+    return {f"{name}: a response without code": lambda: timed(lambda: asked(client, "responses", sent))}
+
+
 async def loaded(url: str, streams: int) -> Results:
     """Streams at once; of each call, and of each whole, the time."""
     results: Results = {"under load: a whole response": [], "under load: interpreting -> completed": []}
@@ -173,15 +179,14 @@ def main() -> None:
             "session: the code itself": lambda: 1000 * tool.run(CODE).duration,
             "upstream, asked directly": lambda: timed(lambda: asked(direct, "chat/completions", chat)),
             "gateway: passed on": lambda: timed(lambda: asked(client, "chat/completions", chat)),
-            "gateway: a response without code": lambda: timed(
-                lambda: asked(client, "responses", {"model": "m", "input": "Go."})
-            ),
+            **without_code("gateway", client),
             **acts_of("gateway, warm container", client, container),
         }
         if given.beside:
             acts |= acts_of("gateway, new container", client, AUTO)
         for name, _, other in (each.partition("=") for each in given.beside):
-            acts |= acts_of(name, stack.enter_context(httpx.Client(base_url=other, timeout=60)), AUTO)
+            theirs = stack.enter_context(httpx.Client(base_url=other, timeout=60))
+            acts |= without_code(name, theirs) | acts_of(name, theirs, AUTO)
         results = in_turn(given.rounds, acts)
         if given.load:
             results |= anyio.run(loaded, url, given.load)
@@ -200,6 +205,8 @@ def report(results: Results, beside: list[str]) -> None:
         over = p50[f"gateway, warm container: {kind}"] - 2 * upstream - base
         print(f"a request with one call, {kind}: {over:.1f} ms over two answers of the upstream and the code (p50)")
     for name in beside:
+        kind = "a response without code"
+        print(f"{name} : gateway, {kind}: x {p50[f'{name}: {kind}'] / p50[f'gateway: {kind}']:.2f}")
         for kind in ("JSON", "stream", "interpreting -> completed"):
             ratios = [p50[f"{name}: {kind}"] / p50[f"gateway, {ours} container: {kind}"] for ours in ("warm", "new")]
             print(f"{name} : gateway, {kind}: x {ratios[0]:.2f} beside a warm container, x {ratios[1]:.2f} a new one")
