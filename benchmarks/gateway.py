@@ -34,6 +34,7 @@ from agent_tools.tools import CodeInterpreter
 CODE = "1 + 1"
 CALLS = 3
 AUTO = {"type": "auto"}
+WRITTEN = "response.code_interpreter_call_code.done"
 RUNNING, RAN = "response.code_interpreter_call.interpreting", "response.code_interpreter_call.completed"
 Results = dict[str, list[float]]
 """Milliseconds by what was done."""
@@ -98,14 +99,14 @@ def asked(client: httpx.Client, path: str, sent: dict[str, Any]) -> None:
     client.post(path, json=sent).raise_for_status()
 
 
-def running_time(client: httpx.Client, sent: dict[str, Any]) -> float:
-    """Between `interpreting` and `completed`, as the client sees them."""
+def running_time(client: httpx.Client, sent: dict[str, Any], since: str = RUNNING) -> float:
+    """Between an event and `completed`, as the client sees them."""
     seen: dict[str, float] = {}
     with client.stream("POST", "responses", json={**sent, "stream": True}) as answer:
         for line in answer.iter_lines():
             if line.startswith("event: "):
                 seen.setdefault(line[7:], time.perf_counter())
-    return 1000 * (seen[RAN] - seen[RUNNING])
+    return 1000 * (seen[RAN] - seen[since])
 
 
 def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callable[[], float]]:
@@ -115,7 +116,15 @@ def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callab
         f"{name}: JSON": lambda: timed(lambda: asked(client, "responses", sent)),
         f"{name}: stream": lambda: timed(lambda: asked(client, "responses", {**sent, "stream": True})),
         f"{name}: interpreting -> completed": lambda: running_time(client, sent),
+        # A gateway that is busy before it sends `interpreting` hides that from the line above, but not from this one.
+        f"{name}: code done -> completed": lambda: running_time(client, sent, WRITTEN),
     }
+
+
+def without_code(name: str, client: httpx.Client) -> dict[str, Callable[[], float]]:
+    """What a gateway costs when nothing is to be run."""
+    sent = {"model": "m", "input": "Go."}
+    return {f"{name}: a response without code": lambda: timed(lambda: asked(client, "responses", sent))}
 
 
 async def loaded(url: str, streams: int) -> Results:
@@ -173,15 +182,14 @@ def main() -> None:
             "session: the code itself": lambda: 1000 * tool.run(CODE).duration,
             "upstream, asked directly": lambda: timed(lambda: asked(direct, "chat/completions", chat)),
             "gateway: passed on": lambda: timed(lambda: asked(client, "chat/completions", chat)),
-            "gateway: a response without code": lambda: timed(
-                lambda: asked(client, "responses", {"model": "m", "input": "Go."})
-            ),
+            **without_code("gateway", client),
             **acts_of("gateway, warm container", client, container),
         }
         if given.beside:
             acts |= acts_of("gateway, new container", client, AUTO)
         for name, _, other in (each.partition("=") for each in given.beside):
-            acts |= acts_of(name, stack.enter_context(httpx.Client(base_url=other, timeout=60)), AUTO)
+            theirs = stack.enter_context(httpx.Client(base_url=other, timeout=60))
+            acts |= without_code(name, theirs) | acts_of(name, theirs, AUTO)
         results = in_turn(given.rounds, acts)
         if given.load:
             results |= anyio.run(loaded, url, given.load)
@@ -200,7 +208,9 @@ def report(results: Results, beside: list[str]) -> None:
         over = p50[f"gateway, warm container: {kind}"] - 2 * upstream - base
         print(f"a request with one call, {kind}: {over:.1f} ms over two answers of the upstream and the code (p50)")
     for name in beside:
-        for kind in ("JSON", "stream", "interpreting -> completed"):
+        kind = "a response without code"
+        print(f"{name} : gateway, {kind}: x {p50[f'{name}: {kind}'] / p50[f'gateway: {kind}']:.2f}")
+        for kind in ("JSON", "stream", "interpreting -> completed", "code done -> completed"):
             ratios = [p50[f"{name}: {kind}"] / p50[f"gateway, {ours} container: {kind}"] for ours in ("warm", "new")]
             print(f"{name} : gateway, {kind}: x {ratios[0]:.2f} beside a warm container, x {ratios[1]:.2f} a new one")
     print(json.dumps({name: round(found, 2) for name, found in p50.items()}))
