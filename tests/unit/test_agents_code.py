@@ -26,7 +26,8 @@ CANARY = "canary-5f2c"
 @pytest.fixture
 def tool(work_dir: Path, process_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """The code interpreter on a kernel that is a plain process."""
-    with CodeInterpreter({"work_dir": str(work_dir)}, runtime=process_runtime) as tool:
+    patient = {"kill_grace": 10}  # on a busy machine an interrupt takes its time
+    with CodeInterpreter({"work_dir": str(work_dir), "limits": patient}, runtime=process_runtime) as tool:
         yield tool
 
 
