@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,14 @@ SHARED_BY_ALL = {
     "pytestconfig",
     "no_leak_of_the_module",
 }
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand the tests to the workers file by file."""
+    from tests.scheduling import ByFileAndPair  # pytest-xdist is only there where tests run on several workers
+
+    return ByFileAndPair(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
