@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.containers import Containers
-from agent_tools.gateway.failures import ApiError, invalid, not_found
+from agent_tools.gateway.failures import ApiError, full, invalid, not_found
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store import Row, Store
 from agent_tools.runtime import folder
@@ -27,6 +28,8 @@ class Uploads:
 
     def __init__(self, containers: Containers, store: Store) -> None:
         self._config = containers.config
+        self._shares = containers.shares
+        self._lock = threading.Lock()
         self._store = store
         self._dir = self._config.data_dir / "uploads"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -35,28 +38,43 @@ class Uploads:
         """Keep a file.
 
         Raises:
-            ApiError: it is too large, or there are too many.
+            ApiError: it is too large, there are too many, or they are too large in all; 507.
         """
-        if self._store.count(tables.uploads, owner=owner) >= self._config.max_uploads:
-            raise ApiError(429, f"You have {self._config.max_uploads} files; delete one.", code="too_many")
+        self._shares.check_disk(content.seek(0, os.SEEK_END))
+        content.seek(0)
         id_ = new_id("file")
         path = self._dir / id_
         try:
             with open(path, "xb") as kept:
                 size = _copy(content, kept, self._config.max_upload_bytes)
+            row = {
+                "id": id_,
+                "owner": owner,
+                "created_at": time.time(),
+                "filename": safe_name(filename),
+                "bytes": size,
+                "purpose": purpose[:32],
+            }
+            with self._lock:  # two at once could each find room for one
+                self.check_room(owner, size)
+                self._store.add(tables.uploads, row)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        row = {
-            "id": id_,
-            "owner": owner,
-            "created_at": time.time(),
-            "filename": safe_name(filename),
-            "bytes": size,
-            "purpose": purpose[:32],
-        }
-        self._store.add(tables.uploads, row)
         return row
+
+    def check_room(self, owner: str, size: int = 0) -> int:
+        """Whether an owner may have another file of so many bytes; the bytes that are left.
+
+        Raises:
+            ApiError: 400, there are too many, or in all they are too large.
+        """
+        if self._store.count(tables.uploads, owner=owner) >= self._config.max_uploads:
+            raise full(f"You have {self._config.max_uploads:,} files, as many as you may; delete one.")
+        left = self._shares.uploads_left(owner)
+        if size > left:
+            raise full(f"Your files may grow by {left:,} bytes; this one has {size:,}. Delete some of them.")
+        return left
 
     def find(self, owner: str, id_: str) -> Row:
         """A file of this owner.
@@ -102,15 +120,23 @@ class ContainerFiles:
         Raises:
             ApiError: it is too large, or cannot be written.
         """
-        path, config = self._containers.folder(container_id), self._containers.config
-        name, limit = safe_name(filename), min(config.max_upload_bytes, _room(path, config.max_container_bytes))
+        path, config, name = self._containers.folder(container_id), self._containers.config, safe_name(filename)
+        room = min(config.max_container_bytes - self._containers.measure(container_id), self._left(container_id))
+        limit = max(0, min(config.max_upload_bytes, room))
         try:
             folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
         except OSError as exc:
             raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
+        self._containers.measure(container_id)
         self._containers.touch(container_id)
         self._store.delete(tables.container_files, container_id=container_id, path=name)
         return self._named(container_id, name, "user")
+
+    def _left(self, container_id: str) -> int:
+        """What the container's owner may still put into containers, as far as the disk goes, too."""
+        row = self._store.get(tables.containers, container_id, "owner")
+        self._containers.shares.check_disk()
+        return self._containers.shares.containers_left(row["owner"]) if row else 0
 
     def put_upload(self, owner: str, container_id: str, file_id: str) -> Row:
         """Copy an uploaded file in."""
@@ -161,6 +187,7 @@ class ContainerFiles:
             path = self._containers.folder(container_id)
             if known := folder.snapshot(path, MAX_LISTED)[0].get(str(row["path"])):
                 folder.delete(path, str(row["path"]), known)
+        self._containers.measure(container_id)
         self._store.delete(tables.container_files, id=file_id)
 
     def _named(self, container_id: str, name: str, source: str) -> Row:
@@ -177,11 +204,6 @@ class ContainerFiles:
         if not self._store.add_if_new(tables.container_files, row):  # another request has just named it
             return self._named(container_id, name, source)
         return row
-
-
-def _room(path: Path, most: int) -> int:
-    """Bytes that still fit into a folder."""
-    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED, folder.MAX_LEVELS)).bytes)
 
 
 def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +14,14 @@ from starlette.responses import Response
 from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
+from agent_tools.marks import has_more_parts
+
+MAX_DIGITS = 18
+"""Digits of a whole number in a query."""
+_INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
+"""How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
+_T = TypeVar("_T")
 
 
 class Json(Response):
@@ -49,30 +59,62 @@ async def raw_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def json_of(body: bytes) -> dict[str, Any]:
+def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
     """The JSON object that a body is.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400; 413, it has more parts than it may.
     """
+    if has_more_parts(body, max_parts):
+        message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
+        raise ApiError(413, f"{message} Send large data as a file: POST /v1/files.", code="too_many_parts")
     try:
-        value = scrubbed(json.loads(body or b"{}"))
+        value = json.loads(body or b"{}")
     except (ValueError, RecursionError) as exc:
         raise invalid("We could not parse the JSON body of your request.") from exc
     if not isinstance(value, dict):
         raise invalid("The body of a request is a JSON object.")
-    return value
+    return scrubbed(value) if _HALVES.search(body) else value
+
+
+async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+    """What is read out of a body, a JSON object. Where the body is large, all of it is done in a thread.
+
+    Raises:
+        ApiError: 400 or 413.
+    """
+    services = services_of(request)
+    work = partial(_read, body, services.config.max_body_parts, read)
+    return await services.large_json.read(len(body), work)
+
+
+def _read(body: bytes, max_parts: int, read: Callable[[dict[str, Any]], _T]) -> _T:
+    return read(parsed(body, max_parts))
 
 
 async def json_body(request: Request) -> dict[str, Any]:
     """The JSON object of a request."""
-    return json_of(await raw_body(request))
+    return await read_json(request, await raw_body(request), dict)
+
+
+def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:
+    """A whole number of the query; None if it is not given.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not _INTEGER.fullmatch(given):
+        raise invalid(f"Invalid '{name}': expected an integer of at most {MAX_DIGITS} digits.", name, "invalid_type")
+    return Fields({name: int(given)}).integer(name, least, most)
 
 
 def page(request: Request, rows: Sequence[Mapping[str, Any]], shown: Callable[[Any], Any]) -> Json:
     """One page of a list whose rows come oldest first: `limit`, `order` and `after` of the query."""
-    query = Fields({**request.query_params, **({"limit": _int(request)} if "limit" in request.query_params else {})})
-    limit = query.integer("limit", 1, 100) or 20
+    limit = query_integer(request, "limit", 1, 100) or 20
+    query = Fields(request.query_params)
     ordered = list(rows) if query.text("order") == "asc" else list(reversed(rows))
     after = query.text("after")
     if after:
@@ -81,8 +123,3 @@ def page(request: Request, rows: Sequence[Mapping[str, Any]], shown: Callable[[A
     data = [shown(row) for row in ordered[:limit]]
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     return Json({"object": "list", "data": data, **ends, "has_more": len(ordered) > limit})
-
-
-def _int(request: Request) -> Any:
-    value = request.query_params["limit"]
-    return int(value) if value.isdecimal() else value
