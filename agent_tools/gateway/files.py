@@ -56,25 +56,12 @@ class Uploads:
                 "purpose": purpose[:32],
             }
             with self._lock:  # two at once could each find room for one
-                self.check_room(owner, size)
+                self._shares.uploads_left(owner, size)
                 self._store.add(tables.uploads, row)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         return row
-
-    def check_room(self, owner: str, size: int = 0) -> int:
-        """Whether an owner may have another file of so many bytes; the bytes that are left.
-
-        Raises:
-            ApiError: 400, there are too many, or in all they are too large.
-        """
-        if self._store.count(tables.uploads, owner=owner) >= self._config.max_uploads:
-            raise full(f"You have {self._config.max_uploads:,} files, as many as you may; delete one.")
-        left = self._shares.uploads_left(owner)
-        if size > left:
-            raise full(f"Your files may grow by {left:,} bytes; this one has {size:,}. Delete some of them.")
-        return left
 
     def find(self, owner: str, id_: str) -> Row:
         """A file of this owner.
@@ -121,10 +108,11 @@ class ContainerFiles:
             ApiError: it is too large, or cannot be written.
         """
         path, config, name = self._containers.folder(container_id), self._containers.config, safe_name(filename)
-        room = min(config.max_container_bytes - self._containers.measure(container_id), self._left(container_id))
-        limit = max(0, min(config.max_upload_bytes, room))
+        limit = min(config.max_upload_bytes, config.max_container_bytes - self._containers.measure(container_id))
+        left = self._left(container_id)
+        chunks = _bounded(content, limit) if limit <= left else _bounded(content, left, _beyond_share(left))
         try:
-            folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
+            folder.replace(path, name, chunks, self._containers.runtime.engine.guest().outside)
         except OSError as exc:
             raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
         self._containers.measure(container_id)
@@ -206,12 +194,17 @@ class ContainerFiles:
         return row
 
 
-def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:
-    left = limit
+def _beyond_share(left: int) -> ApiError:
+    return full(f"Files in your containers may grow by {left:,} bytes; delete containers, or files in them.")
+
+
+def _bounded(content: BinaryIO, limit: int, too_large: ApiError | None = None) -> Iterator[bytes]:
+    left = limit = max(0, limit)
     while chunk := content.read(CHUNK):
         left -= len(chunk)
         if left < 0:
-            raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file", code="file_too_large")
+            message = f"The file is larger than {limit:,} bytes."
+            raise too_large or ApiError(413, message, param="file", code="file_too_large")
         yield chunk
 
 

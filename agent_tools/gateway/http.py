@@ -22,6 +22,7 @@ _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
 """How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
 _T = TypeVar("_T")
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
 class Json(Response):
@@ -111,8 +112,27 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
     return Fields({name: int(given)}).integer(name, least, most)
 
 
-def page(request: Request, rows: Sequence[Mapping[str, Any]], shown: Callable[[Any], Any]) -> Json:
-    """One page of a list whose rows come oldest first: `limit`, `order` and `after` of the query."""
+def page(request: Request, rows: Sequence[_Row], shown: Callable[[_Row], Any]) -> Json:
+    """One page of a list whose rows come oldest first."""
+    cut, has_more = _cut(request, rows)
+    return Json({"object": "list", "data": [shown(row) for row in cut], **_ends(cut), "has_more": has_more})
+
+
+def page_of_texts(request: Request, rows: Sequence[Mapping[str, Any]]) -> Response:
+    """Likewise, where each row has its JSON as `text`, which is answered as it is."""
+    cut, has_more = _cut(request, rows)
+    rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
+    data = ",".join(row["text"] for row in cut)
+    return Response(f'{{"object":"list","data":[{data}],{rest[1:]}', media_type="application/json")
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Between which ids a page is."""
+    return {"first_id": rows[0]["id"] if rows else None, "last_id": rows[-1]["id"] if rows else None}
+
+
+def _cut(request: Request, rows: Sequence[_Row]) -> tuple[list[_Row], bool]:
+    """The rows that `limit`, `order` and `after` of the query mean, and whether there are more."""
     limit = query_integer(request, "limit", 1, 100) or 20
     query = Fields(request.query_params)
     ordered = list(rows) if query.text("order") == "asc" else list(reversed(rows))
@@ -120,6 +140,4 @@ def page(request: Request, rows: Sequence[Mapping[str, Any]], shown: Callable[[A
     if after:
         places = [index for index, row in enumerate(ordered) if row["id"] == after]
         ordered = ordered[places[0] + 1 :] if places else []
-    data = [shown(row) for row in ordered[:limit]]
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return Json({"object": "list", "data": data, **ends, "has_more": len(ordered) > limit})
+    return ordered[:limit], len(ordered) > limit

@@ -32,9 +32,7 @@ class Shares:
             ApiError: 507.
         """
         if self.free(self._config.data_dir) - needed < self._config.min_disk_free:
-            message = (
-                "The gateway's disk is nearly full, so nothing more is kept: try again later, or tell its operator."
-            )
+            message = "The gateway's disk is nearly full (min_disk_free), so nothing more is kept: try again later."
             raise ApiError(507, message, code="insufficient_storage")
 
     def check_responses(self, owner: str) -> None:
@@ -44,9 +42,10 @@ class Shares:
             ApiError: 400, what is kept is the owner's whole share; 507.
         """
         mend = "Delete some (DELETE /v1/responses/{id}), or send 'store': false."
-        if self._store.count(tables.responses, owner=owner) >= self._config.max_stored_responses:
+        number, size = self._store.amount(tables.responses, owner=owner)
+        if number >= self._config.max_stored_responses:
             raise full(f"You have {self._config.max_stored_responses:,} stored responses, as many as you may. {mend}")
-        if self._store.sum(tables.responses, "bytes", owner=owner) >= self._config.max_stored_bytes:
+        if size >= self._config.max_stored_bytes:
             most = self._config.max_stored_bytes
             raise full(f"Your stored responses come to {most:,} bytes, as many as they may. {mend}")
         self.check_responses_disk()
@@ -60,18 +59,19 @@ class Shares:
         if not self._config.database:
             self.check_disk()
 
-    def uploads_left(self, owner: str) -> int:
-        """Bytes that an owner's uploads may still grow by.
+    def uploads_left(self, owner: str, needed: int = 1) -> int:
+        """Bytes that an owner's uploads may still grow by, which are at least those that are needed.
 
         Raises:
-            ApiError: 400, they are the owner's whole share.
+            ApiError: 400, there are as many as there may be, or fewer bytes are left.
         """
-        left = self._config.max_uploads_bytes - self._store.sum(tables.uploads, "bytes", owner=owner)
-        if left <= 0:
-            most = self._config.max_uploads_bytes
-            raise full(
-                f"Your files come to {most:,} bytes, as many as they may. Delete some (DELETE /v1/files/{{id}})."
-            )
+        mend = "Delete some of them (DELETE /v1/files/{id})."
+        number, size = self._store.amount(tables.uploads, owner=owner)
+        if number >= self._config.max_uploads:
+            raise full(f"You have {self._config.max_uploads:,} files, as many as you may. {mend}")
+        left = self._config.max_uploads_bytes - size
+        if left < needed:
+            raise full(f"Your files come to {size:,} bytes, and may to {self._config.max_uploads_bytes:,}. {mend}")
         return left
 
     def containers_left(self, owner: str) -> int:
@@ -88,8 +88,8 @@ class Shares:
 
     def containers_room(self, owner: str) -> int:
         """Likewise; below 0 if they are more than they may be."""
-        kept = self._store.sum(tables.containers, "bytes", owner=owner, status="active")
-        return self._config.max_containers_bytes - kept
+        _, size = self._store.amount(tables.containers, owner=owner, status="active")
+        return self._config.max_containers_bytes - size
 
     @contextmanager
     def arriving(self, owner: str, left: int) -> Iterator[Callable[[int], None]]:
@@ -107,7 +107,7 @@ class Shares:
                 taken += size
                 arriving = self._arriving[owner]
             if arriving > left:
-                raise full(f"Of your share {left:,} bytes are left: delete files, or send less at once.")
+                raise full("What you send goes beyond your share: delete some of your files, or send less at once.")
 
         try:
             yield take

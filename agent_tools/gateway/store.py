@@ -152,11 +152,13 @@ class Store:
         with self._engine.begin() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def sum(self, table: sa.Table, column: str, **where: Any) -> int:
-        """What a column of all rows that fit comes to."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(table.c[column]), 0)).where(*_fitting(table, where))
+    def amount(self, table: sa.Table, **where: Any) -> tuple[int, int]:
+        """How many rows fit, and what their `bytes` come to."""
+        total = sa.func.coalesce(sa.func.sum(table.c.bytes), 0)
+        query = sa.select(sa.func.count(), total).select_from(table).where(*_fitting(table, where))
         with self._engine.begin() as connection:
-            return int(connection.execute(query).scalar_one())
+            number, size = connection.execute(query).one()
+            return int(number), int(size)
 
     def delete(self, table: sa.Table, **where: Any) -> int:
         """Delete the rows that fit; how many."""

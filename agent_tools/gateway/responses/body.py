@@ -51,9 +51,9 @@ def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
 
 
 def listed_rows(lines: str) -> list[dict[str, Any]]:
-    """Listed items as they are kept, a line for each: its id and the line. No line is read beyond its id."""
+    """Listed items as they are kept, a line for each: its id and its text, which is read no further."""
     read, start = json.JSONDecoder().raw_decode, len('{"id":')
-    return [{"id": read(line, start)[0], "line": line} for line in lines.split("\n") if line]
+    return [{"id": read(line, start)[0], "text": line} for line in lines.split("\n") if line]
 
 
 def _content(item: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.failures import ApiError, invalid, not_found
-from agent_tools.gateway.http import Json, owner_of, page, query_integer, raw_body, read_json, services_of
+from agent_tools.gateway.http import Json, owner_of, page_of_texts, query_integer, raw_body, read_json, services_of
 from agent_tools.gateway.responses.body import listed_rows
 from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
@@ -81,11 +81,8 @@ async def cancel_response(request: Request) -> Response:
 
 async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
-
-    def listed(now: Row) -> Response:
-        return page(request, listed_rows(now["input"]), lambda item: json.loads(item["line"]))
-
-    return await _read(request, await _row(request), listed, "input")
+    row = await _row(request)
+    return await _read(request, row, lambda now: page_of_texts(request, listed_rows(now["input"])), "input")
 
 
 def runs_of(request: Request) -> Runs:
