@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import PART
 from agent_tools.marks import has_more_parts
 
 MAX_DIGITS = 18
@@ -25,10 +27,22 @@ _T = TypeVar("_T")
 _Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
-class Json(Response):
-    """A JSON answer, in ASCII."""
+class JsonText(Response):
+    """JSON that is answered as it is. It is sent in parts, so that others are served between them."""
 
     media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body) or 1, PART):
+            end = start + PART
+            more = end < len(self.body)
+            await send({"type": "http.response.body", "body": bytes(self.body[start:end]), "more_body": more})
+
+
+class Json(JsonText):
+    """A JSON answer, in ASCII."""
 
     def render(self, content: Any) -> bytes:
         """The bytes."""
@@ -123,7 +137,7 @@ def page_of_texts(request: Request, rows: Sequence[Mapping[str, Any]]) -> Respon
     cut, has_more = _cut(request, rows)
     rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
     data = ",".join(row["text"] for row in cut)
-    return Response(f'{{"object":"list","data":[{data}],{rest[1:]}', media_type="application/json")
+    return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from agent_tools.gateway.failures import ApiError, full
 from agent_tools.gateway.store import Store
 from agent_tools.runtime import folder
 
+_WITH_FILES = ["active", "expiring", "deleting"]  # containers whose files are still there
+
 
 class Shares:
     """Thread-safe. `free` gives the bytes that are left on a path's disk."""
@@ -88,7 +90,7 @@ class Shares:
 
     def containers_room(self, owner: str) -> int:
         """Likewise; below 0 if they are more than they may be."""
-        _, size = self._store.amount(tables.containers, owner=owner, status="active")
+        _, size = self._store.amount(tables.containers, owner=owner, status=_WITH_FILES)
         return self._config.max_containers_bytes - size
 
     @contextmanager

@@ -91,8 +91,10 @@ def test_code_may_write_what_is_left_of_its_keys_share(new_gateway: NewGateway) 
     store.change(tables.containers, full, bytes=3 * MIB)
     row = store.get(tables.containers, other) or {}
     assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 2 * MIB
-    store.change(tables.containers, full, bytes=30 * MIB)
+    store.change(tables.containers, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
     assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == MIB
+    store.change(tables.containers, full, status="expired")
+    assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 4 * MIB
 
 
 @pytest.mark.parametrize("limit", [{"max_stored_responses": 1}, {"max_stored_bytes": 10_000}], ids=str)

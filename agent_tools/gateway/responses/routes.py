@@ -14,7 +14,16 @@ from starlette.routing import Route
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.failures import ApiError, invalid, not_found
-from agent_tools.gateway.http import Json, owner_of, page_of_texts, query_integer, raw_body, read_json, services_of
+from agent_tools.gateway.http import (
+    Json,
+    JsonText,
+    owner_of,
+    page_of_texts,
+    query_integer,
+    raw_body,
+    read_json,
+    services_of,
+)
 from agent_tools.gateway.responses.body import listed_rows
 from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
@@ -41,7 +50,7 @@ async def create_response(request: Request) -> Response:
             return Response(status_code=499)
         if run.failure:
             raise run.failure
-    return await services_of(request).large_json.read(len(run.answer), _as_it_is, run.answer)
+    return await services_of(request).large_json.read(len(run.answer), JsonText, run.answer)
 
 
 async def retrieve_response(request: Request) -> Response:
@@ -113,15 +122,11 @@ async def _read(request: Request, row: Row, answer: Callable[[Row], _T], column:
     return await services_of(request).large_json.in_thread(row["bytes"], work)
 
 
-def _as_it_is(body: str) -> Response:
-    return Response(body, media_type="application/json")
-
-
 def _shown(row: Row, run: Run | None, include: list[str]) -> Response:
     """The body as it stands; the very text that is kept, unless something of it is to be changed."""
     is_under_way, has_outputs = row["status"] in UNDER_WAY, not include or OUTPUTS in include
     if has_outputs and not is_under_way:
-        return _as_it_is(row["body"])
+        return JsonText(row["body"])
     body: dict[str, Any] = json.loads(row["body"])
     if is_under_way:
         body["status"] = "queued" if run and run.body["status"] == "queued" else "in_progress"
