@@ -62,6 +62,8 @@ class GatewayConfig:
     """How long such a request waits; then it is answered 503."""
     max_responses: int = 64
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
+    key_share: float = 0.75
+    """How much of `max_sandboxes` and of `max_responses` one key may have at once, where there are several keys."""
     memory: Literal["1g", "4g", "16g", "64g"] = "1g"
     """Memory of a container that asks for no other."""
     max_memory: Literal["1g", "4g", "16g", "64g"] = "4g"
@@ -70,16 +72,30 @@ class GatewayConfig:
     """A container unused for so long expires: its files and variables are deleted."""
     max_containers: int = 1_000
     """Containers that live at once, for each key."""
+    max_containers_bytes: int = 32 * GIB
+    """How much the files of all its containers may come to, for each key."""
     max_uploads: int = 1_000
     """Uploaded files kept, for each key."""
+    max_uploads_bytes: int = 16 * GIB
+    """How much they may come to, for each key."""
     max_upload_bytes: int = 512 * MIB
     """The largest file that may be uploaded."""
     max_container_bytes: int = 4 * GIB
     """How much the files of one container may come to."""
     max_body_bytes: int = 32 * MIB
     """The largest request that is not an upload."""
+    max_body_parts: int = 500_000
+    """Commas and opening brackets in one, of which a model's context holds fewer; each costs up to a hundred bytes."""
+    json_threads: int = 2
+    """Requests and kept responses of more than 256 KiB that are read or written at once."""
     max_response_bytes: int = 64 * MIB
     """Bytes of all events of one response; beyond it the response fails."""
+    max_stored_responses: int = 100_000
+    """Responses kept, for each key."""
+    max_stored_bytes: int = 8 * GIB
+    """How much they may come to with their inputs, conversations and events, for each key."""
+    min_disk_free: int = GIB
+    """Bytes left free on the disk of `data_dir`: where there are fewer, nothing more is kept, and code is stopped."""
     retention: float = 30 * 86_400.0
     """How long responses, uploaded files, and the metadata of expired containers are kept."""
     heartbeat: float = 15.0
@@ -97,6 +113,8 @@ class GatewayConfig:
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         if not self.api_keys and self.host not in LOOPBACK:
             raise InvalidParams(f"Without a key, anyone who reaches {self.host} could run code: give --api-key.")
+        if not 0 < self.key_share <= 1:
+            raise InvalidParams(f"key_share={self.key_share} is not between 0 and 1.")
         if any(len(key) < 8 for key in self.api_keys):
             raise InvalidParams("An API key has fewer than 8 characters.")
         for name, value in dataclasses.asdict(self).items():

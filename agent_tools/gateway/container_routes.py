@@ -15,8 +15,9 @@ from agent_tools.gateway.containers import Wanted
 from agent_tools.gateway.failures import invalid, missing
 from agent_tools.gateway.fields import Fields
 from agent_tools.gateway.files import CHUNK, SHOWN_DIR
+from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
-from agent_tools.gateway.responses.tools import check_network
+from agent_tools.gateway.responses.tools import check_network, read_file_ids
 from agent_tools.gateway.store import Row
 
 MAX_IDLE_MINUTES = 1_440
@@ -34,13 +35,13 @@ async def create_container(request: Request) -> Response:
         raise invalid("Invalid value: expected 'last_active_at'.", "expires_after.anchor", "invalid_value")
     minutes = expires.integer("minutes", 1, MAX_IDLE_MINUTES)
     wanted = Wanted(given.needed("name"), given.text("memory_limit"), minutes)
-    return Json(await run_in_threadpool(_create, request, wanted, given.array("file_ids")))
+    return Json(await run_in_threadpool(_create, request, wanted, read_file_ids(given)))
 
 
-def _create(request: Request, wanted: Wanted, file_ids: list[Any]) -> dict[str, Any]:
+def _create(request: Request, wanted: Wanted, file_ids: tuple[str, ...]) -> dict[str, Any]:
     services, owner = services_of(request), owner_of(request)
     for id_ in file_ids:
-        services.uploads.find(owner, str(id_))
+        services.uploads.find(owner, id_)
     row = services.containers.create(owner, wanted)
     for id_ in file_ids:
         services.files.put_upload(owner, row["id"], id_)
@@ -70,7 +71,8 @@ async def create_container_file(request: Request) -> Response:
     services, owner = services_of(request), owner_of(request)
     row = await run_in_threadpool(services.containers.active, owner, _id(request))
     if request.headers.get("content-type", "").startswith("multipart/"):
-        async with request.form(max_files=1) as form:
+        limit = services.config.max_upload_bytes
+        async with file_form(request, services.shares, services.shares.containers_left, limit) as form:
             upload = _uploaded(form.get("file"))
             file = await run_in_threadpool(services.files.put, row["id"], upload.filename or "file", upload.file)
     else:
@@ -111,13 +113,14 @@ def delete_container_file(request: Request) -> Response:
 
 async def create_file(request: Request) -> Response:
     """POST /v1/files."""
-    async with request.form(max_files=1) as form:
+    services = services_of(request)
+    limit = services.config.max_upload_bytes
+    async with file_form(request, services.shares, services.shares.uploads_left, limit) as form:
         upload, purpose = _uploaded(form.get("file")), form.get("purpose") or "user_data"
         if purpose not in _PURPOSES:
             raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
-        uploads = services_of(request).uploads
         name = upload.filename or "file"
-        row = await run_in_threadpool(uploads.add, owner_of(request), name, str(purpose), upload.file)
+        row = await run_in_threadpool(services.uploads.add, owner_of(request), name, str(purpose), upload.file)
     return Json(upload_shown(row))
 
 

@@ -21,10 +21,12 @@ from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
 from agent_tools.gateway.failures import ApiError, invalid, not_found
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.store import Row, Store
+from agent_tools.gateway.shares import Shares
+from agent_tools.gateway.store import Row, Store, StoreError
+from agent_tools.runtime import folder
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.work_dir import prepare_work_dir
-from agent_tools.settings import MIB
+from agent_tools.settings import MIB, Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 WORK_DIR_URL = "sandbox:/mnt/data"
@@ -58,6 +60,7 @@ class Containers:
         self.config = config
         self.runtime = runtime
         self.clock = clock
+        self.shares = Shares(config, store)
         self._store = store
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
@@ -82,6 +85,7 @@ class Containers:
             "memory_limit": memory,
             "status": "active",
             "has_run": False,
+            "bytes": 0,
         }
         self.folder(row["id"])
         self._store.add(tables.containers, row)
@@ -91,12 +95,15 @@ class Containers:
         """Whether an owner may have another container.
 
         Raises:
-            ApiError: 429.
+            ApiError: 429, there are too many; 400, their files are too large in all; 507.
         """
+        self.shares.check_disk()
+        self.shares.containers_left(owner)
         if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
             self.sweep()
             if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
-                raise ApiError(429, f"You have {self.config.max_containers} containers; delete one.", code="too_many")
+                message = f"You have {self.config.max_containers:,} containers; delete one, or wait until one expires."
+                raise ApiError(429, message, code="too_many")
 
     def check_memory(self, memory: str | None, param: str = "memory_limit") -> str:
         """The memory tier that is meant.
@@ -160,6 +167,13 @@ class Containers:
         """A container's work_dir."""
         return prepare_work_dir(self.config.data_dir / "containers" / id_, self.runtime.engine.guest())
 
+    def measure(self, id_: str) -> int:
+        """Count the bytes of a container's files, and note them for its owner's share."""
+        limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
+        used = folder.usage(self.config.data_dir / "containers" / id_, limit).bytes
+        self._store.change(tables.containers, id_, bytes=used)
+        return used
+
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -183,7 +197,9 @@ class Containers:
             with self._lock:
                 live.holders -= 1
                 live.used_at = self.clock()
-            self.touch(id_)
+            with suppress(StoreError):  # the next use of it will do
+                self.measure(id_)
+                self.touch(id_)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of an interpreter that is held, in a thread. If that fails, so will a run, which tells."""
@@ -206,13 +222,14 @@ class Containers:
 
     def _cfg(self, row: Row) -> dict[str, Any]:
         config = self.config
+        room = min(config.max_container_bytes, row["bytes"] + self.shares.containers_room(row["owner"]))
         return {
             "work_dir": str(self.folder(row["id"])),
             "memory": MEMORY_TIERS[row["memory_limit"]],
             "timeout": config.timeout,
             "static_url": WORK_DIR_URL,
             "packages": list(config.packages),
-            "limits": {"max_work_dir_bytes": max(config.max_container_bytes, MIB)},
+            "limits": {"max_work_dir_bytes": max(room, MIB), "min_disk_free": config.min_disk_free},
             **({"runtime": config.runtime} if config.runtime else {}),
         }
 

@@ -33,13 +33,14 @@ def encoded(event: Mapping[str, Any]) -> Logged:
 
 
 def packed_events(events: Iterable[Logged]) -> bytes:
-    """Events to be kept."""
-    return zlib.compress(b"\n".join(event.data for event in events))
+    """Events to be kept: a line for the type of each, and a line for its JSON."""
+    return zlib.compress(b"".join(b"%s\n%s\n" % (event.kind.encode(), event.data) for event in events))
 
 
 def unpacked_events(data: bytes) -> list[Logged]:
     """Events that were kept."""
-    return [Logged(str(json.loads(line)["type"]), line) for line in zlib.decompress(data).splitlines()]
+    lines = iter(zlib.decompress(data).splitlines())
+    return [Logged(kind.decode(), line) for kind, line in zip(lines, lines)]
 
 
 class EventLog:
@@ -48,21 +49,22 @@ class EventLog:
     def __init__(self, max_bytes: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._left = max_bytes
+        self._max_bytes = max_bytes
+        self.size = 0  # bytes
         self.events: list[Logged] = []
         self.is_closed = False
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Add an event; one too many is still taken, and `is_full` from then on."""
         logged = encoded(event)
-        self._left -= len(logged.data)
+        self.size += len(logged.data)
         self.events.append(logged)
         self._wake()
 
     @property
     def is_full(self) -> bool:
         """Whether it holds as much as it may; what ends it all may still be added."""
-        return self._left <= 0
+        return self.size >= self._max_bytes
 
     @classmethod
     def of(cls, events: Iterable[Logged]) -> EventLog:

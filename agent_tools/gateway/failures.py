@@ -56,6 +56,11 @@ def not_found(what: str, id_: str) -> ApiError:
     return ApiError(404, f"No {what} found with id '{id_[:80]}'.", code=f"{what.replace(' ', '_')}_not_found")
 
 
+def full(message: str) -> ApiError:
+    """What a key keeps is its whole share; the message says what to delete."""
+    return ApiError(400, message, code="storage_limit_exceeded")
+
+
 def busy(status: int, message: str, seconds: float) -> ApiError:
     """There is no room now; ask again in so many seconds."""
     headers = {"Retry-After": str(max(1, round(seconds)))}

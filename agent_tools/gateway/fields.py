@@ -89,11 +89,21 @@ class Fields:
 
 
 def scrubbed(value: Any) -> Any:
-    """A JSON value without halves of characters, which no encoding could carry on."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, list):
-        return [scrubbed(each) for each in value]
-    if isinstance(value, dict):
-        return {scrubbed(key): scrubbed(each) for key, each in value.items()}
-    return value
+    """A JSON value without halves of characters, which no encoding could carry on. It is changed in place."""
+    found = [value]
+    left: list[Any] = [found]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            for key in [key for key in part if not key.isascii()]:
+                part[_whole(key)] = part.pop(key)
+        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(each, str):
+                part[key] = each if each.isascii() else _whole(each)
+            elif isinstance(each, (list, dict)):
+                left.append(each)
+    return found[0]
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

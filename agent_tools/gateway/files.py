@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.containers import Containers
-from agent_tools.gateway.failures import ApiError, invalid, not_found
+from agent_tools.gateway.failures import ApiError, full, invalid, not_found
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store import Row, Store
 from agent_tools.runtime import folder
@@ -27,6 +28,8 @@ class Uploads:
 
     def __init__(self, containers: Containers, store: Store) -> None:
         self._config = containers.config
+        self._shares = containers.shares
+        self._lock = threading.Lock()
         self._store = store
         self._dir = self._config.data_dir / "uploads"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -35,27 +38,29 @@ class Uploads:
         """Keep a file.
 
         Raises:
-            ApiError: it is too large, or there are too many.
+            ApiError: it is too large, there are too many, or they are too large in all; 507.
         """
-        if self._store.count(tables.uploads, owner=owner) >= self._config.max_uploads:
-            raise ApiError(429, f"You have {self._config.max_uploads} files; delete one.", code="too_many")
+        self._shares.check_disk(content.seek(0, os.SEEK_END))
+        content.seek(0)
         id_ = new_id("file")
         path = self._dir / id_
         try:
             with open(path, "xb") as kept:
                 size = _copy(content, kept, self._config.max_upload_bytes)
+            row = {
+                "id": id_,
+                "owner": owner,
+                "created_at": time.time(),
+                "filename": safe_name(filename),
+                "bytes": size,
+                "purpose": purpose[:32],
+            }
+            with self._lock:  # two at once could each find room for one
+                self._shares.uploads_left(owner, size)
+                self._store.add(tables.uploads, row)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        row = {
-            "id": id_,
-            "owner": owner,
-            "created_at": time.time(),
-            "filename": safe_name(filename),
-            "bytes": size,
-            "purpose": purpose[:32],
-        }
-        self._store.add(tables.uploads, row)
         return row
 
     def find(self, owner: str, id_: str) -> Row:
@@ -102,15 +107,24 @@ class ContainerFiles:
         Raises:
             ApiError: it is too large, or cannot be written.
         """
-        path, config = self._containers.folder(container_id), self._containers.config
-        name, limit = safe_name(filename), min(config.max_upload_bytes, _room(path, config.max_container_bytes))
+        path, config, name = self._containers.folder(container_id), self._containers.config, safe_name(filename)
+        limit = min(config.max_upload_bytes, config.max_container_bytes - self._containers.measure(container_id))
+        left = self._left(container_id)
+        chunks = _bounded(content, limit) if limit <= left else _bounded(content, left, _beyond_share(left))
         try:
-            folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
+            folder.replace(path, name, chunks, self._containers.runtime.engine.guest().outside)
         except OSError as exc:
             raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
+        self._containers.measure(container_id)
         self._containers.touch(container_id)
         self._store.delete(tables.container_files, container_id=container_id, path=name)
         return self._named(container_id, name, "user")
+
+    def _left(self, container_id: str) -> int:
+        """What the container's owner may still put into containers, as far as the disk goes, too."""
+        row = self._store.get(tables.containers, container_id, "owner")
+        self._containers.shares.check_disk()
+        return self._containers.shares.containers_left(row["owner"]) if row else 0
 
     def put_upload(self, owner: str, container_id: str, file_id: str) -> Row:
         """Copy an uploaded file in."""
@@ -161,6 +175,7 @@ class ContainerFiles:
             path = self._containers.folder(container_id)
             if known := folder.snapshot(path, MAX_LISTED)[0].get(str(row["path"])):
                 folder.delete(path, str(row["path"]), known)
+        self._containers.measure(container_id)
         self._store.delete(tables.container_files, id=file_id)
 
     def _named(self, container_id: str, name: str, source: str) -> Row:
@@ -179,17 +194,17 @@ class ContainerFiles:
         return row
 
 
-def _room(path: Path, most: int) -> int:
-    """Bytes that still fit into a folder."""
-    return max(0, most - folder.usage(path, folder.Usage(most, MAX_LISTED, folder.MAX_LEVELS)).bytes)
+def _beyond_share(left: int) -> ApiError:
+    return full(f"Files in your containers may grow by {left:,} bytes; delete containers, or files in them.")
 
 
-def _bounded(content: BinaryIO, limit: int) -> Iterator[bytes]:
-    left = limit
+def _bounded(content: BinaryIO, limit: int, too_large: ApiError | None = None) -> Iterator[bytes]:
+    left = limit = max(0, limit)
     while chunk := content.read(CHUNK):
         left -= len(chunk)
         if left < 0:
-            raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file", code="file_too_large")
+            message = f"The file is larger than {limit:,} bytes."
+            raise too_large or ApiError(413, message, param="file", code="file_too_large")
         yield chunk
 
 

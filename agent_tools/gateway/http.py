@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.failures import ApiError, invalid
 from agent_tools.gateway.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import PART
+from agent_tools.marks import has_more_parts
+
+MAX_DIGITS = 18
+"""Digits of a whole number in a query."""
+_INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
+"""How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
+_T = TypeVar("_T")
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
-class Json(Response):
-    """A JSON answer, in ASCII."""
+class JsonText(Response):
+    """JSON that is answered as it is. It is sent in parts, so that others are served between them."""
 
     media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body) or 1, PART):
+            end = start + PART
+            more = end < len(self.body)
+            await send({"type": "http.response.body", "body": bytes(self.body[start:end]), "more_body": more})
+
+
+class Json(JsonText):
+    """A JSON answer, in ASCII."""
 
     def render(self, content: Any) -> bytes:
         """The bytes."""
@@ -49,40 +74,84 @@ async def raw_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def json_of(body: bytes) -> dict[str, Any]:
+def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
     """The JSON object that a body is.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400; 413, it has more parts than it may.
     """
+    if has_more_parts(body, max_parts):
+        message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
+        raise ApiError(413, f"{message} Send large data as a file: POST /v1/files.", code="too_many_parts")
     try:
-        value = scrubbed(json.loads(body or b"{}"))
+        value = json.loads(body or b"{}")
     except (ValueError, RecursionError) as exc:
         raise invalid("We could not parse the JSON body of your request.") from exc
     if not isinstance(value, dict):
         raise invalid("The body of a request is a JSON object.")
-    return value
+    return scrubbed(value) if _HALVES.search(body) else value
+
+
+async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+    """What is read out of a body, a JSON object. Where the body is large, all of it is done in a thread.
+
+    Raises:
+        ApiError: 400 or 413.
+    """
+    services = services_of(request)
+    work = partial(_read, body, services.config.max_body_parts, read)
+    return await services.large_json.read(len(body), work)
+
+
+def _read(body: bytes, max_parts: int, read: Callable[[dict[str, Any]], _T]) -> _T:
+    return read(parsed(body, max_parts))
 
 
 async def json_body(request: Request) -> dict[str, Any]:
     """The JSON object of a request."""
-    return json_of(await raw_body(request))
+    return await read_json(request, await raw_body(request), dict)
 
 
-def page(request: Request, rows: Sequence[Mapping[str, Any]], shown: Callable[[Any], Any]) -> Json:
-    """One page of a list whose rows come oldest first: `limit`, `order` and `after` of the query."""
-    query = Fields({**request.query_params, **({"limit": _int(request)} if "limit" in request.query_params else {})})
-    limit = query.integer("limit", 1, 100) or 20
+def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:
+    """A whole number of the query; None if it is not given.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not _INTEGER.fullmatch(given):
+        raise invalid(f"Invalid '{name}': expected an integer of at most {MAX_DIGITS} digits.", name, "invalid_type")
+    return Fields({name: int(given)}).integer(name, least, most)
+
+
+def page(request: Request, rows: Sequence[_Row], shown: Callable[[_Row], Any]) -> Json:
+    """One page of a list whose rows come oldest first."""
+    cut, has_more = _cut(request, rows)
+    return Json({"object": "list", "data": [shown(row) for row in cut], **_ends(cut), "has_more": has_more})
+
+
+def page_of_texts(request: Request, rows: Sequence[Mapping[str, Any]]) -> Response:
+    """Likewise, where each row has its JSON as `text`, which is answered as it is."""
+    cut, has_more = _cut(request, rows)
+    rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
+    data = ",".join(row["text"] for row in cut)
+    return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Between which ids a page is."""
+    return {"first_id": rows[0]["id"] if rows else None, "last_id": rows[-1]["id"] if rows else None}
+
+
+def _cut(request: Request, rows: Sequence[_Row]) -> tuple[list[_Row], bool]:
+    """The rows that `limit`, `order` and `after` of the query mean, and whether there are more."""
+    limit = query_integer(request, "limit", 1, 100) or 20
+    query = Fields(request.query_params)
     ordered = list(rows) if query.text("order") == "asc" else list(reversed(rows))
     after = query.text("after")
     if after:
         places = [index for index, row in enumerate(ordered) if row["id"] == after]
         ordered = ordered[places[0] + 1 :] if places else []
-    data = [shown(row) for row in ordered[:limit]]
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return Json({"object": "list", "data": data, **ends, "has_more": len(ordered) > limit})
-
-
-def _int(request: Request) -> Any:
-    value = request.query_params["limit"]
-    return int(value) if value.isdecimal() else value
+    return ordered[:limit], len(ordered) > limit

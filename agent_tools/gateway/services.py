@@ -12,6 +12,7 @@ from agent_tools.gateway.auth import Keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.files import ContainerFiles, Uploads
+from agent_tools.gateway.large_json import LargeJson
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.store import Store, calls, events, items, responses
 from agent_tools.gateway.tracing import Tracer
@@ -38,6 +39,8 @@ class Services:
             self.keys = Keys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
+            self.shares = self.containers.shares
+            self.large_json = LargeJson(config.json_threads)
             self.uploads = Uploads(self.containers, self.store)
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()

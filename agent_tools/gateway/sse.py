@@ -71,22 +71,23 @@ class EventStream(Response):
             if not events:
                 return
             seen += len(events)
-            for part in _parts(map(self._frame, events)):
+            for part in _parts(piece for event in events for piece in self._frame(event)):
                 yield part
 
-    def _frame(self, event: Logged) -> bytes:
+    def _frame(self, event: Logged) -> tuple[bytes, bytes, bytes]:
         name = f"event: {event.kind}\n".encode() if self._named else b""
-        return name + b"data: " + event.data + b"\n\n"
+        return name + b"data: ", event.data, b"\n\n"
 
 
-def _parts(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """As much in one piece as a slow client can be expected to take in time."""
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """As much in one part as a slow client can be expected to take in time: a large event is sent in several."""
     part = bytearray()
-    for frame in frames:
-        part += frame
-        if len(part) >= PART:
-            yield bytes(part)
-            part.clear()
+    for piece in pieces:
+        for start in range(0, len(piece), PART):
+            part += piece[start : start + PART]
+            if len(part) >= PART:
+                yield bytes(part)
+                part.clear()
     if part:
         yield bytes(part)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,13 +15,16 @@ responses = sa.Table(
     "responses",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("owner", sa.String(64), nullable=False),
     sa.Column("created_at", sa.Float, nullable=False, index=True),
     sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("background", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of the columns below, of its events, and of what calls told
     sa.Column("container_id", sa.String(64)),
     sa.Column("body", sa.Text, nullable=False),
-    sa.Column("input", sa.Text, nullable=False),
+    sa.Column("input", sa.Text, nullable=False),  # a line for each item, which begins with its id
     sa.Column("conversation", sa.Text, nullable=False),
+    sa.Index("ix_responses_share", "owner", "bytes"),  # so that no row is read to add them up
 )
 items = sa.Table(
     "items",
@@ -66,6 +69,7 @@ containers = sa.Table(
     sa.Column("memory_limit", sa.String(8), nullable=False),
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("has_run", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False, default=0),  # of its files, when they were last counted
 )
 container_files = sa.Table(
     "container_files",
@@ -88,6 +92,8 @@ uploads = sa.Table(
     sa.Column("purpose", sa.String(32), nullable=False),
 )
 
+StoreError = sa.exc.SQLAlchemyError
+"""What a database raises that is away or full."""
 MANY = 500
 """Ids in one query."""
 Row = Mapping[str, Any]
@@ -122,9 +128,9 @@ class Store:
             done = connection.execute(table.update().where(table.c.id == id_).values(**values))
             return done.rowcount > 0
 
-    def get(self, table: sa.Table, id_: str, **where: Any) -> Row | None:
-        """The row of an id that also fits `where`."""
-        return next(iter(self.find(table, id=id_, **where)), None)
+    def get(self, table: sa.Table, id_: str, *columns: str, **where: Any) -> Row | None:
+        """The row of an id that also fits `where`; where columns are named, only these."""
+        return next(iter(self.find(table, *columns, id=id_, **where)), None)
 
     def get_all(self, table: sa.Table, ids: Sequence[str], **where: Any) -> list[Row]:
         """The rows of many ids that also fit `where`; those that are not there are left out."""
@@ -133,9 +139,10 @@ class Store:
             found += self.find(table, id=ids[start : start + MANY], **where)
         return found
 
-    def find(self, table: sa.Table, **where: Any) -> list[Row]:
-        """All rows that fit, oldest first; a column may be one of several values."""
-        query = table.select().order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
+    def find(self, table: sa.Table, *columns: str, **where: Any) -> list[Row]:
+        """All rows that fit, oldest first; a column may be one of several values. Of all columns, or those named."""
+        wanted = [table.c[name] for name in columns] or list(table.c)
+        query = sa.select(*wanted).order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
 
@@ -144,6 +151,14 @@ class Store:
         query = sa.select(sa.func.count()).select_from(table).where(*_fitting(table, where))
         with self._engine.begin() as connection:
             return int(connection.execute(query).scalar_one())
+
+    def amount(self, table: sa.Table, **where: Any) -> tuple[int, int]:
+        """How many rows fit, and what their `bytes` come to."""
+        total = sa.func.coalesce(sa.func.sum(table.c.bytes), 0)
+        query = sa.select(sa.func.count(), total).select_from(table).where(*_fitting(table, where))
+        with self._engine.begin() as connection:
+            number, size = connection.execute(query).one()
+            return int(number), int(size)
 
     def delete(self, table: sa.Table, **where: Any) -> int:
         """Delete the rows that fit; how many."""
@@ -184,6 +199,11 @@ def _sendable(text: str) -> str:
 def packed(value: Any) -> str:
     """A value as a column's text: ASCII, so that no character of it can be refused."""
     return json.dumps(value, separators=(",", ":"))
+
+
+def packed_lines(values: Iterable[Any]) -> str:
+    """Values as a column's text, each on a line of its own."""
+    return "\n".join(map(packed, values))
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import FileRejected
+from agent_tools.marks import has_more_parts
 from agent_tools.runtime import folder
 from agent_tools.runtime.folder import Facts, Snapshot
 from agent_tools.settings import Limits
@@ -195,7 +196,7 @@ class Mirror:
         if size > MAX_HEAD_BYTES:
             raise ValueError("an answer that is too long")
         data = self._receive_all(size)
-        if sum(map(data.count, (b",", b"[", b"{"))) > MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100):
+        if has_more_parts(data, MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100)):
             raise ValueError("an answer that would be costly to read")
         try:
             head = json.loads(data)

@@ -14,6 +14,7 @@ from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.marks import has_more_parts
 from agent_tools.runtime.pictures import PictureRefused, check_picture
 from agent_tools.settings import MIB, Limits
 from agent_tools.text import neutralise, shorten
@@ -73,7 +74,7 @@ def read_message(session: Session, frames: list[bytes]) -> Message:
 
 def _is_costly(packed: bytes) -> bool:
     """Whether reading a content would cost more memory and time than it can be worth."""
-    if len(packed) > MAX_MARKS and sum(map(packed.count, (b",", b"[", b"{"))) > MAX_MARKS:
+    if has_more_parts(packed, MAX_MARKS):
         return True
     return len(packed) * 4 > MAX_DECODED_BYTES and _decoded_size(packed) > max(len(packed), MAX_DECODED_BYTES)
 

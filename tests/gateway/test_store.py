@@ -54,6 +54,16 @@ def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
     assert store.delete(tables.calls, id="c2") == 1
 
 
+def test_columns_are_added_up_and_had_by_name(store: Store) -> None:
+    assert store.amount(tables.uploads, owner="me") == (0, 0)
+    row = {"owner": "me", "created_at": 1.0, "filename": "a", "purpose": "p"}
+    store.add(tables.uploads, *({**row, "id": f"f{n}", "bytes": 2**40 + n} for n in range(3)))
+    store.add(tables.uploads, {**row, "id": "f3", "bytes": 5, "owner": "you"})
+    assert store.amount(tables.uploads, owner="me") == (3, 3 * 2**40 + 3)
+    assert store.get(tables.uploads, "f3", "bytes", "owner") == {"bytes": 5, "owner": "you"}
+    assert store.find(tables.uploads, "id", owner="me") == [{"id": f"f{n}"} for n in range(3)]
+
+
 def test_a_row_like_another_is_not_added(store: Store) -> None:
     assert store.add_if_new(tables.container_files, file("f1", "a"))
     assert not store.add_if_new(tables.container_files, file("f2", "a"))

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.chat.run import ChatRun
-from agent_tools.gateway.http import Json, json_of, owner_of, raw_body, services_of
+from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.responses.routes import runs_of
 from agent_tools.gateway.sse import EventStream, ended, unless_gone
 
@@ -16,7 +16,7 @@ from agent_tools.gateway.sse import EventStream, ended, unless_gone
 async def create_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     services, body = services_of(request), await raw_body(request)
-    wanted = read_chat_request(json_of(body), services.config.router_tools)
+    wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config.router_tools))
     if wanted is None:
         return await services.upstream.pass_on("POST", "chat/completions", request.headers, body)
     run = await _started(request, wanted)
@@ -26,7 +26,7 @@ async def create_completion(request: Request) -> Response:
             return Response(status_code=499)
         if run.failure:
             raise run.failure
-        return Json(run.completion)
+        return await services.large_json.read(run.log.size, Json, run.completion)
     if not await unless_gone(run.log.after(0), request.receive):
         runs_of(request).abandon(run)
         return Response(status_code=499)
@@ -43,9 +43,9 @@ async def list_models(request: Request) -> Response:
 
 async def _started(request: Request, wanted: ChatRequest) -> ChatRun:
     services, runs = services_of(request), runs_of(request)
-    await runs.enter(needs_sandbox=True)
+    place = await runs.enter(owner_of(request), needs_sandbox=True)
     chat = ChatRun(services, wanted, owner_of(request), services.upstream.key(request.headers))
-    runs.follow(chat)
+    runs.follow(chat, place)
     return chat
 
 

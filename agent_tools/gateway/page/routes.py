@@ -75,9 +75,9 @@ async def try_code(request: Request) -> Response:
     code, id_ = given.text("code") or "", given.text("container")
     services, runs = services_of(request), runs_of(request)
     row = await run_in_threadpool(_container, services, owner_of(request), id_)
-    await runs.enter(needs_sandbox=True)
+    place = await runs.enter(owner_of(request), needs_sandbox=True)
     trial = Trial(services, row["id"], code)
-    runs.follow(trial)
+    runs.follow(trial, place)
     return EventStream(trial.log, lambda: runs.abandon(trial), named=False, heartbeat=services.config.heartbeat)
 
 

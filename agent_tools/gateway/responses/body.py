@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -37,15 +38,22 @@ def fresh_body(request: Request) -> dict[str, Any]:
 
 
 def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Input items with ids, and messages in their long form."""
+    """Input items with ids, which come first, and messages in their long form."""
     for item in items:
         kind = str(item.get("type") or "message")
-        listed = {**item, "type": kind, "id": item.get("id") or new_id(_PREFIXES.get(kind, "item"))}
+        listed: dict[str, Any] = {"id": None, **item, "type": kind}
+        listed["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
         if kind == "message":
-            listed = {**listed, "status": item.get("status") or "completed", "content": _content(item)}
+            listed.update(status=item.get("status") or "completed", content=_content(item))
         elif kind.startswith("function_call"):
-            listed = {**listed, "status": item.get("status") or "completed"}
+            listed["status"] = item.get("status") or "completed"
         yield listed
+
+
+def listed_rows(lines: str) -> list[dict[str, Any]]:
+    """Listed items as they are kept, a line for each: its id and its text, which is read no further."""
+    read, start = json.JSONDecoder().raw_decode, len('{"id":')
+    return [{"id": read(line, start)[0], "text": line} for line in lines.split("\n") if line]
 
 
 def _content(item: Mapping[str, Any]) -> Any:

@@ -61,7 +61,10 @@ class Planner:
             ApiError: the request names what is not there, or cannot be sent on.
         """
         request, config = self._request, self._services.config
-        self._request = request = replace(request, input=resolved(self._services.store, self._owner, request.input))
+        if request.store:
+            self._services.shares.check_responses(self._owner)
+        items = resolved(self._services.store, self._owner, request.input, config.max_response_bytes)
+        self._request = request = replace(request, input=items)
         if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
             raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
         self._previous = self._find_previous()
@@ -86,7 +89,8 @@ class Planner:
         id_ = self._request.previous_response_id
         if id_ is None:
             return None
-        row = self._services.store.get(tables.responses, id_, owner=self._owner)
+        columns = ("status", "container_id", "conversation")
+        row = self._services.store.get(tables.responses, id_, *columns, owner=self._owner)
         if row is None or row["status"] not in ("completed", "incomplete"):
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")

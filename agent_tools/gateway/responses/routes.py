@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -11,33 +12,45 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.event_log import EventLog, encoded, unpacked_events
+from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.failures import ApiError, invalid, not_found
-from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.http import (
+    Json,
+    JsonText,
+    owner_of,
+    page_of_texts,
+    query_integer,
+    raw_body,
+    read_json,
+    services_of,
+)
+from agent_tools.gateway.responses.body import listed_rows
 from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
 from agent_tools.gateway.responses.run import Run
 from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.sse import EventStream, ended
-from agent_tools.gateway.store import Row
+from agent_tools.gateway.store import Row, Store
 from agent_tools.gateway.under_way import UNDER_WAY
+
+_SHORT = ("status", "background", "bytes")  # columns
+_T = TypeVar("_T")
 
 
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
-    wanted = read_request(await json_body(request))
+    wanted = await read_json(request, await raw_body(request), read_request)
     runs = runs_of(request)
     run = await runs.start(wanted, owner_of(request), request.headers)
     if wanted.stream:
         return _stream(request, run, 0)
-    if wanted.background:
-        return Json(run.last)
-    if not await ended(run.log, request):
-        runs.abandon(run)
-        return Response(status_code=499)
-    if run.failure:
-        raise run.failure
-    return Json(run.last)
+    if not wanted.background:
+        if not await ended(run.log, request):
+            runs.abandon(run)
+            return Response(status_code=499)
+        if run.failure:
+            raise run.failure
+    return await services_of(request).large_json.read(len(run.answer), JsonText, run.answer)
 
 
 async def retrieve_response(request: Request) -> Response:
@@ -45,9 +58,11 @@ async def retrieve_response(request: Request) -> Response:
     row = await _row(request)
     run = runs_of(request).find(row["id"], row["owner"])
     if request.query_params.get("stream") == "true":
-        start = _start(request)
+        after = query_integer(request, "starting_after", -(2**53))
+        start = 0 if after is None else max(0, after + 1)
         return _stream(request, run, start) if run else await _stream_again(request, row, start)
-    return Json(_shown(row, run, request.query_params.getlist("include") + request.query_params.getlist("include[]")))
+    include = request.query_params.getlist("include") + request.query_params.getlist("include[]")
+    return await _read(request, row, lambda now: _shown(now, run, include))
 
 
 async def delete_response(request: Request) -> Response:
@@ -62,7 +77,7 @@ async def delete_response(request: Request) -> Response:
 async def cancel_response(request: Request) -> Response:
     """POST /v1/responses/{id}/cancel."""
     row = await _row(request)
-    if not json.loads(row["body"])["background"]:
+    if not row["background"]:
         raise invalid("Cannot cancel a synchronous response.")
     run = runs_of(request).find(row["id"], row["owner"])
     if run is None and row["status"] in UNDER_WAY:
@@ -70,13 +85,13 @@ async def cancel_response(request: Request) -> Response:
     if run and not run.log.is_closed:
         runs_of(request).abandon(run)
         await ended(run.log, request)
-    return Json(_shown(await _row(request), run, []))
+    return await _read(request, await _row(request), lambda now: _shown(now, run, []))
 
 
 async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
     row = await _row(request)
-    return page(request, json.loads(row["input"]), lambda item: item)
+    return await _read(request, row, lambda now: page_of_texts(request, listed_rows(now["input"])), "input")
 
 
 def runs_of(request: Request) -> Runs:
@@ -86,37 +101,62 @@ def runs_of(request: Request) -> Runs:
 
 
 async def _row(request: Request) -> Row:
-    id_, owner = request.path_params["response_id"], owner_of(request)
-    row = await run_in_threadpool(services_of(request).store.get, tables.responses, id_, owner=owner)
+    """What is short of a response's row, once it is known whether the response is over."""
+    id_, owner, columns = request.path_params["response_id"], owner_of(request), ("id", "owner", *_SHORT)
+    row = await run_in_threadpool(services_of(request).store.get, tables.responses, id_, *columns, owner=owner)
     if row is None:
         raise not_found("response", id_)
     return await run_in_threadpool(services_of(request).under_way.settled, row)
 
 
-def _shown(row: Row, run: Run | None, include: list[str]) -> dict[str, Any]:
-    """The body as it stands."""
+async def _read(request: Request, row: Row, answer: Callable[[Row], _T], column: str = "body") -> _T:
+    """What is made, in a thread, of the status as it is now and a column that may be long."""
+    store = services_of(request).store
+
+    def work() -> _T:
+        found = store.get(tables.responses, row["id"], "status", column)
+        if found is None:
+            raise not_found("response", row["id"])
+        return answer(found)
+
+    return await services_of(request).large_json.in_thread(row["bytes"], work)
+
+
+def _shown(row: Row, run: Run | None, include: list[str]) -> Response:
+    """The body as it stands; the very text that is kept, unless something of it is to be changed."""
+    is_under_way, has_outputs = row["status"] in UNDER_WAY, not include or OUTPUTS in include
+    if has_outputs and not is_under_way:
+        return JsonText(row["body"])
     body: dict[str, Any] = json.loads(row["body"])
-    if row["status"] in UNDER_WAY:
+    if is_under_way:
         body["status"] = "queued" if run and run.body["status"] == "queued" else "in_progress"
-    if include and OUTPUTS not in include:
+    if not has_outputs:
         body["output"] = [{**item, "outputs": None} if "outputs" in item else item for item in body["output"]]
-    return body
+    return Json(body)
 
 
 async def _stream_again(request: Request, row: Row, start: int) -> EventStream:
     """The events that were kept; of a response whose gateway was lost, only its end is known."""
-    body = json.loads(row["body"])
     if row["status"] in UNDER_WAY:
         raise _elsewhere()
-    if not body["background"]:
+    if not row["background"]:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
-    kept = await run_in_threadpool(services_of(request).store.get, tables.events, row["id"])
-    if kept:
-        log = EventLog.of(unpacked_events(kept["data"]))
-        return EventStream(log, lambda: None, start=start)
-    kind = "incomplete" if row["status"] == "cancelled" else row["status"]
-    end = {"type": f"response.{kind}", "response": body, "sequence_number": start}
-    return EventStream(EventLog.of([encoded(end)]), lambda: None)
+    services = services_of(request)
+    events = await services.large_json.in_thread(row["bytes"], _kept_events, services.store, row["id"])
+    if events:
+        return EventStream(EventLog.of(events), lambda: None, start=start)
+    end = await _read(request, row, lambda now: _end(now["status"], now["body"], start))
+    return EventStream(EventLog.of([end]), lambda: None)
+
+
+def _kept_events(store: Store, id_: str) -> list[Logged]:
+    kept = store.get(tables.events, id_)
+    return unpacked_events(kept["data"]) if kept else []
+
+
+def _end(status: str, body: str, number: int) -> Logged:
+    kind = f"response.{'incomplete' if status == 'cancelled' else status}"
+    return Logged(kind, f'{{"type":"{kind}","response":{body},"sequence_number":{number}}}'.encode())
 
 
 def _elsewhere() -> ApiError:
@@ -127,13 +167,6 @@ def _stream(request: Request, run: Run, start: int) -> EventStream:
     runs, is_kept = runs_of(request), run.plan.request.background
     heartbeat = services_of(request).config.heartbeat
     return EventStream(run.log, lambda: None if is_kept else runs.abandon(run), start=start, heartbeat=heartbeat)
-
-
-def _start(request: Request) -> int:
-    after = request.query_params.get("starting_after", "-1")
-    if not after.removeprefix("-").isdecimal():
-        raise invalid("'starting_after' is a sequence number.", "starting_after", "invalid_type")
-    return max(0, int(after) + 1)
 
 
 routes = [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
@@ -21,23 +20,24 @@ from agent_tools.gateway.responses.items import Event
 from agent_tools.gateway.responses.kept import keep
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store import packed
+from agent_tools.gateway.store import StoreError, packed, packed_lines
 from agent_tools.models.base import Usage
 from agent_tools.models.wire import wire_messages
 
+NOT_KEPT = "The response could not be kept: the gateway's disk is nearly full, or its database does not answer."
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 _log = logging.getLogger(__name__)
 
 
 class Run:
-    """Made in the event loop; `work` is for a thread. `failure` says what went wrong, if anything did."""
+    """For a thread, as is `work`. `failure` says what went wrong, if anything did."""
 
-    def __init__(self, services: Services, plan: Plan) -> None:
+    def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
         self.plan = plan
         self.cancel = Cancel()
         self.is_stopped = False
         self.failure: ApiError | None = None
-        self.log = EventLog(services.config.max_response_bytes)
+        self.log = log
         self.body = fresh_body(plan.request)
         self.on_end: Callable[[], None] = lambda: None
         self._services = services
@@ -46,6 +46,7 @@ class Run:
         self._usage = Usage()
         self._spans = services.tracer.turn(plan.request.model)
         self._told: dict[str, str] = {}
+        self._input_size = 0
         self._row = {"status": self.body["status"], "body": packed(self.body)}
 
     @property
@@ -54,25 +55,27 @@ class Run:
         return str(self.body["id"])
 
     @property
-    def last(self) -> dict[str, Any]:
-        """The response's body at its end."""
-        body: dict[str, Any] = json.loads(self._row["body"])
-        return body
+    def answer(self) -> str:
+        """The response's body as JSON: as it was at first, until it is over."""
+        return str(self._row["body"])
 
     def save_start(self) -> None:
         """Keep that it is under way, so that it can be asked for."""
         self._services.under_way.begin(self.id)
         self._add(None)
 
-    def _add(self, container_id: str | None) -> None:
-        row = {"id": self.id, "owner": self.plan.owner, "created_at": time.time(), **self._kept(container_id)}
-        self._services.store.add(
-            tables.responses, {**row, "input": packed(list(listed_items(self.plan.request.input)))}
-        )
+    def _add(self, container_id: str | None, told: int = 0) -> None:
+        request, lines = self.plan.request, packed_lines(listed_items(self.plan.request.input))
+        self._input_size = len(lines)
+        common = {"id": self.id, "owner": self.plan.owner, "created_at": time.time(), "background": request.background}
+        row = {**common, **self._kept(container_id, told), "input": lines}
+        self._services.store.add(tables.responses, row)
 
-    def _kept(self, container_id: str | None) -> dict[str, Any]:
-        """What is kept and changes, as it is now."""
-        return {**self._row, "container_id": container_id, "conversation": packed(self._conversation)}
+    def _kept(self, container_id: str | None, more: int) -> dict[str, Any]:
+        """What is kept and changes, as it is now; `more` are the bytes that are kept beside it."""
+        row = {**self._row, "conversation": packed(self._conversation)}
+        size = self._input_size + len(row["body"]) + len(row["conversation"]) + more
+        return {**row, "container_id": container_id, "bytes": size}
 
     def work(self) -> None:
         """Make the response, to its end, whatever happens."""
@@ -135,26 +138,44 @@ class Run:
         container_id = tool.container_id if tool and tool.has_container else None
         if tool:
             tool.close()
-        self._row = {"status": body["status"], "body": packed(body)}
-        if not request.store:
-            return
-        if request.background:
-            is_kept = self._change(event, container_id)
-            self._services.under_way.end(self.id)
-        else:
-            self._add(container_id)
-            is_kept = True
-        if is_kept:
-            ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
-            told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
-            keep(self._services.store, self.plan.owner, body, told)
+        self._row.update(status=body["status"], body=packed(body))
+        if request.store:
+            try:
+                self._keep(event, container_id)
+            except (StoreError, ApiError) as exc:
+                _log.error("a response could not be kept: %s", type(exc).__name__)
+                self._tell_it_is_not_kept(body)
+            if request.background:
+                with suppress(StoreError):
+                    self._services.under_way.end(self.id)
 
-    def _change(self, event: Event, container_id: str | None) -> bool:
+    def _keep(self, event: Event, container_id: str | None) -> None:
+        ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
+        told = {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
+        size = sum(map(len, told.values()))
+        self._services.shares.check_responses_disk()
+        if not self.plan.request.background:
+            self._add(container_id, size)
+        elif not self._change(event, container_id, size):
+            return
+        keep(self._services.store, self.plan.owner, event["response"], told)
+
+    def _tell_it_is_not_kept(self, body: dict[str, Any]) -> None:
+        """Who waits for the answer gets it all the same, and reads in `store` that it is to be had only now."""
+        body["store"] = False
+        self._row["body"] = packed(body)
+        if self.plan.request.background:
+            error = {"code": "server_error", "message": NOT_KEPT}
+            row = {"status": "failed", "body": packed({**body, "status": "failed", "error": error, "output": []})}
+            with suppress(StoreError):  # where even this cannot be written, it will fail as those of lost gateways do
+                self._services.store.change(tables.responses, self.id, **row)
+
+    def _change(self, event: Event, container_id: str | None, told: int) -> bool:
         """Keep how it ended and all its events; False if it was deleted meanwhile."""
         store = self._services.store
         data = packed_events([*self.log.events, encoded(event)])
         store.add(tables.events, {"id": self.id, "created_at": time.time(), "data": data})
-        is_there = store.change(tables.responses, self.id, **self._kept(container_id))
+        is_there = store.change(tables.responses, self.id, **self._kept(container_id, told + len(data)))
         if not is_there:
             store.delete(tables.events, id=self.id)
         return is_there

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -36,14 +38,25 @@ class Followed(Protocol):
 _Kind = TypeVar("_Kind")
 
 
+@dataclass(frozen=True)
+class Place:
+    """A turn's place among those under way, and with a sandbox if it needs one."""
+
+    owner: str
+    needs_sandbox: bool
+
+
 class Runs:
     """For one event loop. Everything that takes long happens in the services' threads."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         config = services.config
-        self.admission = Admission(config.max_sandboxes, config.max_queue, config.queue_timeout, "a sandbox")
-        self.under_way = 0
+        share = config.key_share if len(config.api_keys) > 1 else 1.0
+        places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
+        queue, patience = config.max_queue, config.queue_timeout
+        self.admission = Admission(config.max_sandboxes, queue, patience, "a sandbox", places)
+        self._held: Counter[str] = Counter()
         self._runs: dict[str, Run] = {}
         self._following: set[Followed] = set()
         self._loop = asyncio.get_running_loop()
@@ -55,28 +68,33 @@ class Runs:
         Raises:
             ApiError: it cannot be made, or not now.
         """
-        needs_sandbox = request.tools.container is not None
-        await self.enter(needs_sandbox=needs_sandbox)
+        place = await self.enter(owner, needs_sandbox=request.tools.container is not None)
         try:
             planner = Planner(self._services, owner, request)
             plan = await run_in_threadpool(planner.plan, self._services.upstream.key(headers))
-            run = Run(self._services, plan)
+            log = EventLog(self._services.config.max_response_bytes)
+            run = await run_in_threadpool(Run, self._services, plan, log)
             if request.background:
                 await run_in_threadpool(run.save_start)
         except BaseException:
-            self.leave(needs_sandbox=needs_sandbox)
+            self.leave(place)
             raise
         self._runs[run.id] = run
-        self.follow(run, needs_sandbox=needs_sandbox)
+        self.follow(run, place)
         return run
 
-    def follow(self, run: Followed, *, needs_sandbox: bool = True) -> None:
+    def follow(self, run: Followed, place: Place) -> None:
         """Start a run that has entered; it leaves at its end."""
         self._following.add(run)
-        run.on_end = lambda: self._call_soon(lambda: self._ended(run, needs_sandbox))
+        run.on_end = lambda: self._call_soon(lambda: self._ended(run, place))
         self._services.pool.submit(run.work)
 
-    async def enter(self, *, needs_sandbox: bool) -> None:
+    @property
+    def under_way(self) -> int:
+        """Turns that have entered, or wait for a sandbox."""
+        return sum(self._held.values())
+
+    async def enter(self, owner: str, *, needs_sandbox: bool) -> Place:
         """Take a place for one turn.
 
         Raises:
@@ -86,19 +104,22 @@ class Runs:
             raise stopped()
         if self.under_way >= self._services.config.max_responses:
             raise busy(429, "Too many responses are under way; try again later.", 5)
-        self.under_way += 1
+        if self._held[owner] >= self._most:
+            raise busy(429, f"You have {self._most:,} responses under way, as many as you may; try again later.", 5)
+        self._held[owner] += 1
         try:
             if needs_sandbox:
-                await self.admission.enter()
+                await self.admission.enter(owner)
         except BaseException:
-            self.under_way -= 1
+            self._held[owner] -= 1
             raise
+        return Place(owner, needs_sandbox)
 
-    def leave(self, *, needs_sandbox: bool) -> None:
+    def leave(self, place: Place) -> None:
         """Give the place back."""
-        self.under_way -= 1
-        if needs_sandbox:
-            self.admission.leave()
+        self._held[place.owner] -= 1
+        if place.needs_sandbox:
+            self.admission.leave(place.owner)
 
     def find(self, id_: str, owner: str) -> Run | None:
         """A response of this owner that is under way here."""
@@ -131,8 +152,8 @@ class Runs:
             for each in late:
                 each.cancel()
 
-    def _ended(self, run: Followed, needs_sandbox: bool) -> None:
-        self.leave(needs_sandbox=needs_sandbox)
+    def _ended(self, run: Followed, place: Place) -> None:
+        self.leave(place)
         self._following.discard(run)
         if isinstance(run, Run):
             self._runs.pop(run.id, None)

@@ -9,6 +9,8 @@ from agent_tools.gateway.failures import ApiError, invalid, missing
 from agent_tools.gateway.fields import Fields
 
 MAX_ID = 64
+MAX_FILES = 100
+"""Files that a new container is given."""
 MODEL_FACING = "\0python"
 """Stands for the code interpreter's name towards the model, until that is known."""
 
@@ -90,11 +92,24 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     if auto.needed("type") != "auto":
         raise invalid("Invalid value: expected 'auto'.", auto.param("type"), "invalid_value")
     check_network(auto)
-    file_ids = tuple(auto.array("file_ids"))
-    if not all(isinstance(each, str) for each in file_ids):
-        raise auto.wrong("file_ids", "an array of strings")
+    file_ids = read_file_ids(auto)
     shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
     return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
+
+
+def read_file_ids(given: Fields) -> tuple[str, ...]:
+    """The files that are put into a new container.
+
+    Raises:
+        ApiError: 400.
+    """
+    file_ids = given.array("file_ids")
+    if not all(isinstance(each, str) for each in file_ids):
+        raise given.wrong("file_ids", "an array of strings")
+    if len(file_ids) > MAX_FILES:
+        param = given.param("file_ids")
+        raise invalid(f"At most {MAX_FILES} files are put into a container at once; send others later.", param)
+    return tuple(dict.fromkeys(file_ids))
 
 
 def check_network(given: Fields) -> None:

@@ -1,0 +1,78 @@
+"""A form with a file, taken in piece by piece: its parts are bounded, and each piece is counted before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from email.message import Message as Header
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.shares import Shares
+from agent_tools.settings import KIB, MIB
+
+MAX_FIELDS = 16
+"""Fields beside the file."""
+MAX_FIELD_BYTES = 64 * KIB
+"""Bytes of one of them."""
+MAX_FRAME_BYTES = MIB
+"""Bytes of a form that are not the file's."""
+LOOK_EVERY = 16 * MIB
+"""Bytes between two looks at what is free on the disk."""
+_CHARSETS = ("", "utf-8", "utf8", "us-ascii")
+
+
+@asynccontextmanager
+async def file_form(request: Request, shares: Shares, left: Callable[[str], int], most: int) -> AsyncIterator[FormData]:
+    """The form of a request, whose file has at most `most` bytes; `left` says how much its owner may still keep.
+
+    Raises:
+        ApiError: 400, it is no form, or goes beyond its owner's share; 413; 507, the disk is nearly full.
+    """
+    _check_type(request.headers.get("content-type", ""))
+    owner = str(request.scope["owner"])
+    room = await run_in_threadpool(left, owner)
+    with shares.arriving(owner, room + MAX_FRAME_BYTES) as take:
+        counted = _Counted(request.receive, take, shares.check_disk, most)
+        async with Request(request.scope, counted).form(
+            max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
+        ) as form:
+            yield form
+
+
+class _Counted:
+    """Receives a form of `most` bytes beside its frame. `look` at the disk takes a thread."""
+
+    def __init__(self, receive: Receive, take: Callable[[int], None], look: Callable[[], None], most: int) -> None:
+        self._receive = receive
+        self._take = take
+        self._look = look
+        self._most = most
+        self._size = 0
+        self._next_look = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self._size += size
+        if self._size > self._most + MAX_FRAME_BYTES:
+            raise ApiError(413, f"The file is larger than {self._most:,} bytes.", param="file", code="file_too_large")
+        self._take(size)
+        if self._size >= self._next_look:
+            self._next_look += LOOK_EVERY
+            await run_in_threadpool(self._look)
+        return message
+
+
+def _check_type(given: str) -> None:
+    """Other character sets are not read: decoding some of them takes as long as a client wants."""
+    header = Header()
+    header["content-type"] = given
+    if header.get_content_type() != "multipart/form-data":
+        raise invalid("Send the file as multipart/form-data.", "file")
+    if str(header.get_param("charset", "")).lower() not in _CHARSETS:
+        raise invalid("Send the form in UTF-8.")

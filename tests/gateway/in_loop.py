@@ -1,0 +1,58 @@
+"""A gateway in the event loop of a test, and what happens in that loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from types import FrameType
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+
+from agent_tools.gateway.app import create_app
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.large_json import LARGE
+from agent_tools.runtime.runtime import Runtime
+
+
+@contextlib.asynccontextmanager
+async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tuple[httpx.AsyncClient, Starlette]]:
+    app = create_app(config, runtime)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60) as client,
+    ):
+        yield client, app
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110  (nothing tells)
+        await asyncio.sleep(0.01)
+
+
+class LargeJsonHere:
+    """Notes every large JSON text that is parsed or written in the thread that enters it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[str, int]] = []
+
+    def __enter__(self) -> LargeJsonHere:
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, value: Any) -> None:
+        if event == "call" and frame.f_code is json.loads.__code__:
+            self._note("parsed", frame.f_locals["s"])
+        elif event == "return" and frame.f_code is json.dumps.__code__:
+            self._note("written", value)
+
+    def _note(self, what: str, text: Any) -> None:
+        if isinstance(text, (str, bytes, bytearray)) and len(text) > LARGE:
+            self.sizes.append((what, len(text)))
