@@ -47,12 +47,19 @@ class Answer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audit the locks and print what was found; returns an exit code."""
     parser = argparse.ArgumentParser(prog="scripts/audit", description="Known vulnerabilities of what is pinned.")
-    parser.add_argument("locks", nargs="*", type=Path, default=LOCKS, help="requirement files with hashes; default: ours")
+    parser.add_argument(
+        "locks", nargs="*", type=Path, default=LOCKS, help="requirement files with hashes; default: ours"
+    )
     parser.add_argument("--osv-url", help="ask this service, which speaks OSV's API, and no other")
     parser.add_argument("--ignore", action="append", default=[], metavar="ID", help="an advisory that does not apply")
     given = parser.parse_args(arguments)
     services = (("osv", "--osv-url", given.osv_url),) if given.osv_url else SERVICES
-    return max((_audit(lock, services, given.ignore) for lock in given.locks), key=(CLEAN, NOT_CHECKED, VULNERABLE).index)
+    return worst([_audit(lock, services, given.ignore) for lock in given.locks])
+
+
+def worst(outcomes: Iterable[int]) -> int:
+    """The exit code for several locks: a known vulnerability counts most."""
+    return max(outcomes, key=(CLEAN, NOT_CHECKED, VULNERABLE).index)
 
 
 def _audit(lock: Path, services: Sequence[tuple[str, ...]], ignored: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from agent_tools.runtime import image
 from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.origin import origin_of, origin_on
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 COMMAND = [sys.executable, "-m", "agent_tools"]
@@ -73,6 +74,16 @@ def test_doctor_probes_a_real_sandbox(tmp_path: Path) -> None:
 def test_image_show_names_the_image_in_use() -> None:
     done = _run("image", "show")
     assert f"{image.tag_for()}: present" in done.stdout
+
+
+def test_the_image_says_which_base_it_was_built_on(docker_engine: DockerEngine) -> None:
+    facts = docker_engine.image_facts(image.tag_for())
+    origin = origin_of(facts)
+    base = docker_engine.image_facts(origin.base)
+    layers = base["RootFS"]["Layers"]
+    assert facts["RootFS"]["Layers"][: len(layers)] == layers
+    assert origin == origin_on(origin.base, base)
+    assert f"built on {origin.base} ({origin.digest})" in _run("image", "show").stdout
 
 
 def test_image_build_if_missing_does_nothing_when_it_is_there() -> None:
