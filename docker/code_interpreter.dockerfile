@@ -2,7 +2,7 @@
 #
 # Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
 # the build context, together with ca-bundle.crt and extra-requirements.txt (both may be empty). The CA bundle and pip
-# exist in the builder stage only.
+# exist in the builder stage only. The labels' licence is that of what is ours; `agent-tools image sbom` lists all else.
 
 ARG BASE_IMAGE=python:3.13-slim-trixie
 
@@ -51,6 +51,15 @@ COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/guest /opt/guest
+ARG BASE_NAME=unknown
+ARG BASE_DIGEST=unknown
+ARG VERSION=unknown
+LABEL org.opencontainers.image.title="agent_tools code interpreter" \
+    org.opencontainers.image.description="The sandbox of agent_tools: CPython, IPython's kernel and the data stack" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.base.name="${BASE_NAME}" \
+    org.opencontainers.image.base.digest="${BASE_DIGEST}"
 USER 10001:10001
 WORKDIR /workspace
 CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]

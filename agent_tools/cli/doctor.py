@@ -23,16 +23,19 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]
 @click.command()
 @click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show all that held.")
 @click.option("--container", metavar="ID_OR_NAME", help="With --probe: a running container of yours instead.")
+@click.option("--runtime", help="With --probe: an OCI runtime the engine knows, such as runsc, for the fresh sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
-def doctor(is_probe: bool, container: str | None, as_json: bool) -> None:
+def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: bool) -> None:
     """Check the engine, the image, and one real sandbox as the host sees it; print what to do about each problem.
 
     Exit code 0 when nothing failed, and with --probe, when nothing is open that the default sandbox promises; else 1.
     """
+    if container is not None and runtime is not None:
+        raise click.UsageError("--runtime is for a fresh sandbox; a container has its own.")
     if is_probe:
-        sys.exit(0 if probe(container, as_json) else 1)
-    if container is not None or as_json:
-        raise click.UsageError("--container and --json go with --probe.")
+        sys.exit(0 if probe(container, as_json, runtime) else 1)
+    if container is not None or runtime is not None or as_json:
+        raise click.UsageError("--container, --runtime and --json go with --probe.")
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
     engine = DockerEngine()
     try:

@@ -1,4 +1,4 @@
-"""`agent-tools image`: build, show and remove the sandbox's image."""
+"""`agent-tools image`: build, show, list and remove the sandbox's image."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from agent_tools.cli.sbom import bill_of, contents_of
 from agent_tools.runtime import image as images
 from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.origin import origin_of
 from agent_tools.settings import MIB
 
 console = Console(stderr=True, highlight=False)
@@ -21,7 +23,7 @@ package_option = click.option(
 
 @click.group()
 def image() -> None:
-    """Build, show or remove the sandbox's image."""
+    """Build, show, list the contents of, or remove the sandbox's image."""
 
 
 @image.command()
@@ -39,7 +41,7 @@ def build(packages: tuple[str, ...], if_missing: bool) -> None:
 @image.command()
 @package_option
 def show(packages: tuple[str, ...]) -> None:
-    """Show which image is meant, whether it is there, and what else of ours the engine holds."""
+    """Show which image is meant, whether it is there, what it was built on, and what else of ours the engine holds."""
     engine = DockerEngine()
     wanted = images.tag_for(packages)
     table = Table("image", "size", "created", "")
@@ -50,7 +52,24 @@ def show(packages: tuple[str, ...]) -> None:
                 tag, f"{found['Size'] / MIB:.0f} MiB", created, "in use" if tag == wanted else "older or other"
             )
     Console().print(table)
-    click.echo(f"{wanted}: {'present' if engine.has_image(wanted) else 'missing; `agent-tools image build` makes it'}")
+    if not engine.has_image(wanted):
+        click.echo(f"{wanted}: missing; `agent-tools image build` makes it")
+        return
+    origin = origin_of(engine.image_facts(wanted))
+    click.echo(f"{wanted}: present\nbuilt on {origin.base} ({origin.digest}) by agent_tools {origin.version}")
+
+
+@image.command()
+@package_option
+def sbom(packages: tuple[str, ...]) -> None:
+    """Print the image's bill of materials, CycloneDX as JSON: its Python and Debian packages and its base.
+
+    The image is built if it is missing, and asked in a fresh sandbox. Needs the extra `sbom`.
+    """
+    ensure_with_progress(packages)
+    tag = images.tag_for(packages)
+    origin = origin_of(DockerEngine().image_facts(tag))
+    click.echo(bill_of(tag, origin, contents_of(packages)))
 
 
 @image.command()

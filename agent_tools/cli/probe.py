@@ -19,12 +19,12 @@ from agent_tools.runtime.docker import DockerEngine
 _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
 
 
-def probe(container: str | None, as_json: bool) -> bool:
+def probe(container: str | None, as_json: bool, runtime: str | None = None) -> bool:
     """Probe a fresh sandbox, or a container that runs, and print what was found. Whether all promises held."""
     engine = DockerEngine()
     if container is None:
         ensure_with_progress(())
-        survey = survey_sandbox(engine, images.tag_for())
+        survey = survey_sandbox(engine, images.tag_for(), runtime)
     else:
         survey = survey_container(engine, container)
     if as_json:

@@ -40,15 +40,17 @@ class Survey:
         return any(finding.breaks_a_promise for finding in self.findings)
 
 
-def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
+def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None) -> Survey:
     """Start a sandbox with the default options, probe it, and attack its PID 1; both run as user code.
+
+    `runtime` is an OCI runtime other than the engine's own choice, such as 'runsc'.
 
     Raises:
         EngineError: no sandbox could be had.
     """
     with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
         work_dir = prepare_work_dir(Path(folder) / "work", engine.guest())
-        with closing(Session(engine, SessionSpec(image, work_dir, Isolation(), Limits()))) as session:
+        with closing(Session(engine, SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits()))) as session:
             execution = session.run(_as_user_code(), SECONDS)
             sandbox = session.sandbox
             if sandbox is None or not execution.stdout:
@@ -57,7 +59,8 @@ def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
             session.run("import os, signal\nos.kill(1, signal.SIGKILL)", SECONDS)
             init = _init_finding(_is_running(engine, sandbox))
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
-    return Survey("a sandbox with the default options", _sorted([*host_findings(facts), init, *claims]))
+    target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
+    return Survey(target, _sorted([*host_findings(facts), init, *claims]))
 
 
 def _as_user_code() -> str:

@@ -122,7 +122,7 @@ class Init:
         if pid == 0:
             _in_fork(lambda: _become_kernel(self.host, key, descriptors), writer)
         os.close(writer)
-        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, os.pidfd_open(pid), reader
+        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
 
     def serve_files(self, descriptors: list[int]) -> None:
         """Fork a server of work_dir for a host that cannot see the folder."""
@@ -169,10 +169,10 @@ class Init:
     def forget_kernel(self) -> None:
         """Note that there is no kernel any more."""
         self.kernel_pid = 0
-        if self.kernel_fd >= 0:
-            os.close(self.kernel_fd)
-            os.close(self.kernel_report)
-            self.kernel_fd = self.kernel_report = -1
+        for descriptor in (self.kernel_fd, self.kernel_report):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.kernel_fd = self.kernel_report = -1
 
     def report_exit(self, status: int, report: bytes) -> None:
         """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""
@@ -183,6 +183,14 @@ class Init:
         if _count_oom_kills() > self.oom_kills:
             words += " oom"
         self.host.say(words)
+
+
+def _watched(pid: int) -> int:
+    """A descriptor that tells of the process's end at once; -1 under gVisor, which has none: reaping tells, later."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
 
 
 def _in_fork(work: Callable[[], None], report: int) -> NoReturn:

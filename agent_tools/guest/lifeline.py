@@ -123,7 +123,7 @@ class StdioLifeline:
     def _listen(self, channel: int) -> int:
         """A listening socket for libzmq, to which the channel is connected already."""
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind("")  # the kernel picks a name in this sandbox's own network namespace
+            listener.bind(b"\0" + os.urandom(16).hex().encode())  # by hand: gVisor picks no name of its own
             listener.listen(1)
             end = socket.socket(socket.AF_UNIX)
             end.connect(listener.getsockname())

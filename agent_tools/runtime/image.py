@@ -23,6 +23,7 @@ from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
 from agent_tools.runtime.connection import private_base
 from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.origin import origin_on
 from agent_tools.runtime.shipped import shipped
 
 REPOSITORY = "agent-tools"
@@ -93,7 +94,8 @@ def build(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress
     tag = tag_for(packages)
     base = ensure_base(engine, progress)
     progress(f"Building {tag} on {base}: Python, IPython and the data stack (a minute or two, once)")
-    arguments = {"BASE_IMAGE": base, **settings.package_index()}
+    origin = origin_on(base, engine.image_facts(base))
+    arguments = {"BASE_IMAGE": base, **origin.arguments, **settings.package_index()}
     for line in engine.build(_tar(context_files(packages)), tag, arguments):
         for part in filter(None, (part.strip() for part in line.splitlines())):
             progress(part)

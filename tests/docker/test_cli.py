@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -10,11 +11,16 @@ import time
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from agent_tools.runtime import image
 from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.origin import origin_of, origin_on
+from supply.audit import pinned
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "agent_tools"]
 
 
@@ -73,6 +79,24 @@ def test_doctor_probes_a_real_sandbox(tmp_path: Path) -> None:
 def test_image_show_names_the_image_in_use() -> None:
     done = _run("image", "show")
     assert f"{image.tag_for()}: present" in done.stdout
+
+
+def test_the_image_says_which_base_it_was_built_on(docker_engine: DockerEngine) -> None:
+    facts = docker_engine.image_facts(image.tag_for())
+    origin = origin_of(facts)
+    base = docker_engine.image_facts(origin.base)
+    layers = base["RootFS"]["Layers"]
+    assert facts["RootFS"]["Layers"][: len(layers)] == layers
+    assert origin == origin_on(origin.base, base)
+    assert f"built on {origin.base} ({origin.digest})" in _run("image", "show").stdout
+
+
+def test_the_images_bill_of_materials_names_all_that_is_pinned_and_the_packages_of_its_base() -> None:
+    done = _run("image", "sbom")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(done.stdout) is None, done.stderr
+    found = {each["purl"].partition("@")[0] for each in json.loads(done.stdout)["components"]}
+    assert {f"pkg:pypi/{name}" for name in pinned(ROOT / "docker" / "requirements.lock")} <= found
+    assert {"pkg:deb/debian/libc6", "pkg:generic/python"} <= found
 
 
 def test_image_build_if_missing_does_nothing_when_it_is_there() -> None:

@@ -46,7 +46,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("", "run", "repl", "chat", "serve", "doctor", "clean"),
-        *("image", "image build", "image show", "image rm"),
+        *("image", "image build", "image show", "image sbom", "image rm"),
     }
 
 
@@ -139,7 +139,15 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], tmp
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run", "-c", "1"], ["repl"], ["clean"], ["image", "show"], ["image", "build"], ["image", "rm"]],
+    [
+        ["run", "-c", "1"],
+        ["repl"],
+        ["clean"],
+        ["image", "show"],
+        ["image", "build"],
+        ["image", "sbom"],
+        ["image", "rm"],
+    ],
     ids=" ".join,
 )
 def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
@@ -159,11 +167,17 @@ def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("option", [["--json"], ["--container", "box"]], ids=" ".join)
+@pytest.mark.parametrize("option", [["--json"], ["--runtime", "runsc"], ["--container", "box"]], ids=" ".join)
 def test_doctors_options_for_the_probe_need_the_probe(option: list[str]) -> None:
     result = CliRunner().invoke(cli, ["doctor", *option])
     assert result.exit_code == 2
     assert "go with --probe" in result.output
+
+
+def test_a_container_is_probed_under_the_runtime_it_has() -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--probe", "--container", "box", "--runtime", "runsc"])
+    assert result.exit_code == 2
+    assert "a container has its own" in result.output
 
 
 def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:

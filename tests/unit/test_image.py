@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+import agent_tools
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 from agent_tools.runtime import image
 from agent_tools.runtime.image import DEBIAN_BASE, REGISTRY_BASE, context_files, ensure, ensure_base, tag_for, validated
@@ -27,6 +28,9 @@ class FolderEngine:
 
     def has_image(self, tag: str) -> bool:
         return self._file(tag).exists()
+
+    def image_facts(self, tag: str) -> dict[str, object]:
+        return {"Id": "sha256:1d", "RepoDigests": [f"python@sha256:{tag}"]}
 
     def pull(self, tag: str) -> Iterator[str]:
         self.pulled.append(tag)
@@ -184,7 +188,20 @@ def test_the_index_of_the_machine_is_passed_to_the_build(engine: FolderEngine, m
     engine.add(REGISTRY_BASE)
     engine.build = lambda context, tag, arguments: iter([seen.update(arguments) or ""])  # type: ignore[method-assign]
     image.build(engine)  # type: ignore[arg-type]
-    assert seen == {"BASE_IMAGE": REGISTRY_BASE, "PIP_INDEX_URL": "https://mirror.example/simple"}
+    assert seen["PIP_INDEX_URL"] == "https://mirror.example/simple"
+
+
+def test_the_build_is_told_what_the_image_is_built_on(engine: FolderEngine) -> None:
+    seen: dict[str, str] = {}
+    engine.add(REGISTRY_BASE)
+    engine.build = lambda context, tag, arguments: iter([seen.update(arguments) or ""])  # type: ignore[method-assign]
+    image.build(engine)  # type: ignore[arg-type]
+    assert seen == {
+        "BASE_IMAGE": REGISTRY_BASE,
+        "BASE_NAME": REGISTRY_BASE,
+        "BASE_DIGEST": f"sha256:{REGISTRY_BASE}",
+        "VERSION": agent_tools.__version__,
+    }
 
 
 def ask(folder: Path) -> None:

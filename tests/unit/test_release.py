@@ -1,0 +1,104 @@
+"""Workflows that can publish hold to least rights, and what is published carries its licences."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+UNTRUSTED = re.compile(r"\$\{\{\s*github\.(event|head_ref|ref_name|actor)")
+WRITES = {
+    "attest": {"id-token", "attestations"},
+    "publish": {"id-token"},
+    "image": {"packages", "id-token"},
+    "release": {"contents"},
+}
+
+
+def read(path: Path) -> dict[Any, Any]:
+    workflow = yaml.safe_load(path.read_text())
+    assert isinstance(workflow, dict)
+    return workflow
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in read(path)["jobs"].values() for step in job["steps"]]
+
+
+def writes(permissions: dict[str, str]) -> set[str]:
+    return {name for name, right in permissions.items() if right != "read"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_job_is_bounded_in_time_and_does_something(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["name"] == path.stem
+    for job in workflow["jobs"].values():
+        assert 0 < job["timeout-minutes"] <= 90
+        assert all(("run" in step) != ("uses" in step) for step in job["steps"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_workflow_runs_with_rights_on_code_of_strangers(path: Path) -> None:
+    triggers = set(read(path)[True])  # `on`, as YAML reads it
+    assert triggers <= {"push", "pull_request"}
+    assert not any(UNTRUSTED.search(step.get("run", "")) for step in steps(path))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_jobs_have_the_rights_they_need_and_no_more(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    allowed = WRITES if path.stem == "release" else {}
+    for name, job in workflow["jobs"].items():
+        assert writes(job.get("permissions", {})) == allowed.get(name, set()), name
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_to_commits_and_say_their_version(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if "uses:" in line]
+    assert all(re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line) for line in lines)
+    assert all(PINNED.fullmatch(step["uses"]) for step in steps(path) if "uses" in step)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_checkouts_leave_no_credentials(path: Path) -> None:
+    checkouts = [step for step in steps(path) if "actions/checkout" in step.get("uses", "")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_a_change_is_decided_by_the_same_script_as_elsewhere() -> None:
+    commands = [step.get("run", "") for step in steps(ROOT / ".github" / "workflows" / "ci.yml")]
+    assert "bash .ci/run" in commands
+    assert any("scripts/matrix" in command for command in commands)
+
+
+def test_only_a_tag_publishes_and_without_a_stored_token() -> None:
+    path = ROOT / ".github" / "workflows" / "release.yml"
+    assert read(path)[True] == {"push": {"tags": ["v*"]}}
+    assert "secrets." not in path.read_text()
+
+
+def test_sdist_and_wheel_carry_the_licences_of_all_that_they_ship(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path)]
+    subprocess.run(build, check=True, capture_output=True, cwd=ROOT)
+    (sdist,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as file:
+        in_wheel = {name.partition(".dist-info/")[2] for name in file.namelist()}
+    shipped = {"LICENSE", "fonts/LICENSE-Apache-2.0.txt"}
+    assert shipped <= in_sdist
+    assert {f"licenses/{name}" for name in shipped} <= in_wheel
+    assert {"requirements/host.lock", "docker/requirements.lock"} <= in_sdist
