@@ -14,7 +14,9 @@ _ESCAPE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but backspace, tab, newline, carriage return
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # direction marks: they reorder what is read
 _BACKTICKS = re.compile(r"`+")
-_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # what neutralised text moves the cursor by
+_MOVES = str.maketrans(
+    {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"}
+)  # what neutralised text moves the cursor by
 
 
 def neutralise(text: str) -> str:
