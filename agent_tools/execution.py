@@ -6,7 +6,7 @@ The MIME bundle and the message kinds behind these are the Jupyter messaging pro
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -260,36 +260,3 @@ def finished(outputs: Generator[Output, None, Execution]) -> Execution:
         return end.value  # type: ignore[no-any-return]
     finally:
         outputs.close()
-
-
-def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
-    """Join consecutive stream texts, apply display updates in place, and drop what the code cleared."""
-    settled: list[Output] = []
-    clear_next = False
-    for output in outputs:
-        if isinstance(output, Cleared):
-            clear_next = output.wait
-            if not output.wait:
-                settled = list(_uncleared(settled))
-            continue
-        if clear_next and not isinstance(output, (Restarted, Omitted, HostCall)):
-            settled, clear_next = list(_uncleared(settled)), False
-        _settle_one(settled, output)
-    return tuple(settled)
-
-
-def _uncleared(outputs: list[Output]) -> Iterator[Output]:
-    return (output for output in outputs if isinstance(output, (Restarted, Omitted, HostCall)))
-
-
-def _settle_one(settled: list[Output], output: Output) -> None:
-    last = settled[-1] if settled else None
-    if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
-        settled[-1] = Stream(last.name, last.text + output.text)
-        return
-    if isinstance(output, Display) and output.is_update and output.display_id is not None:
-        for index, earlier in enumerate(settled):
-            if isinstance(earlier, Display) and earlier.display_id == output.display_id:
-                settled[index] = Display(output.data, output.display_id)
-                return
-    settled.append(output)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Union
 from agent_tools.code_mode.functions import PayloadHandler, ToolFunction, TypedFunction
 from agent_tools.code_mode.stubs import NotCrossing, Stub, merged_types, module_source
 from agent_tools.runtime.host_function import HostFunction, Policy
+from agent_tools.text import neutralise
 
 Style = Literal["async", "sync"]
 HostCallsLike = Union["Toolset", Iterable[Any], Mapping[str, Callable[[Any], Any]]]
@@ -62,10 +63,10 @@ class Toolset:
             )
 
     def stubs(self) -> str:
-        """The stubs as Python source: types, signatures, docstrings, without bodies."""
+        """The stubs as Python source: types, signatures, docstrings, without bodies; neutralised, see text.py."""
         stubs = self._stubs()
         parts = [*merged_types(stubs).values(), *(stub.summary(is_async=self._is_async) for stub in stubs)]
-        return "\n\n".join(parts)
+        return neutralise("\n\n".join(parts))
 
     def description(self, style: Literal["repl", "main"] = "repl") -> str:
         """What a model should be told: how to write the code, and what it may call."""

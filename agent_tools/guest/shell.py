@@ -16,9 +16,10 @@ from types import FrameType
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.error import StdinNotImplementedError
 from IPython.core.ultratb import AutoFormattedTB
 
-from . import interrupts
+from . import figures, interrupts, magics
 from .streams import drain_streams
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
@@ -42,12 +43,13 @@ LAZY_NAMES = {
 
 def prepare_shell(shell: Any) -> None:
     """Give a fresh shell all that is in this room."""
-    shell.ast_transformers.append(LazyNames(shell.user_ns))
+    shell.lazy_names = LazyNames(shell.user_ns)
+    shell.ast_transformers.append(shell.lazy_names)
+    magics.register(shell)
+    figures.show_as_png(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
-    shell.user_ns["exit"] = shell.user_ns["quit"] = _leave
-    shell.user_ns_hidden.update(exit=_leave, quit=_leave)
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
@@ -168,7 +170,12 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
 
 class SandboxShell(ZMQInteractiveShell):
-    """IPython's shell; `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal."""
+    """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
+
+    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal.
+    """
+
+    lazy_names: LazyNames
 
     @contextlib.contextmanager
     def _tee(self, channel: str) -> Iterator[None]:
@@ -185,9 +192,46 @@ class SandboxShell(ZMQInteractiveShell):
         with interrupts.reaching_code():
             return await super().run_code(*args, **kwargs)
 
+    def init_user_ns(self) -> None:
+        """Fill the user's namespace, at the start and again for %reset."""
+        super().init_user_ns()
+        leaving = {"exit": _leave, "quit": _leave}
+        self.user_ns.update(leaving)
+        self.user_ns_hidden.update(leaving)
+
     def system(self, cmd: str) -> None:
         """Run a shell command whose output is the cell's."""
-        self.system_raw(cmd)
+        if not magics.handles(cmd):
+            self.system_raw(cmd)
+
+    def ask_yes_no(self, *args: Any, **kwargs: Any) -> bool:
+        """Say that nobody answers, so that magics do as their documentation says for this case."""
+        raise StdinNotImplementedError("Nobody is here to answer.")
+
+    def set_next_input(self, text: str, replace: bool = False) -> None:
+        """Show what a notebook would put into a cell."""
+        print(text)
+        magics.say(magics.NOT_RUN)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Choose a backend that needs no screen."""
+        return super().enable_matplotlib(figures.backend_for(gui))
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Start no event loop of a window system."""
+        if gui not in (None, "none", "inline"):
+            magics.say(figures.NO_LOOP.format(gui))
+
+    def _object_find(self, oname: str, namespaces: Any = None) -> Any:
+        """Find what `?` and its like ask about, the well-known names included."""
+        name = oname.partition(".")[0]
+        if name in LAZY_NAMES:
+            self.lazy_names.provide(name)
+        return super()._object_find(oname, namespaces)
+
+    def show_usage_error(self, exc: Any) -> None:
+        """Show a wrong use in one line, and only as the error that it is."""
+        self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {exc}"])
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""

@@ -34,7 +34,7 @@ def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelAp
     os.chdir(work_dir)
     _seed_font_cache()
     _silence_inherited_streams()
-    app = KernelApp(config=_config())
+    app = KernelApp.instance(config=_config())  # the one that ipykernel looks for
     app.session = BoundedSession(parent=app, key=key)
     app.listeners = dict(zip((SHELL, IOPUB), descriptors))
     app.initialize([])
@@ -47,7 +47,7 @@ def make_kernel(key: bytes, descriptors: list[int], work_dir: str) -> IPKernelAp
 def _config() -> Config:
     config = Config()
     config.IPKernelApp.update(kernel_class=SandboxKernel, outstream_class=f"{streams.__name__}.Stream", log_level=50)
-    config.InteractiveShell.update(colors="nocolor", xmode="Context")
+    config.InteractiveShell.update(colors="nocolor", xmode="Context", display_page=True)
     config.SandboxKernel._execute_sleep = 0.0  # the reply need not wait for the streams: the host waits for both
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.update(ignore_cwd=True, exec_PYTHONSTARTUP=False)

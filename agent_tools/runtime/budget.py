@@ -8,12 +8,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from agent_tools.execution import Display, HostCall, Omitted, Output, Result, Stream, pictures_of
+from agent_tools.execution import Cleared, Display, HostCall, Omitted, Output, Result, Stream, pictures_of
 from agent_tools.settings import Limits
 
 
 def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
-    """Pass outputs on within the limits, with exact notes of what was left out."""
+    """Pass outputs on within the limits, with exact notes of what was left out.
+
+    Clearing what is cleared already is left out, so that clears, too, are bounded: two after any other output.
+    """
+    last: Output | None = None
+    for output in _limited(outputs, limits):
+        if not (isinstance(output, Cleared) and isinstance(last, Cleared) and (output.wait or not last.wait)):
+            yield output
+            last = output
+
+
+def _limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
     budget = _Budget(limits)
     for output in outputs:
         match output:

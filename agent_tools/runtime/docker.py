@@ -27,6 +27,7 @@ FIXED_GUEST = (10001, 10001)  # the guest's uid and gid where the caller is root
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
+LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class DockerEngine:
         self._remove_doubtful()
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
-            undo.callback(self.remove, sandbox)
+            undo.callback(self._doubt, spec)
             try:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
@@ -104,26 +105,33 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        api = self.connection.api()
         try:
-            return Sandbox(self.connection.api().create_container_from_config(config)["Id"])
+            return Sandbox(api.create_container_from_config(config)["Id"])
         except docker.errors.ImageNotFound as exc:
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:
-            self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
-            self._remove_doubtful()
+            self._doubt(spec)
             raise
+
+    def _doubt(self, spec: SandboxSpec) -> None:
+        self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
+        self._remove_doubtful()
 
     def _remove_doubtful(self) -> None:
         """Remove what was made although its making was given up, be it later: only its name is known."""
         for name, since in list(self._doubtful.items()):
             if time.monotonic() > since + DOUBT_SECONDS:
                 self._doubtful.pop(name, None)
-        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError, EngineError):
+        if not self._doubtful:
+            return
+        failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
+        with contextlib.suppress(*failures), contextlib.closing(self.connection.new_client(LOOK_SECONDS)) as client:
             for name in list(self._doubtful):
-                for found in self.connection.api().containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
-                    self.remove(Sandbox(found["Id"]))
+                for found in client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
+                    client.api.remove_container(found["Id"], force=True, v=True)
                     self._doubtful.pop(name, None)
 
     @translated()

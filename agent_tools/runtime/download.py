@@ -28,9 +28,23 @@ from agent_tools.settings import Limits, ca_bundle
 CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_GLOBAL_UNICAST = ipaddress.ip_network(
-    "2000::/3"
-)  # all of IPv6 that is given out; older Pythons call more of it global
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out
+# Blocks that some Python takes for global, although the registries of special purposes say that they are not, or that
+# no server stands there: https://www.iana.org/assignments/iana-ipv4-special-registry/ and iana-ipv6-special-registry/.
+_SPECIAL = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        "192.0.0.0/24",  # protocol assignments
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # AMT
+        "192.88.99.0/24",  # 6to4 relays, deprecated
+        "192.175.48.0/24",  # AS112
+        "2001::/23",  # protocol assignments; Teredo is looked through
+        "2001:db8::/32",  # documentation
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ def is_public(address: str) -> bool:
             return is_public(str(wrapped))
         if ip not in _GLOBAL_UNICAST:
             return False
-    return ip.is_global and not ip.is_multicast
+    return ip.is_global and not ip.is_multicast and not any(ip in block for block in _SPECIAL)
 
 
 def _default_port(parts: SplitResult) -> int:

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
@@ -30,6 +31,8 @@ REPOSITORY = "agent-tools"
 REGISTRY_BASE = "python:3.13-slim-trixie"
 DEBIAN_BASE = "agent-tools-base:trixie"
 BUILD_STAGE_LABEL = "agent_tools.stage=builder"
+
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
 
 Progress = Callable[[str], None]
 
@@ -53,16 +56,24 @@ def validated(packages: Sequence[str]) -> list[str]:
     """
     if isinstance(packages, str):
         raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
-    lines = []
-    for entry in packages:
-        try:
-            requirement = Requirement(entry)
-        except (InvalidRequirement, TypeError) as exc:
-            raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
-        if requirement.url:
-            raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
-        lines.append(str(requirement))
-    return sorted(set(lines))
+    return sorted({_requirement(entry) for entry in packages})
+
+
+def _requirement(entry: str) -> str:
+    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    try:
+        requirement = Requirement(entry)
+        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
+    except (ValueError, TypeError) as exc:
+        raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
+    if requirement.url:
+        raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
+    if not _PLAIN.fullmatch(line):
+        raise InvalidParams(
+            f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "
+            "spaces, quotes and ._-+*!<>=~,;()[]."
+        )
+    return line
 
 
 def tag_for(packages: Sequence[str] = ()) -> str:

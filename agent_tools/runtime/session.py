@@ -14,12 +14,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished, settle
+from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
 from agent_tools.runtime.kernel import Kernel
 from agent_tools.runtime.quota import Quota
 from agent_tools.runtime.sandbox import LiveSandbox, SessionSpec
+from agent_tools.runtime.settling import Settling
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 
@@ -72,13 +73,13 @@ class Session:
             EngineError: a sandbox was needed and could not be started.
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
         """
-        times, arrived = _Times(), list[Output]()
+        times, arrived = _Times(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
             for output in outputs:
-                arrived.append(output)
+                arrived.add(output)
                 yield output
         duration = time.monotonic() - times.started
-        return Execution(settle(arrived), duration=duration, queued=times.turn - times.asked)
+        return Execution(arrived.outputs, duration=duration, queued=times.turn - times.asked)
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""

@@ -2,6 +2,9 @@
 
 Tables (csv, tsv, json, jsonl) are shown with their columns and types; other text with its first lines. Of a workbook, a
 parquet file, an archive or anything else that is not text it only says so: code in a sandbox can open those.
+
+Files come from anywhere, and this runs on the host: time and memory are bounded by the bytes that are read and by the
+parts that are made of them, not by what the file says of itself.
 """
 
 from __future__ import annotations
@@ -9,22 +12,29 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, BinaryIO
 
 from agent_tools.settings import MIB
-from agent_tools.text import fence, neutralise, shorten
+from agent_tools.text import fence, neutralise, one_line, shorten
 
-MAX_READ_BYTES = 32 * MIB
+MAX_READ_BYTES = 16 * MIB
 """So much of a file is looked at."""
+MAX_PARTS = 500_000
+"""Cells of a table, or values of JSON, that are made of it."""
 MAX_CHARS = 6_000
 MAX_COLUMNS = 60
 MAX_CELL_CHARS = 40
 SAMPLE_ROWS = 5
 _DELIMITERS = ",;\t|"
 _EMPTY = frozenset(("", "na", "n/a", "nan", "null", "none"))
+_MAX_BEGINNING = 20_000  # characters of a text that are looked at to show its first lines
+_MARK = re.compile(r"[,;\t|\n\r\[{]")  # each can begin a part
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 @dataclass
@@ -37,13 +47,12 @@ class _Column:
     example: str = ""
 
     def add(self, value: Any) -> None:
-        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-        if text.strip().lower() in _EMPTY:
+        if value is None or (isinstance(value, str) and value.strip().lower() in _EMPTY):
             self.missing += 1
             return
-        self.example = self.example or text
+        self.example = self.example or (value if isinstance(value, str) else _dumped(value, None))
         if len(self.kinds) < 5:
-            self.kinds.add(_kind(text) if isinstance(value, str) else _json_kind(value))
+            self.kinds.add(_kind(value) if isinstance(value, str) else _json_kind(value))
 
     @property
     def kind(self) -> str:
@@ -58,23 +67,31 @@ def preview(file: BinaryIO, name: str, size: int) -> str:
     is_whole = len(data) == size
     shown = _shown(data, name.rpartition(".")[2].lower(), is_whole)
     more = "" if is_whole else f" Only its first {len(data):,} bytes were looked at."
-    return f"{neutralise(name)}: {size:,} bytes.{more}\n\n{shorten(shown, MAX_CHARS)}"
+    return f"{one_line(name)}: {size:,} bytes.{more}\n\n{shorten(shown, MAX_CHARS)}"
 
 
 def _shown(data: bytes, suffix: str, is_whole: bool) -> str:
     text = _text(data, is_whole)
     if text is None:
         return "It is not text, so there is no preview. Code can open it, e.g. pandas.read_excel for a workbook."
+    if suffix not in _READERS:
+        return f"{text.count(chr(10)) + 1:,} lines. The first:\n\n{_beginning(text)}"
+    part = _part(text)
+    cut = f"Only its first {len(part):,} characters were looked at.\n\n" if len(part) < len(text) else ""
     try:
-        if suffix in ("csv", "tsv"):
-            return _table(_csv_rows(text, suffix), is_whole)
-        if suffix in ("jsonl", "ndjson"):
-            return _records([json.loads(line) for line in _whole_lines(text, is_whole) if line.strip()], is_whole)
-        if suffix == "json":
-            return _json(json.loads(text))
+        return cut + _READERS[suffix](part, is_whole and not cut)
     except (csv.Error, ValueError, RecursionError):
-        return f"It does not read as {suffix}. Its beginning:\n\n{_beginning(text)}"
-    return f"{text.count(chr(10)) + 1:,} lines. The first:\n\n{_beginning(text)}"
+        so_far = "" if is_whole and not cut else ", as far as it was looked at"
+        return f"It does not read as {suffix}{so_far}. Its beginning:\n\n{_beginning(text)}"
+
+
+def _part(text: str) -> str:
+    """As much of a text as makes `MAX_PARTS`, to the end of a line if it has lines."""
+    last = next(islice(_MARK.finditer(text), MAX_PARTS, None), None) if len(text) > MAX_PARTS else None
+    if last is None:
+        return text
+    part = text[: last.start()]
+    return part[: part.rfind("\n") + 1] or part
 
 
 def _text(data: bytes, is_whole: bool) -> str | None:
@@ -94,18 +111,19 @@ def _decoded(data: bytes, encoding: str, is_whole: bool) -> str | None:
         return data[: exc.start].decode(encoding) if is_cut else None
 
 
-def _whole_lines(text: str, is_whole: bool) -> list[str]:
-    lines = text.splitlines()
-    return lines if is_whole else lines[:-1]
-
-
 def _beginning(text: str) -> str:
-    return fence(neutralise("\n".join(line[:200] for line in text[:20_000].splitlines()[:20])))
+    return fence(neutralise("\n".join(line[:200] for line in text[:_MAX_BEGINNING].splitlines()[:20])))
 
 
-def _csv_rows(text: str, suffix: str) -> Iterator[list[str]]:
-    first = text.partition("\n")[0]
-    delimiter = "\t" if suffix == "tsv" else max(_DELIMITERS, key=first.count)
+def _csv(text: str, is_whole: bool) -> str:
+    return _table(_csv_rows(text, max(_DELIMITERS, key=text.partition("\n")[0].count)), is_whole)
+
+
+def _tsv(text: str, is_whole: bool) -> str:
+    return _table(_csv_rows(text, "\t"), is_whole)
+
+
+def _csv_rows(text: str, delimiter: str) -> Iterator[list[str]]:
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
 
 
@@ -129,27 +147,67 @@ def _table(rows: Iterator[list[str]], is_whole: bool) -> str:
     )
 
 
-def _records(records: Sequence[Any], is_whole: bool) -> str:
-    if not records or not all(isinstance(record, dict) for record in records):
-        first = json.dumps(records[:SAMPLE_ROWS], ensure_ascii=False, indent=1)
-        return f"{len(records):,} values. The first:\n\n{_beginning(first)}"
-    names = list(dict.fromkeys(str(key) for record in records for key in record))
-    columns = [_Column(name) for name in names[:MAX_COLUMNS]]
-    for record in records:
-        for column in columns:
-            column.add(record.get(column.name))
-    first = json.dumps(records[:SAMPLE_ROWS], ensure_ascii=False, indent=1)
-    return f"{_described(columns, len(records), len(names), is_whole)}\n\nThe first:\n\n{_beginning(first)}"
+def _lines(text: str, is_whole: bool) -> str:
+    lines = text.split("\n") if is_whole else text.split("\n")[:-1]
+    return _records([json.loads(line) for line in lines if line.strip()], is_whole)
 
 
-def _json(value: Any) -> str:
+def _json(text: str, is_whole: bool) -> str:
+    value = json.loads(text) if is_whole else list(_elements(text))
     if isinstance(value, list):
-        return _records(value, is_whole=True)
-    shown = json.dumps(value, ensure_ascii=False, indent=1)
+        return _records(value, is_whole)
+    shown = _beginning(_dumped(value))
     if not isinstance(value, dict):
-        return _beginning(shown)
+        return shown
     keys = "\n".join(f"| {_cell(key)} | {_json_kind(each)} |" for key, each in list(value.items())[:MAX_COLUMNS])
-    return f"An object of {len(value)} keys.\n\n| key | type |\n|---|---|\n{keys}\n\n{_beginning(shown)}"
+    return f"An object of {len(value)} keys.\n\n| key | type |\n|---|---|\n{keys}\n\n{shown}"
+
+
+def _elements(text: str) -> Iterator[Any]:
+    """The values of a list that breaks off, without the last, which may have been cut."""
+    decoder, at = json.JSONDecoder(), _after_space(text, 0)
+    if text[at : at + 1] != "[":
+        raise ValueError("no list")
+    while text[at : at + 1] in ("[", ","):
+        try:
+            value, at = decoder.raw_decode(text, _after_space(text, at + 1))
+        except ValueError:
+            return
+        at = _after_space(text, at)
+        if text[at : at + 1] == ",":
+            yield value
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _dumped(value: Any, indent: int | None = 1) -> str:
+    """The beginning of a value as JSON, of which no more is made than is looked at."""
+    pieces, size = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(value):
+        pieces.append(piece[:_MAX_BEGINNING])
+        size += len(pieces[-1])
+        if size >= _MAX_BEGINNING:
+            break
+    return "".join(pieces)
+
+
+def _records(records: Sequence[Any], is_whole: bool) -> str:
+    first = _beginning(_dumped(records[:SAMPLE_ROWS]))
+    if not records or not all(isinstance(record, dict) for record in records):
+        return f"{'' if is_whole else 'More than '}{len(records):,} values. The first:\n\n{first}"
+    names = dict.fromkeys(str(key) for record in records for key in record)
+    columns = {name: _Column(name) for name in list(names)[:MAX_COLUMNS]}
+    present = dict.fromkeys(columns, 0)
+    for record in records:
+        for name in record.keys() & columns.keys():
+            present[name] += 1
+            columns[name].add(record[name])
+    for name, column in columns.items():
+        column.missing += len(records) - present[name]
+    return f"{_described(list(columns.values()), len(records), len(names), is_whole)}\n\nThe first:\n\n{first}"
 
 
 def _described(columns: Iterable[_Column], rows: int, width: int, is_whole: bool) -> str:
@@ -169,7 +227,7 @@ def _sample(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    text = neutralise(" ".join(str(text).split())).replace("|", "\\|")
+    text = neutralise(" ".join(str(text)[:_MAX_BEGINNING].split())).replace("|", "\\|")
     return f"{text[:MAX_CELL_CHARS]} ..." if len(text) > MAX_CELL_CHARS else text
 
 
@@ -187,3 +245,12 @@ def _kind(text: str) -> str:
 def _json_kind(value: Any) -> str:
     kinds = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "text"), (list, "list"), (dict, "object"))
     return next((name for kind, name in kinds if isinstance(value, kind)), "null")
+
+
+_READERS: dict[str, Callable[[str, bool], str]] = {
+    "csv": _csv,
+    "tsv": _tsv,
+    "json": _json,
+    "jsonl": _lines,
+    "ndjson": _lines,
+}

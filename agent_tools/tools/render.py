@@ -21,7 +21,7 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
-from agent_tools.text import fence, fold_lines
+from agent_tools.text import fence, fold_lines, one_line
 
 NOTHING = "Finished execution."
 
@@ -43,12 +43,14 @@ def markdown(execution: Execution, figure_urls: dict[bytes, str]) -> str:
 
 def file_notes(files: Sequence[StagedFile]) -> str:
     """What the reader must know of the staged files: those under another name, those that could not be had."""
-    lines = [
-        f"{file.source} is available as {file.name}" if file.name else f"{file.source} is not available: {file.error}"
-        for file in files
-        if file.is_renamed or file.name is None
-    ]
+    lines = [one_line(_note(file)) for file in files if file.is_renamed or file.name is None]
     return _block("files", "\n".join(lines)) if lines else ""
+
+
+def _note(file: StagedFile) -> str:
+    return (
+        f"{file.source} is available as {file.name}" if file.name else f"{file.source} is not available: {file.error}"
+    )
 
 
 def _block(heading: str, text: str) -> str:

@@ -17,9 +17,9 @@ from agent_tools.execution import (
     Result,
     Stream,
     TimedOut,
-    settle,
 )
 from agent_tools.runtime.budget import limited
+from agent_tools.runtime.settling import settle
 from agent_tools.settings import Limits
 
 TEN = Limits(max_text_chars=10)
@@ -188,6 +188,30 @@ def test_notes_the_code_can_cause_are_bounded() -> None:
 def test_printing_and_clearing_for_ever_leaves_few_outputs() -> None:
     progress: list[Output] = [out("x" * 20), Cleared(wait=True)] * 1000
     assert len(settle(within(progress))) <= 10
+
+
+@pytest.mark.parametrize("clear", [Cleared(), Cleared(wait=True)], ids=["at once", "waiting"])
+def test_clearing_what_is_cleared_passes_nothing_on(clear: Cleared) -> None:
+    assert within([out("a"), *[clear] * 1000, out("b")]) == [out("a"), clear, out("b")]
+
+
+def test_clearing_at_once_after_a_waiting_clear_is_passed_on() -> None:
+    clears = [Cleared(wait=True), Cleared(), Cleared(wait=True), Cleared()]
+    assert within(clears) == [Cleared(wait=True), Cleared()]
+
+
+def test_clearing_for_ever_leaves_few_outputs() -> None:
+    value = Display({"text/plain": "4"})
+    endless: list[Output] = [value, Cleared(), out("x" * 20), Cleared(wait=True)] * 1000
+    kept = within(endless, Limits(max_displays=5, max_text_chars=100))
+    assert len(kept) < 60
+
+
+@settings(deadline=None)
+@given(st.lists(PRINTS | OTHERS | st.just(Cleared(wait=True)), max_size=30))
+def test_leaving_out_clears_changes_nothing_that_is_settled(outputs: list[Output]) -> None:
+    printed = [output for output in outputs if output not in (out(""), err(""))]
+    assert settle(within(printed, Limits())) == settle(printed)
 
 
 def test_nothing_gives_nothing() -> None:

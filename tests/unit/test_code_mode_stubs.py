@@ -170,6 +170,17 @@ def test_the_description_tells_how_and_what() -> None:
     assert "nothing is awaited" in Toolset([now], style="sync").description()
 
 
+def test_a_description_hides_nothing_from_whoever_reads_it() -> None:
+    def pay() -> None:
+        raise NotImplementedError
+
+    pay.__doc__ = "Pays." + "".join(chr(0xE0000 + ord(char)) for char in "always") + "\u200b"
+    text = Toolset([pay]).description()
+    assert "Pays.\\U000e0061" in text
+    assert "\\u200b" in text
+    assert not any(ord(char) >= 0xE0000 or char == "\u200b" for char in text)
+
+
 # -- of JSON schema ----------------------------------------------------------------------------------------------------
 
 

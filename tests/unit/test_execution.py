@@ -1,7 +1,6 @@
 import pytest
 
 from agent_tools.execution import (
-    Cleared,
     Died,
     Display,
     Error,
@@ -13,80 +12,12 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
     pictures_of,
-    settle,
 )
 
 OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
 NOTE = Omitted("5 characters")
 FRESH = Restarted("it died")
 FAILED = Error("ValueError", "bad", "Traceback: bad")
-
-
-def display(text: str, display_id: str | None = None, is_update: bool = False) -> Display:
-    return Display({"text/plain": text}, display_id, is_update)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "settled"),
-    [
-        pytest.param([], (), id="nothing"),
-        pytest.param([OUT, Stream("stdout", "b")], (Stream("stdout", "ab"),), id="consecutive texts join"),
-        pytest.param([OUT, ERR, OUT], (OUT, ERR, OUT), id="stdout and stderr stay apart"),
-        pytest.param([OUT, display("d"), OUT], (OUT, display("d"), OUT), id="a display separates texts"),
-        pytest.param([OUT, NOTE, OUT], (OUT, NOTE, OUT), id="a note separates texts"),
-        pytest.param([display("a"), display("a")], (display("a"), display("a")), id="equal displays both stay"),
-    ],
-)
-def test_settle_joins_consecutive_stream_texts(outputs: list[Output], settled: tuple[Output, ...]) -> None:
-    assert settle(outputs) == settled
-
-
-def test_an_update_replaces_its_display_in_place() -> None:
-    outputs = [display("old", "i"), OUT, display("new", "i", is_update=True)]
-    assert settle(outputs) == (display("new", "i"), OUT)
-
-
-def test_an_update_leaves_other_displays_alone() -> None:
-    outputs = [display("a", "1"), display("b", "2"), display("c", "2", is_update=True)]
-    assert settle(outputs) == (display("a", "1"), display("c", "2"))
-
-
-def test_an_update_of_a_display_that_is_not_there_is_shown() -> None:
-    (shown,) = settle([display("new", "i", is_update=True)])
-    assert isinstance(shown, Display)
-    assert shown.text == "new"
-
-
-def test_an_update_without_an_id_replaces_nothing() -> None:
-    settled = settle([display("kept"), display("stray", None, is_update=True)])
-    assert display("kept") in settled
-
-
-@pytest.mark.parametrize(
-    ("outputs", "settled"),
-    [
-        pytest.param([OUT, Cleared(), ERR], (ERR,), id="at once"),
-        pytest.param([OUT, Cleared()], (), id="at once, nothing after"),
-        pytest.param([OUT, Cleared(wait=True), ERR], (ERR,), id="waiting, then an output"),
-        pytest.param([OUT, Cleared(wait=True)], (OUT,), id="waiting, nothing after"),
-        pytest.param([OUT, Cleared(wait=True), Cleared(), ERR], (ERR,), id="waiting, then at once"),
-        pytest.param([OUT, Cleared(wait=True), OUT], (OUT,), id="the cleared text is not joined"),
-        pytest.param([OUT, Cleared(), ERR, Cleared(), OUT], (OUT,), id="twice"),
-        pytest.param([FRESH, OUT, NOTE, Cleared(), ERR], (FRESH, NOTE, ERR), id="notes of ours stay"),
-        pytest.param([Cleared(), OUT], (OUT,), id="nothing to clear"),
-    ],
-)
-def test_clear_output_drops_what_came_before(outputs: list[Output], settled: tuple[Output, ...]) -> None:
-    assert settle(outputs) == settled
-
-
-def test_a_waiting_clear_is_not_set_off_by_a_note_of_ours() -> None:
-    assert settle([OUT, Cleared(wait=True), NOTE]) == (OUT, NOTE)
-
-
-def test_an_update_after_a_clear_does_not_bring_the_display_back_twice() -> None:
-    settled = settle([display("old", "i"), Cleared(), display("new", "i", is_update=True)])
-    assert [output.text for output in settled if isinstance(output, Display)] == ["new"]
 
 
 def test_an_empty_execution_is_ok() -> None:
@@ -114,7 +45,7 @@ def test_notes_are_no_errors(note: Output) -> None:
 
 def test_an_execution_gives_its_streams_and_result() -> None:
     result = Result({"text/plain": "4"})
-    execution = Execution((OUT, ERR, display("d"), Stream("stdout", "b"), result))
+    execution = Execution((OUT, ERR, Display({"text/plain": "d"}), Stream("stdout", "b"), result))
     assert execution.stdout == "ab"
     assert execution.stderr == "e"
     assert execution.result is result

@@ -1,3 +1,4 @@
+import contextlib
 import multiprocessing
 import os
 import re
@@ -8,6 +9,9 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
 
 import agent_tools
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
@@ -136,6 +140,11 @@ def test_the_tag_does_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pyt
         (["b", "a", "b"], ["a", "b"]),
         (("pandas[excel]>=2,<3",), ["pandas[excel]<3,>=2"]),
         (["x; python_version < '3.14'"], ['x; python_version < "3.14"']),
+        (
+            ["x[b,a]~=1.0,!=2; os_name == 'a b' or extra in 'd*'"],
+            ['x[a,b]!=2,~=1.0; os_name == "a b" or extra in "d*"'],
+        ),
+        (["x===1!2.0+local.1", "y>=1.dev0"], ["x===1!2.0+local.1", "y>=1.dev0"]),
     ],
     ids=str,
 )
@@ -149,6 +158,9 @@ def test_packages_are_requirements(packages: list[str], lines: list[str]) -> Non
         *("", " ", "-r requirements.txt", "--index-url https://evil.example", "-e .", "./local", "/tmp/x.whl", ".."),
         *("https://evil.example/x.whl", "git+https://evil.example/x", "x @ https://evil.example/x.whl"),
         *("x @ file:///etc", "polars\n--index-url https://evil.example", "a b", "a==", "a\0", "# comment"),
+        r"x; os_name == 'a\n--extra-index-url=https://evil.example/simple\n#'",
+        *(r"x; os_name == 'a\x0b'", r"x; os_name == 'a\u2028-e .'", r"x; os_name == 'a\x00'", "x; os_name == 'é'"),
+        *(r"""x; os_name == 'a\x27b\x22'""", "x; os_name == 'a #b'", "x; os_name == '${HOME}'", r"x; os_name == 'a\\'"),
         *(None, 3, b"polars"),
     ],
     ids=repr,
@@ -156,6 +168,17 @@ def test_packages_are_requirements(packages: list[str], lines: list[str]) -> Non
 def test_anything_but_a_plain_requirement_is_refused(entry: object) -> None:
     with pytest.raises(InvalidParams, match="packages has"):
         validated(["polars", entry])  # type: ignore[list-item]
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="a'\"\\\\n\nrx0127u8# -=;$", max_size=12))
+def test_an_entry_is_one_line_or_refused(text: str) -> None:
+    for entry in (f"x; os_name == '{text}'", f'x; os_name == "{text}"', f"x {text}"):
+        with contextlib.suppress(InvalidParams):
+            (line,) = validated([entry])
+            assert line.splitlines() == [line]
+            assert "#" not in line
+            assert Requirement(line) == Requirement(entry)
 
 
 def test_one_string_is_not_a_list_of_packages() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
-from agent_tools.tools.preview import MAX_CHARS, MAX_COLUMNS, preview
+from agent_tools.settings import MIB
+from agent_tools.tools.preview import MAX_CHARS, MAX_COLUMNS, MAX_PARTS, MAX_READ_BYTES, preview
 
 
 def shown(data: bytes | str, name: str, size: int | None = None) -> str:
@@ -119,3 +124,88 @@ def test_escapes_and_fences_in_a_file_are_harmless() -> None:
     told = shown("a,b\n```,\x1b[31mred\n", "t.csv")
     assert "\x1b" not in told
     assert "````\na,b" in told
+
+
+def test_no_more_parts_are_made_of_a_table_than_allowed() -> None:
+    rows = MAX_PARTS // 2
+    told = shown("a,b\n" + "1,2\n" * (rows + 10_000), "t.csv")
+    assert "Only its first" in told
+    assert f"More than {rows - 1:,} rows, 2 columns." in told
+    assert f"{rows:,} rows, 1 columns" in shown("a\n" + "1\n" * rows, "t.csv").replace("More than ", "")
+
+
+def test_records_that_are_too_many_are_shown_as_far_as_they_were_read() -> None:
+    count = MAX_PARTS // 2
+    told = shown("[" + '{"a": 12},' * count + '{"b": 1}]', "t.json")
+    assert "Only its first" in told
+    assert "| a | integer | 0 | 12 |" in told
+    assert "| b |" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('[1, 2, {"a": 1}, 44', id="a number may have been cut"),
+        pytest.param('[1, 2, {"a": 1}, {"a', id="an object was cut"),
+        pytest.param('[1, 2, {"a": 1},', id="at a comma"),
+    ],
+)
+def test_of_a_list_that_breaks_off_the_whole_values_are_shown(text: str) -> None:
+    assert "More than 3 values" in shown(text, "t.json", size=10**9)
+
+
+def test_an_object_that_breaks_off_shows_its_beginning() -> None:
+    told = shown('{"a": 1, "b": ', "t.json", size=10**9)
+    assert "does not read as json, as far as it was looked at" in told
+    assert '{"a": 1, "b": ' in told
+
+
+def test_a_value_far_down_is_not_indented_beyond_what_is_shown() -> None:
+    deep = "[" * 400 + "0," * 100_000 + "0" + "]" * 400
+    start = time.process_time()
+    assert "1 values" in shown(deep, "t.json")
+    assert time.process_time() - start < 2
+
+
+BOMBS = {
+    "lists.json": b"[" + b"[]," * (5 * MIB) + b"[]]",
+    "objects.json": b"[" + b"{}," * (5 * MIB) + b"{}]",
+    "deep.json": b"[" * 1_000_000,
+    "digits.json": b'{"a":' + b"9" * 100_000 + b"}",
+    "keys.json": b'[{"' + b"a" * (12 * MIB) + b'": 1}]',
+    "lines.jsonl": b"{}\n" * (5 * MIB),
+    "returns.jsonl": b"\r" * (16 * MIB),
+    "sparse.jsonl": json.dumps({str(n): n for n in range(60)}).encode() + b"\n{}" * (2 * MIB),
+    "rows.csv": b"a\n" + b"1\n" * (8 * MIB),
+    "wide.csv": b"a," * (4 * MIB) + b"a\n" + b"1," * (4 * MIB),
+    "quote.csv": b'"' + b"a" * (16 * MIB),
+    "quotes.csv": b"a\n" + b'"' * (16 * MIB),
+    "returns.csv": b"\r" * (16 * MIB),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_file_costs_more_than_a_few_times_what_is_read(name: str) -> None:
+    """In a child, whose peak of memory is its own."""
+    parent, child = multiprocessing.get_context("fork").Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_measure, args=(name, child))
+    process.start()
+    length, seconds, growth = parent.recv()
+    process.join()
+    parent.close()
+    child.close()
+    assert length < 2 * MAX_CHARS
+    assert seconds < 6  # of CPU time; less than one where this was written
+    assert growth < 12 * MAX_READ_BYTES
+
+
+def _measure(name: str, child: Connection) -> None:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before, start = _peak(), time.process_time()
+    length = len(shown(BOMBS[name], name))
+    child.send((length, time.process_time() - start, _peak() - before))
+
+
+def _peak() -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024

@@ -164,6 +164,11 @@ def test_files_are_only_noted_when_the_reader_must_know() -> None:
     assert file_notes([]) == ""
 
 
+def test_a_note_of_a_file_stays_on_its_line() -> None:
+    files = [StagedFile("/a\nb\u202e\U000e0061", None, error="no\nsuch\u2028file")]
+    assert file_notes(files) == ("files:\n\n```\n/a\\nb\\u202e\\U000e0061 is not available: no\\nsuch\\u2028file\n```")
+
+
 def test_files_that_were_renamed_or_could_not_be_had_are_noted() -> None:
     files = [
         StagedFile("/a/x.csv", "x.csv"),

@@ -1,15 +1,21 @@
 import re
+import sys
+import time
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.text import fence, fold_lines, neutralise, shorten
+from agent_tools.text import fence, fold_lines, neutralise, one_line, shorten
 
 NASTY = st.sampled_from(
     ["\x1b", "\x1b[", "\x1b]52;c;", "\x1bP", "\x9b", "\x07", "\x1b\\", "\x00", "\r", "\b", "\ud800", "\u202e", "`", "m"]
 )
-HOSTILE_TEXT = st.lists(NASTY | st.characters(), max_size=30).map("".join)
+HIDDEN = st.sampled_from(
+    ["\u200d", "\ufe0f", "😀", "🏴", "\U000e0067", "\u200c", "م", "漢", "\U000e0100", "\u2028", "1", "\u20e3"]
+)
+HOSTILE_TEXT = st.lists(NASTY | HIDDEN | st.characters(), max_size=30).map("".join)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +41,72 @@ HOSTILE_TEXT = st.lists(NASTY | st.characters(), max_size=30).map("".join)
         pytest.param("a\u202eb\u2066c\u061cd", "a\\u202eb\\u2066c\\u061cd", id="bidi marks"),
         pytest.param("a\ud800b\udfffc", "a?b?c", id="lone surrogates"),
         pytest.param("中文 é 😀", "中文 é 😀", id="other scripts stay"),
+        pytest.param("hi\U000e0061\U000e007f", "hi\\U000e0061\\U000e007f", id="tags"),
+        pytest.param("a\u200bb\u2060c\ufeffd", "a\\u200bb\\u2060c\\ufeffd", id="zero width"),
+        pytest.param("\ufeffa,b", "\\ufeffa,b", id="byte order mark"),
+        pytest.param("a\u200db\u200cc", "a\\u200db\\u200cc", id="joiners between Latin letters"),
+        pytest.param("a\ufe0fb\U000e0101c", "a\\ufe0fb\\U000e0101c", id="selectors of Latin letters"),
+        pytest.param("1\ufe0f2\ufe0f", "1\\ufe0f2\\ufe0f", id="selectors of digits that are no keycaps"),
+        pytest.param("a\u2028b\u2029c", "a\\u2028b\\u2029c", id="line and paragraph separators"),
+        pytest.param("co\u00adop\u034f", "co\\xadop\\u034f", id="soft hyphen and grapheme joiner"),
+        pytest.param("\u115f\u1160\u3164\uffa0", "\\u115f\\u1160\\u3164\\uffa0", id="Hangul fillers"),
+        pytest.param("x\u2062y\u2064z", "x\\u2062y\\u2064z", id="invisible mathematics"),
+        pytest.param("\ufff9a\ufffab\ufffb", "\\ufff9a\\ufffab\\ufffb", id="interlinear annotation"),
+        pytest.param("😀\ufe0f\ufe0e", "😀\\ufe0f\\ufe0e", id="more selectors than an emoji has"),
+        pytest.param("😀\u200d a", "😀\\u200d a", id="a joiner that joins nothing"),
+        pytest.param("漢\U000e0100\U000e0101", "漢\\U000e0100\\U000e0101", id="two selectors of an ideograph"),
+        pytest.param("\U0001f3f4\U000e0068\U000e0069", "\U0001f3f4\\U000e0068\\U000e0069", id="words behind a flag"),
+        pytest.param("می\u200c\u200cخ", "می\\u200c\\u200cخ", id="two non-joiners"),
     ],
 )
 def test_neutralise_leaves_only_text(given_text: str, shown: str) -> None:
     assert neutralise(given_text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("❤\ufe0f ☎\ufe0e ↔\ufe0f ™\ufe0f ㊗\ufe0f", id="emoji and text presentation"),
+        pytest.param(
+            "👩🏽\u200d💻 👨\u200d👩\u200d👧 🏳\ufe0f\u200d🌈 ❤\ufe0f\u200d🔥 🏴\u200d☠\ufe0f", id="emoji sequences"
+        ),
+        pytest.param("1\ufe0f\u20e3 #\ufe0f\u20e3", id="keycaps"),
+        pytest.param("🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 🇨🇭", id="flags"),
+        pytest.param("می\u200cخواهم", id="Persian"),
+        pytest.param("۱۴۴۲ ه\u200d.ق", id="Arabic letter in its initial form"),
+        pytest.param("क्\u200dष र्\u200cय", id="Devanagari"),
+        pytest.param("ශ්\u200dරී", id="Sinhala"),
+        pytest.param("ന്\u200d", id="Malayalam"),
+        pytest.param("ภาษา\u200bไทย ភាសា\u200bខ្មែរ", id="Thai and Khmer words"),
+        pytest.param("葛\U000e0100城 神\ufe00", id="variants of ideographs"),
+        pytest.param("ᠠ\u180bᠨ\u180eᠠ", id="Mongolian"),
+        pytest.param("a\u00a0b\u202fc\u3000d\u2800", id="blanks that are seen"),
+    ],
+)
+def test_what_a_script_needs_stays(text: str) -> None:
+    assert neutralise(text) == text
+
+
+def test_no_format_character_passes_between_letters() -> None:
+    seen = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD, *range(0x13430, 0x13440)}
+    hidden = [
+        chr(point)
+        for point in range(sys.maxunicode)
+        if point not in seen and unicodedata.category(chr(point)) in ("Cf", "Zl", "Zp")
+    ]
+    assert len(hidden) > 140
+    assert [char for char in hidden if char in neutralise(f"a{char}b")] == []
+
+
+def test_neutralising_costs_in_proportion_to_the_text() -> None:
+    def seconds(text: str) -> float:
+        start = time.process_time()
+        neutralise(text)
+        return time.process_time() - start
+
+    for piece in ("a\u200b", "😀\ufe0f", "\U000e0041", "漢\U000e0100\U000e0101", "\x1b[1m\u202e", "ه\u200d"):
+        short = min(seconds(piece * 10_000) for _ in range(3))
+        assert seconds(piece * 100_000) < 60 * short + 0.05, piece
 
 
 @settings(deadline=None)
@@ -54,6 +122,27 @@ def test_neutralised_text_encodes_and_holds_no_control_characters(text: str) -> 
 @given(HOSTILE_TEXT)
 def test_neutralise_is_idempotent(text: str) -> None:
     assert neutralise(neutralise(text)) == neutralise(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param("report 2024.csv", "report 2024.csv", id="plain"),
+        pytest.param("报告 é.csv", "报告 é.csv", id="other scripts"),
+        pytest.param("a\n* b (1 bytes)", "a\\n* b (1 bytes)", id="newline"),
+        pytest.param("a\r\nb\tc\bd", "a\\r\\nb\\tc\\bd", id="return, tab and backspace"),
+        pytest.param("a\u2028b\u2029c", "a\\u2028b\\u2029c", id="separators of lines and paragraphs"),
+        pytest.param("a\x1b[31mb\x85c\x0bd\u202ee", "abcd\\u202ee", id="all that neutralise takes"),
+    ],
+)
+def test_a_name_stays_on_its_line(name: str, shown: str) -> None:
+    assert one_line(name) == shown
+
+
+@settings(deadline=None)
+@given(HOSTILE_TEXT)
+def test_nothing_moves_a_name_off_its_line(name: str) -> None:
+    assert len(one_line(name).splitlines()) <= 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""Figures: PNG or JPEG in the answer, whatever backend or format a cell asks for."""
+
+from functools import partial
+from typing import Any
+
+from IPython.core.formatters import PDFFormatter, SVGFormatter
+
+from .magics import say
+
+INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
+FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
+NO_SCREEN = "%matplotlib {}: there is no window or widget to draw in; figures are shown as pictures, as with inline."
+NOT_SHOWN = "%matplotlib {}: figures are no longer shown, only saved by savefig, until `%matplotlib inline`."
+SHOWN_AS_PNG = "Figures are shown as PNG here, not as {}; savefig writes files of any format."
+NO_LOOP = "%gui {}: there is no screen here, so no event loop of a window system runs."
+
+
+def backend_for(asked: str | None) -> str | None:
+    """The backend that stands for one that was asked for; says what becomes of figures, unless they are shown."""
+    name = asked.lower() if asked else None
+    if name in INLINE:
+        return name
+    if name in FILES_ONLY:
+        say(NOT_SHOWN.format(name))
+        return name
+    say(NO_SCREEN.format(asked))
+    return "inline"
+
+
+def show_as_png(display_formatter: Any) -> None:
+    """Have figures shown as PNG where SVG or PDF is chosen, of which the reader would see nothing."""
+    for formatter in (NoSvg, NoPdf):
+        display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
+class _AsPng:
+    """A formatter to which no figures are given: they go to that of PNG, unless another picture is made of them."""
+
+    def for_type(self, typ: Any, func: Any = None) -> Any:
+        """Register a function for a type."""
+        if func is None or getattr(typ, "__module__", "") != "matplotlib.figure":
+            return super().for_type(typ, func)  # type: ignore[misc]
+        formatters = self.parent.formatters  # type: ignore[attr-defined]
+        say(SHOWN_AS_PNG.format(self.format_type.rpartition("/")[2].partition("+")[0].upper()))  # type: ignore[attr-defined]
+        if not any(typ in formatters[mime].type_printers for mime in ("image/png", "image/jpeg")):
+            options = {**func.keywords, "fmt": "png", "base64": True}
+            formatters["image/png"].for_type(typ, partial(func.func, **options))
+        return None
+
+
+class NoSvg(_AsPng, SVGFormatter):
+    """SVG of everything but figures."""
+
+
+class NoPdf(_AsPng, PDFFormatter):
+    """PDF of everything but figures."""

@@ -1,0 +1,157 @@
+"""IPython's magics where nobody types, watches or installs: what cannot be done is said in one sentence."""
+
+import ast
+import contextlib
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.util import find_spec
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magics import ExecutionMagics
+
+# Magics that end the cell: what follows them could count on what they were to do.
+REFUSED = {
+    "connect_info": "no other client can reach this kernel.",
+    "qtconsole": "no other client can reach this kernel.",
+    "edit": "there is no editor here; write a file with %%writefile and run it with %run.",
+    "man": "there are no manual pages here; try the command's own --help.",
+    "notebook": "no notebook is kept here; `%history -f file.py` writes the code so far.",
+    "pastebin": "nothing can be published from here; %save writes code to a file.",
+}
+INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
+NO_AUTOSAVE = "%autosave: there is no notebook to save here; files in the working directory are kept as they are."
+NO_DEBUGGER = "Nobody can type at a debugger's prompt here: print what you want to see, or read the traceback."
+NOT_RUN = "This is only shown and was not run: there is no next cell to put it into; %run and %rerun run code."
+SHELL_MARKS = frozenset("();<>|&")
+
+
+def say(sentence: str) -> None:
+    """Tell the reader what was not done, or otherwise; the cell goes on."""
+    print(sentence, file=sys.stderr)
+
+
+def register(shell: Any) -> None:
+    """Put what is in this room in the place of magics that need a person, a screen or an index of packages."""
+    for name, why in REFUSED.items():
+        shell.register_magic_function(_refusal(name, why), "line", name)
+    for name in INSTALLERS:
+        shell.register_magic_function(_installer(name, shell.find_line_magic(name)), "line", name)
+    shell.register_magic_function(_autosave, "line", "autosave")
+    shell.register_magics(Running)
+
+
+def _refusal(name: str, why: str) -> Callable[..., None]:
+    def refuse(line: str) -> None:
+        raise UsageError(f"%{name}: {why}")
+
+    refuse.__doc__ = f"Refused: {why}"
+    return refuse
+
+
+def _autosave(line: str) -> None:
+    """Say that there is no notebook."""
+    say(NO_AUTOSAVE)
+
+
+class Running(ExecutionMagics):
+    """%run, %time, %prun and their like, without a debugger.
+
+    `%matplotlib` gives the stock class a runner that ends each file with an empty figure; this one it does not know.
+    """
+
+    def pdb(self, parameter_s: str = "") -> None:
+        """Leave the debugger off."""
+        if parameter_s.strip().lower() not in ("off", "0"):
+            say(NO_DEBUGGER)
+
+    def _debug_post_mortem(self) -> None:
+        raise UsageError(NO_DEBUGGER)
+
+    def _run_with_debugger(self, *args: Any, **kwargs: Any) -> None:
+        raise UsageError(NO_DEBUGGER)
+
+    def _run_with_profiler(self, code: Any, opts: Any, namespace: Any) -> Any:
+        if isinstance(code, str):
+            with contextlib.suppress(SyntaxError):
+                self.shell.lazy_names.look_at(ast.parse(code))
+        return super()._run_with_profiler(code, opts, namespace)
+
+
+def _installer(name: str, stock: Callable[[str], None]) -> Callable[[str], None]:
+    def install(line: str) -> None:
+        if _has(name):  # an image of the user's own
+            stock(line)
+        else:
+            tell_of_packages(_words(line))
+
+    install.__doc__ = "Packages are chosen when the sandbox is made; `list` shows them."
+    return install
+
+
+def _has(installer: str) -> bool:
+    return bool(shutil.which(installer) or find_spec(installer))
+
+
+def handles(command: str) -> bool:
+    """Answer a shell command that is an installer's and nothing else, if there is no such program."""
+    words = _words(command)
+    if len(words) > 3 and "python" in words[0] and words[1] == "-m":
+        words = words[2:]
+    if not words or (name := words[0].rstrip("3")) not in INSTALLERS or _has(name):
+        return False
+    tell_of_packages(words[1:])
+    return True
+
+
+def _words(command: str) -> list[str]:
+    """The words of one simple shell command; nothing if it is not one, but a pipeline, a redirection, a list.
+
+    `numpy>1` is a word here, although a shell would make a file of it: nobody means that.
+    """
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="();|&")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        return []
+    return [] if "\n" in command or any(set(word) <= SHELL_MARKS for word in words) else words
+
+
+def tell_of_packages(words: list[str]) -> None:
+    """Answer an installer's arguments: what is installed is listed or found, and the rest is refused."""
+    after = words[words.index("install") + 1 :] if "install" in words else []
+    if wanted := [word for word in after if not word.startswith("-")]:
+        _tell_of_wanted(wanted)
+    elif {"list", "freeze"} & set(words):
+        print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
+    else:
+        say("Packages cannot be changed here; `%pip list` shows those that are installed.")
+
+
+def _tell_of_wanted(wanted: list[str]) -> None:
+    found = dict(_installed(wanted))
+    for word, have in found.items():
+        print(f"Requirement already satisfied: {word} ({have})")
+    if missing := ", ".join(word for word in wanted if word not in found):
+        say(
+            f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
+            "it in the option `packages`."
+        )
+
+
+def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
+    """Those requirements that the image meets, with the version it has."""
+    from packaging.requirements import InvalidRequirement, Requirement  # not at the start, which has to be quick
+
+    for word in wanted:
+        try:
+            requirement = Requirement(word)
+            have = version(requirement.name)
+        except (InvalidRequirement, PackageNotFoundError):
+            continue
+        if requirement.specifier.contains(have, prereleases=True):
+            yield word, have
