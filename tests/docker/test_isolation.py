@@ -140,6 +140,25 @@ def test_dangerous_system_calls_are_refused(shared_tool: CodeInterpreter, number
     assert _printed(shared_tool, f"{code}\nprint(ctypes.get_errno())") == "-1\n1"  # EPERM
 
 
+PID_1_BY_OTHER_NUMBERS = """
+import ctypes, os
+libc, nothing = ctypes.CDLL(None, use_errno=True), (ctypes.c_int * 32)(1)
+calls = {"sched_setscheduler": (144, 0, 5, nothing), "sched_setparam": (142, 0, nothing),
+    "sched_setaffinity": (203, 0, 128, nothing), "setpriority": (141, 0, 0, 19), "ioprio_set": (251, 1, 0, 3 << 13)}
+for name, (number, *words) in calls.items():
+    place = 1 if name in ("setpriority", "ioprio_set") else 0
+    for high in (0, 1 << 32, 1 << 63, 0xFFFFFFFF << 32):
+        words[place] = ctypes.c_ulong(1 | high)
+        if libc.syscall(ctypes.c_long(number), *words) != -1 or ctypes.get_errno() != 1:
+            print(name, hex(high), ctypes.get_errno())
+print(os.sched_getscheduler(1), os.getpriority(os.PRIO_PROCESS, 1))
+"""
+
+
+def test_pid_1_is_slowed_down_by_no_way_of_writing_its_number(shared_tool: CodeInterpreter) -> None:
+    assert _printed(shared_tool, PID_1_BY_OTHER_NUMBERS) == "0 0"
+
+
 def test_abstract_sockets_of_the_host_are_out_of_reach(shared_tool: CodeInterpreter) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0agent-tools-test-of-isolation")
@@ -249,6 +268,40 @@ print(found)
 def test_no_trace_of_the_build_machine_is_in_the_image(shared_tool: CodeInterpreter) -> None:
     code = "import os\nprint([f for _, _, files in os.walk('/opt') for f in files if 'ca-bundle' in f])"
     assert _printed(shared_tool, f"{code}\nprint(os.path.exists('/build'))") == "[]\nFalse"
+
+
+WORKING = {
+    "priorities": "os.nice(1), os.setpriority(os.PRIO_PROCESS, os.getpid(), 2), psutil.Process().nice(3)",
+    "scheduling": "os.sched_setaffinity(0, {0}), os.sched_setscheduler(os.getpid(), os.SCHED_BATCH, os.sched_param(0))",
+    "files without a name": "tempfile.TemporaryFile().write(b'x'), tempfile.TemporaryFile(dir='.').write(b'x')",
+    "files without a name in C": "ctypes.CDLL(None).tmpfile() or 1 / 0",
+    "a terminal": "subprocess.check_output(['sh', '-c', 'stty size; tty'], stdin=os.openpty()[1])",
+    "a shell": "get_ipython().system('sleep 0')",
+    "locks": "fcntl.lockf(open('lock', 'w'), fcntl.LOCK_EX), fcntl.flock(open('lock'), fcntl.LOCK_SH)",
+    "SQLite": "sqlite3.connect('db').executescript('pragma journal_mode=wal; create table a(b)')",
+    "shared memory": "shared_memory.SharedMemory(create=True, size=1 << 20).unlink()",
+    "processes": "multiprocessing.get_context('fork').Pool(2).map(abs, [1])",
+    "processes from nothing": "concurrent.futures.ProcessPoolExecutor(2).submit(abs, 1).result()",
+    "processes of joblib": "joblib.Parallel(2)(joblib.delayed(abs)(n) for n in range(4))",
+    "descriptors sent": "pair = socket.socketpair(); socket.send_fds(pair[0], [b'x'], [0])",
+    "a server on loopback": "end = socket.create_server(('127.0.0.1', 0)); socket.create_connection(end.getsockname())",
+    "datagrams": "socket.create_server(('::1', 0), family=socket.AF_INET6) and socket.socket(type=socket.SOCK_DGRAM)",
+    "options of sockets": "socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)",
+    "interfaces": "socket.if_nameindex(), psutil.net_if_addrs(), psutil.net_if_stats()",
+    "watching files": "ctypes.CDLL(None).inotify_init1(0) >= 0 or 1 / 0",
+    "matrices": "np.linalg.svd(np.random.rand(300, 300))",
+    "forests": "sklearn.ensemble.RandomForestClassifier(20, n_jobs=2).fit([[0], [1]] * 9, [0, 1] * 9)",
+}
+IMPORTS = """import concurrent.futures, ctypes, fcntl, joblib, multiprocessing, os, psutil, sklearn.ensemble
+import socket, sqlite3, subprocess, tempfile
+from multiprocessing import shared_memory
+"""
+
+
+@pytest.mark.parametrize("code", WORKING.values(), ids=WORKING.keys())
+def test_ordinary_code_is_refused_nothing(shared_tool: CodeInterpreter, code: str) -> None:
+    execution = shared_tool.run(f"{IMPORTS}{code}\nprint('works')", timeout=60)
+    assert execution.stdout.splitlines()[-1:] == ["works"], execution.outputs
 
 
 CHINESE = {
