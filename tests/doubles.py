@@ -58,7 +58,7 @@ class ProcessEngine:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None)
+        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
         if not over_stdio:
             ours.close()
         self.processes[sandbox.id] = process

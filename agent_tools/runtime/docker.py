@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -87,10 +87,19 @@ class DockerEngine:
                     undo.callback(stdio.close)
                     sandbox = Sandbox(sandbox.id, stdio)
                 self.connection.api().start(sandbox.id)
+                if spec.work_dir is not None:
+                    sandbox = replace(sandbox, pid=self._pid(sandbox))
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
         return sandbox
+
+    def _pid(self, sandbox: Sandbox) -> int:
+        """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
+            return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
+        return 0
 
     def _attach(self, sandbox: Sandbox) -> AttachedStdio:
         """Its stdin and stdout, on a connection of its own."""

@@ -35,9 +35,17 @@ class Attempt(NamedTuple):
         """The arguments as they are, with one bit too many, and with all that are too many; one by one and together."""
         yield self.arguments
         for places in [*([index] for index in self.widths), list(self.widths)]:
-            for high in (lambda width: 1 << width, lambda width: 2**64 - 2**width):
+            for high in (_one_too_many, _all_too_many):
                 changes = {index: high(self.widths[index]) for index in places}
                 yield tuple(word | changes.get(index, 0) for index, word in enumerate(self.arguments))
+
+
+def _one_too_many(width: int) -> int:
+    return 1 << width
+
+
+def _all_too_many(width: int) -> int:
+    return 2**64 - 2**width
 
 
 def _of(name: str, numbers: tuple[int, int], widths: dict[int, int], *calls: tuple[int, ...]) -> list[Attempt]:
