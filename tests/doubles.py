@@ -29,7 +29,7 @@ class ProcessEngine:
         self.labels: dict[str, Mapping[str, str]] = {}
         self._temporary: dict[str, list[Path]] = {}
 
-    def guest(self) -> Guest:
+    def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
         return Guest(inside=me, outside=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 

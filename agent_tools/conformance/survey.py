@@ -47,7 +47,8 @@ def survey_sandbox(engine: DockerEngine, image: str) -> Survey:
         EngineError: no sandbox could be had.
     """
     with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
-        work_dir = prepare_work_dir(Path(folder) / "work", engine.guest())
+        path = Path(folder) / "work"
+        work_dir = prepare_work_dir(path, engine.guest(path))
         with closing(Session(engine, SessionSpec(image, work_dir, Isolation(), Limits()))) as session:
             execution = session.run(_as_user_code(), SECONDS)
             sandbox = session.sandbox

@@ -158,7 +158,8 @@ class Containers:
 
     def folder(self, id_: str) -> Path:
         """A container's work_dir."""
-        return prepare_work_dir(self.config.data_dir / "containers" / id_, self.runtime.engine.guest())
+        path = self.config.data_dir / "containers" / id_
+        return prepare_work_dir(path, self.runtime.engine.guest(path))
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 

@@ -105,7 +105,7 @@ class ContainerFiles:
         path, config = self._containers.folder(container_id), self._containers.config
         name, limit = safe_name(filename), min(config.max_upload_bytes, _room(path, config.max_container_bytes))
         try:
-            folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest().outside)
+            folder.replace(path, name, _bounded(content, limit), self._containers.runtime.engine.guest(path).outside)
         except OSError as exc:
             raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
         self._containers.touch(container_id)

@@ -163,8 +163,8 @@ class Sandbox:
 class Engine(Protocol):
     """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
 
-    def guest(self) -> Guest:
-        """Who the guest's processes will be under this engine."""
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Who the guest's processes will be under this engine, in a sandbox of this work_dir: always the same."""
         ...
 
     def start(self, spec: SandboxSpec) -> Sandbox:

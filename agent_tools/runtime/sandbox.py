@@ -66,7 +66,7 @@ class LiveSandbox:
         self._is_busy = False
         self._takes_orders = True
         self.kernel: Kernel | None = None
-        guest = engine.guest()
+        guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)

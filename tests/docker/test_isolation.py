@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -241,6 +243,41 @@ def test_descriptors_are_limited(new_tool: Callable[..., CodeInterpreter]) -> No
 def test_temporary_folders_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
     tool = new_tool(tmp=2 * MIB)
     assert "No space left" in _attempt(tool, "open('/tmp/big', 'wb').write(bytes(4 << 20))")
+
+
+INOTIFY = """
+import ctypes
+libc = ctypes.CDLL(None)
+held = []
+while (fd := libc.inotify_init1(0)) >= 0: held.append(fd)
+print(len(held))
+"""
+
+
+def test_what_the_kernel_counts_for_each_user_is_a_sandboxs_own(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+) -> None:
+    greedy, neighbour = new_tool(), new_tool(work_dir=str(tmp_path / "neighbour"))
+    taken = int(_printed(greedy, INOTIFY))
+    assert taken > 0
+    left = int(_printed(neighbour, INOTIFY))
+    assert left == (taken if os.getuid() == 0 else 0)  # whoever is not root lends its own uid to every sandbox
+
+
+def test_a_folder_that_comes_with_the_uid_of_another_keeps_its_files(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+) -> None:
+    first, second = new_tool(), new_tool(work_dir=str(tmp_path / "second"))
+    write = "import os\nos.makedirs('locked', 0o700)\nopen('locked/file', 'w').write('mine')\nprint(os.getuid())"
+    uid = int(_printed(first, write))
+    assert int(_printed(second, write)) == uid or os.getuid() == 0
+    second.close()
+    if os.getuid() == 0:
+        subprocess.run(["chown", "-R", f"{uid}:{uid}", tmp_path / "second"], check=True)
+    third = new_tool(work_dir=str(tmp_path / "second"))
+    found = _printed(third, "import os\nprint(open('locked/file').read(), os.getuid())").split()
+    assert found[0] == "mine"
+    assert (int(found[1]) != uid) == (os.getuid() == 0)
 
 
 def test_the_image_holds_no_tools_to_install_compile_or_escalate(shared_tool: CodeInterpreter) -> None:

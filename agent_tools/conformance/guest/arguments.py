@@ -45,7 +45,7 @@ def _one_too_many(width: int) -> int:
 
 
 def _all_too_many(width: int) -> int:
-    return 2**64 - 2**width
+    return (1 << 64) - (1 << width)
 
 
 def _of(name: str, numbers: tuple[int, int], widths: dict[int, int], *calls: tuple[int, ...]) -> list[Attempt]:
