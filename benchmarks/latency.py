@@ -43,7 +43,7 @@ class ByHand:
     """A stock kernel in a container, with raw sockets."""
 
     def __init__(self, engine: DockerEngine, work_dir: Path) -> None:
-        guest = engine.guest()
+        guest = engine.guest(work_dir)
         self.engine, self.folder = engine, Path(tempfile.mkdtemp(prefix="agent-tools-bench-"))
         self.key = secrets.token_hex(32)
         self._write_connection_file(guest)
@@ -149,7 +149,8 @@ def measure(rounds: int, calls: int) -> None:
     cold: dict[str, list[float]] = {name: [] for name in kinds}
     warm: dict[str, list[float]] = {name: [] for name in kinds}
     with ExitStack() as stack:
-        folders = {name: prepare_work_dir(stack.enter_context(scratch()), engine.guest()) for name in kinds}
+        folders = {name: stack.enter_context(scratch()) for name in kinds}
+        folders = {name: prepare_work_dir(path, engine.guest(path)) for name, path in folders.items()}
         for number in range(rounds + 1):  # the first round warms the page cache and is not counted
             for name, start in kinds.items():
                 began = time.perf_counter()

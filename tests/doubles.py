@@ -29,7 +29,7 @@ class ProcessEngine:
         self.labels: dict[str, Mapping[str, str]] = {}
         self._temporary: dict[str, list[Path]] = {}
 
-    def guest(self) -> Guest:
+    def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
         return Guest(inside=me, outside=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 
@@ -58,7 +58,7 @@ class ProcessEngine:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None)
+        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
         if not over_stdio:
             ours.close()
         self.processes[sandbox.id] = process

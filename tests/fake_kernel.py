@@ -18,6 +18,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
@@ -335,7 +336,7 @@ class FakeEngine:
         self.started = 0
         self._sandboxes: dict[str, FakeSandbox] = {}
 
-    def guest(self) -> Guest:
+    def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
         return Guest(inside=me, outside=me)
 

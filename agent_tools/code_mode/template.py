@@ -148,7 +148,8 @@ class Creation:
         template, runtime = self._template, _runtime_of(self._template)
         if self._work_dir is None:
             self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
-        work_dir = prepare_work_dir(self._work_dir or Path(str(self._temporary)), runtime.engine.guest())
+        folder = self._work_dir or Path(str(self._temporary))
+        work_dir = prepare_work_dir(folder, runtime.engine.guest(folder))
         functions = recorded(self._toolset.functions, *self._journal)
         calls = HostCalls(functions, template.call_limits, rich_value)
         prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))

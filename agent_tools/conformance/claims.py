@@ -14,7 +14,15 @@ from agent_tools.conformance.finding import EXPOSURE, FILES, LIMITS, NETWORK, PR
 
 MOST_BYTES = 64 * 1024  # of what the container says
 _ROOM = "agent_tools.conformance.guest"
-_MODULES = ("answers", "exposure", "files", "network", "privileges", "main")  # in the order they import each other
+_MODULES = (
+    "answers",
+    "arguments",
+    "exposure",
+    "files",
+    "network",
+    "privileges",
+    "main",
+)  # in the order they import each other
 
 TOLD = {"host_paths", "shared_kernel", "symbolic_link"}  # known, not promised to be otherwise
 CATALOGUE: Mapping[str, Mapping[str, str]] = {
@@ -80,8 +88,10 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
                 "finit_module",
                 "personality",
                 "sethostname",
+                "syncfs",
             )
         },
+        "forbidden_arguments": "forbidden arguments, high bits",
         "become_root": "become root",
         "change_root": "chroot",
         "touch_init": "priority, limits of PID 1",

@@ -49,7 +49,8 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
         EngineError: no sandbox could be had.
     """
     with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
-        work_dir = prepare_work_dir(Path(folder) / "work", engine.guest())
+        path = Path(folder) / "work"
+        work_dir = prepare_work_dir(path, engine.guest(path))
         with closing(Session(engine, SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits()))) as session:
             execution = session.run(_as_user_code(), SECONDS)
             sandbox = session.sandbox

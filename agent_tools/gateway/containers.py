@@ -165,7 +165,8 @@ class Containers:
 
     def folder(self, id_: str) -> Path:
         """A container's work_dir."""
-        return prepare_work_dir(self.config.data_dir / "containers" / id_, self.runtime.engine.guest())
+        path = self.config.data_dir / "containers" / id_
+        return prepare_work_dir(path, self.runtime.engine.guest(path))
 
     def measure(self, id_: str) -> int:
         """Count the bytes of a container's files, and note them for its owner's share."""

@@ -112,7 +112,7 @@ class ContainerFiles:
         left = self._left(container_id)
         chunks = _bounded(content, limit) if limit <= left else _bounded(content, left, _beyond_share(left))
         try:
-            folder.replace(path, name, chunks, self._containers.runtime.engine.guest().outside)
+            folder.replace(path, name, chunks, self._containers.runtime.engine.guest(path).outside)
         except OSError as exc:
             raise invalid(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.", "file") from exc
         self._containers.measure(container_id)

@@ -18,6 +18,7 @@ import stat
 from pathlib import Path
 
 from agent_tools.errors import EngineError
+from agent_tools.runtime.folder import open_folder
 from agent_tools.runtime.owner import Owner, remove_tree
 from agent_tools.settings import runtime_dir
 
@@ -48,19 +49,23 @@ class RunDir:
         return self.mounted / "init.sock"
 
     def new_channel(self) -> tuple[socket.socket, socket.socket]:
-        """A connected socket for the host, and the listening one for the guest; no path to either is left."""
-        path = self.path / "channel"
+        """A connected socket for the host, and the listening one for the guest; no path to either is left.
+
+        A socket goes on telling the name it was bound to. This one tells nothing of the host.
+        """
         listener, connected = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
         try:
-            listener.bind(str(path))
-            listener.listen(1)
-            connected.connect(str(path))
+            with open_folder(self.path) as fd:
+                name = f"/proc/self/fd/{fd}/channel"
+                listener.bind(name)
+                listener.listen(1)
+                connected.connect(name)
         except BaseException:
             listener.close()
             connected.close()
             raise
         finally:
-            path.unlink(missing_ok=True)
+            (self.path / "channel").unlink(missing_ok=True)
         return connected, listener
 
     def remove(self) -> None:

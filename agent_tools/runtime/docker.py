@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,32 +18,17 @@ from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.attached import OutputFrames, conversation
 from agent_tools.runtime.docker_connection import DockerConnection, translated
 from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine_info import EngineInfo
+from agent_tools.runtime.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.runtime.owner import NAME_LABEL
 from agent_tools.runtime.payload import container_config, local_log
 from agent_tools.runtime.shipped import shipped
 from agent_tools.runtime.stdio import AttachedStdio
 
-FIXED_GUEST = (10001, 10001)  # the guest's uid and gid where the caller is root
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
 LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
-
-
-@dataclass(frozen=True)
-class EngineInfo:
-    """What `docker info` and `docker version` say that matters here."""
-
-    version: str
-    api_version: str
-    runtimes: tuple[str, ...]
-    is_rootless: bool
-    has_userns_remap: bool
-    cgroup_version: str
-    storage_driver: str
-    kernel: str
-    memory_limited: bool
-    is_desktop: bool = False
 
 
 class DockerEngine:
@@ -56,20 +41,23 @@ class DockerEngine:
         self.connection = DockerConnection(timeout)
         self._info: EngineInfo | None = None
         self._doubtful: dict[str, float] = {}
+        self._guest_ids = GuestIds()
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
     @translated()
-    def guest(self) -> Guest:
-        """The caller's own ids; a fixed unprivileged pair for root; the mapped root of a rootless engine."""
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """The caller's own ids; for root an unprivileged pair of the folder's; the mapped root of a rootless engine."""
         caller = (os.getuid(), os.getgid())
         info = self.info()
         is_local = self.connection.is_local
         shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
         if info.is_rootless and os.getuid() != 0:
             return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
-        ids = FIXED_GUEST if os.getuid() == 0 else caller
-        return Guest(inside=ids, outside=ids, **shares)
+        if os.getuid() == 0:
+            uid = self._guest_ids.of(work_dir) if work_dir else GUEST_UIDS[0]
+            caller = (uid, uid)
+        return Guest(inside=caller, outside=caller, **shares)
 
     @translated()
     def start(self, spec: SandboxSpec) -> Sandbox:
@@ -88,10 +76,19 @@ class DockerEngine:
                     undo.callback(stdio.close)
                     sandbox = Sandbox(sandbox.id, stdio)
                 self.connection.api().start(sandbox.id)
+                if spec.work_dir is not None:
+                    sandbox = replace(sandbox, pid=self._pid(sandbox))
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
         return sandbox
+
+    def _pid(self, sandbox: Sandbox) -> int:
+        """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
+            return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
+        return 0
 
     def _attach(self, sandbox: Sandbox) -> AttachedStdio:
         """Its stdin and stdout, on a connection of its own."""
@@ -243,20 +240,7 @@ class DockerEngine:
         """The engine's facts, asked once."""
         if self._info is None:
             api = self.connection.api()
-            info = api.info()
-            options = " ".join(info.get("SecurityOptions") or [])
-            self._info = EngineInfo(
-                version=info.get("ServerVersion", "?"),
-                api_version=api.api_version,
-                runtimes=tuple(info.get("Runtimes") or {}),
-                is_rootless="name=rootless" in options,
-                has_userns_remap="name=userns" in options,
-                cgroup_version=str(info.get("CgroupVersion", "?")),
-                storage_driver=info.get("Driver", "?"),
-                kernel=info.get("KernelVersion", "?"),
-                memory_limited=bool(info.get("MemoryLimit")),
-                is_desktop=info.get("OperatingSystem") == "Docker Desktop",
-            )
+            self._info = EngineInfo.of(api.info(), api.api_version)
         return self._info
 
     @translated()

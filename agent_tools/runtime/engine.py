@@ -148,17 +148,23 @@ class Stdio(Protocol):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """One running sandbox, by the engine's id. `stdio` is there when it was started without a run directory."""
+    """One running sandbox, by the engine's id.
+
+    Attributes:
+        stdio: there when it was started without a run directory.
+        pid: its PID 1 as this machine numbers it; 0 where it is not seen from here, or holds no folder of this machine.
+    """
 
     id: str
     stdio: Stdio | None = field(default=None, compare=False, repr=False)
+    pid: int = field(default=0, compare=False)
 
 
 class Engine(Protocol):
     """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
 
-    def guest(self) -> Guest:
-        """Who the guest's processes will be under this engine."""
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Who the guest's processes will be under this engine, in a sandbox of this work_dir: always the same."""
         ...
 
     def start(self, spec: SandboxSpec) -> Sandbox:

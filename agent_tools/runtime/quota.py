@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_tools.errors import FileRejected
+from agent_tools.runtime.deleted import Held
 from agent_tools.runtime.folder import MAX_LEVELS, Usage, free, usage
 from agent_tools.settings import Limits
 
@@ -68,11 +69,18 @@ class Quota:
                     f"No code was run: earlier code {excess}. Delete files in {self._path}, or raise that limit."
                 )
 
-    def excess(self) -> str:
-        """What is over a limit, in words that go on from 'it'; '' as a rule."""
-        found, limit = usage(self._path, self._limit), self._limit
+    def excess(self, held: Held | None = None) -> str:
+        """What is over a limit, in words that go on from 'it'; '' as a rule.
+
+        `held` is what the sandbox has of files that are deleted already: they count like those that are there.
+        """
+        found, limit, held = usage(self._path, self._limit), self._limit, held or Held()
         if found.bytes > limit.bytes:
             return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
+        if found.bytes + held.bytes > limit.bytes:
+            return f"filled work_dir beyond {limit.bytes:,} bytes with deleted files it holds open (max_work_dir_bytes)"
+        if held.is_hidden:
+            return "hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
         if found.entries > limit.entries:
             return f"filled work_dir beyond {limit.entries:,} entries (max_work_dir_entries)"
         if found.levels > limit.levels:
@@ -85,10 +93,13 @@ class Quota:
 class QuotaWatch:
     """Holds one sandbox to a quota, until closed."""
 
-    def __init__(self, quota: Quota, brake: Brake, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, quota: Quota, brake: Brake, is_busy: Callable[[], bool], held: Callable[[], Held] = Held
+    ) -> None:
         self.quota = quota
         self._brake = brake
         self._is_busy = is_busy
+        self._held = held
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
         self._thread.start()
@@ -108,18 +119,23 @@ class QuotaWatch:
                 continue
             idle_for = 0.0
             started = time.monotonic()
-            if self._has_suspects() and self.quota.excess():
+            if self._has_suspects() and self._excess():
                 self._stop()
             pause = max(LOOK_EVERY, MOST_OF_TIME * (time.monotonic() - started))
 
     def _stop(self) -> None:
         self._brake.tell("pause")
-        excess = self.quota.excess()
+        excess = self._excess()
         if excess and self._has_suspects():
             self.quota.has_stopped_one = True
             self._brake.kill(f"it {excess}")
         else:
             self._brake.tell("resume")
+
+    def _excess(self) -> str:
+        """Between runs a process that cannot be looked at may be a kernel that PID 1 has just forked."""
+        held = self._held()
+        return self.quota.excess(held if self._is_busy() else Held(held.bytes))
 
     def _has_suspects(self) -> bool:
         """Whether there may be code to stop. After one was killed there is none, until a run is let through again."""

@@ -23,6 +23,7 @@ from agent_tools.errors import (
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.channels import Channels
+from agent_tools.runtime.deleted import Held, held_files
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.exits import refuse_end
 from agent_tools.runtime.host_calls import HostCalls
@@ -65,7 +66,7 @@ class LiveSandbox:
         self._is_busy = False
         self._takes_orders = True
         self.kernel: Kernel | None = None
-        guest = engine.guest()
+        guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
@@ -88,7 +89,7 @@ class LiveSandbox:
             self._mirror, self._quota = None, None
             if guest.shares_files:
                 brake = Brake(self._link.send, self._kill_kernel)
-                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy)
+                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy, self._held_files)
                 undo.callback(self._quota.close)
             else:
                 self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
@@ -189,6 +190,10 @@ class LiveSandbox:
     def _kill_kernel(self, reason: str) -> None:
         if self.kernel:
             self.kernel.kill(reason)
+
+    def _held_files(self) -> Held:
+        """What is deleted and still held; nothing is known of a sandbox whose processes are not seen from here."""
+        return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
 
     def _drop_kernel(self) -> None:
         if self.kernel:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.guest_ids import hand_over
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)
@@ -33,8 +34,8 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
         raise InvalidParams(f"work_dir {str(path)!r} cannot be used: {reason}. Give a folder of your own.") from exc
     try:
         _refuse_sockets(fd, path)
-        if os.getuid() == 0 and os.fstat(fd).st_uid != guest.outside[0]:
-            os.fchown(fd, *guest.outside)
+        if os.getuid() == 0:
+            hand_over(fd, guest.outside)
     finally:
         os.close(fd)
     return path

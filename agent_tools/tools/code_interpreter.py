@@ -281,7 +281,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
             from agent_tools.runtime.work_dir import prepare_work_dir
             from agent_tools.runtime.workspace import Workspace
 
-            guest = self._open_runtime().engine.guest()
+            guest = self._open_runtime().engine.guest(Path(self.work_dir))
             path = prepare_work_dir(Path(self.work_dir), guest)
             self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
         return self._workspace

@@ -32,7 +32,7 @@ def new_session(engine: ProcessEngine, work_dir: Path) -> Iterator[Callable[...,
     sessions: list[Session] = []
 
     def make(**limits: float) -> Session:
-        path = prepare_work_dir(work_dir, engine.guest())
+        path = prepare_work_dir(work_dir, engine.guest(work_dir))
         bounds = Limits(**{"min_disk_free": 0, **limits})  # type: ignore[arg-type]
         sessions.append(Session(engine, SessionSpec("none", path, Isolation(), bounds)))
         return sessions[-1]
@@ -49,7 +49,7 @@ def session(new_session: Callable[..., Session]) -> Session:
 
 @pytest.fixture
 def workspace(engine: ProcessEngine, work_dir: Path) -> Workspace:
-    return Workspace(work_dir, engine.guest(), Limits())
+    return Workspace(work_dir, engine.guest(work_dir), Limits())
 
 
 def listed(session: Session) -> str:

@@ -48,7 +48,7 @@ def new_session(engine: Engine, transport: TransportName, work_dir: Path) -> Ite
 
     def make(**limits: float) -> Session:
         tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
-        path = prepare_work_dir(work_dir, engine.guest())
+        path = prepare_work_dir(work_dir, engine.guest(work_dir))
         sessions.append(Session(engine, SessionSpec(tag, path, Isolation(), Limits(**limits), transport)))
         return sessions[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -82,6 +83,46 @@ def test_a_sparse_giant_is_refused_and_not_left(new_tool: Callable[..., CodeInte
     code = "file = open('giant', 'wb')\ntry: file.truncate(1 << 40)\nexcept OSError as exc: print(exc.strerror)"
     assert _printed(tool, code) == "File too large"
     assert os.stat(Path(tool.work_dir) / "giant").st_size == 0
+
+
+UNSEEN = {
+    "deleted": "for n in range(6): fd = os.open('f', os.O_CREAT | os.O_RDWR); os.unlink('f'); fill(fd)",
+    "deleted, mapped and closed": """
+keep = []
+for n in range(6):
+    fd = os.open('f', os.O_CREAT | os.O_RDWR); os.unlink('f'); fill(fd)
+    keep.append(mmap.mmap(fd, 10 << 20)); os.close(fd)
+""",
+    "deleted, in a process that hides": """
+if os.fork() == 0:
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    for n in range(6): fd = os.open('f', os.O_CREAT | os.O_RDWR); os.unlink('f'); fill(fd)
+    time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "transport"),
+    [*((code, "sockets") for code in UNSEEN.values()), (UNSEEN["deleted"], "stdio")],
+    ids=[*UNSEEN, "deleted, over stdio"],
+)
+def test_files_that_no_folder_shows_count_in_work_dir(
+    new_tool: Callable[..., CodeInterpreter], code: str, transport: str
+) -> None:
+    tool = new_tool(limits={"max_work_dir_bytes": 50 * MIB}, transport=transport)
+    head = "import ctypes, mmap, os, time\ndef fill(fd):\n    for _ in range(10): os.write(fd, bytes(1 << 20))\n"
+    execution = tool.run({"code": f"{head}{code}\ntime.sleep(60)"}, timeout=60)
+    assert isinstance(execution.outputs[-1], Died), execution.outputs
+    assert re.search(
+        r"with deleted files it holds open \(max_work_dir_bytes\)|hid a process", execution.outputs[-1].text
+    )
+    assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_files_without_a_name_cannot_be_made(tool: CodeInterpreter) -> None:
+    code = "import os\ntry: os.open('.', os.O_TMPFILE | os.O_RDWR)\nexcept OSError as exc: print(exc.strerror)"
+    assert _printed(tool, code) == "Operation not supported"
 
 
 def test_a_core_is_dumped_nowhere(tool: CodeInterpreter) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,6 +142,25 @@ def test_dangerous_system_calls_are_refused(shared_tool: CodeInterpreter, number
     assert _printed(shared_tool, f"{code}\nprint(ctypes.get_errno())") == "-1\n1"  # EPERM
 
 
+PID_1_BY_OTHER_NUMBERS = """
+import ctypes, os
+libc, nothing = ctypes.CDLL(None, use_errno=True), (ctypes.c_int * 32)(1)
+calls = {"sched_setscheduler": (144, 0, 5, nothing), "sched_setparam": (142, 0, nothing),
+    "sched_setaffinity": (203, 0, 128, nothing), "setpriority": (141, 0, 0, 19), "ioprio_set": (251, 1, 0, 3 << 13)}
+for name, (number, *words) in calls.items():
+    place = 1 if name in ("setpriority", "ioprio_set") else 0
+    for high in (0, 1 << 32, 1 << 63, 0xFFFFFFFF << 32):
+        words[place] = ctypes.c_ulong(1 | high)
+        if libc.syscall(ctypes.c_long(number), *words) != -1 or ctypes.get_errno() != 1:
+            print(name, hex(high), ctypes.get_errno())
+print(os.sched_getscheduler(1), os.getpriority(os.PRIO_PROCESS, 1))
+"""
+
+
+def test_pid_1_is_slowed_down_by_no_way_of_writing_its_number(shared_tool: CodeInterpreter) -> None:
+    assert _printed(shared_tool, PID_1_BY_OTHER_NUMBERS) == "0 0"
+
+
 def test_abstract_sockets_of_the_host_are_out_of_reach(shared_tool: CodeInterpreter) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0agent-tools-test-of-isolation")
@@ -224,6 +245,41 @@ def test_temporary_folders_are_limited(new_tool: Callable[..., CodeInterpreter])
     assert "No space left" in _attempt(tool, "open('/tmp/big', 'wb').write(bytes(4 << 20))")
 
 
+INOTIFY = """
+import ctypes
+libc = ctypes.CDLL(None)
+held = []
+while (fd := libc.inotify_init1(0)) >= 0: held.append(fd)
+print(len(held))
+"""
+
+
+def test_what_the_kernel_counts_for_each_user_is_a_sandboxs_own(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+) -> None:
+    greedy, neighbour = new_tool(), new_tool(work_dir=str(tmp_path / "neighbour"))
+    taken = int(_printed(greedy, INOTIFY))
+    assert taken > 0
+    left = int(_printed(neighbour, INOTIFY))
+    assert left == (taken if os.getuid() == 0 else 0)  # whoever is not root lends its own uid to every sandbox
+
+
+def test_a_folder_that_comes_with_the_uid_of_another_keeps_its_files(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+) -> None:
+    first, second = new_tool(), new_tool(work_dir=str(tmp_path / "second"))
+    write = "import os\nos.makedirs('locked', 0o700)\nopen('locked/file', 'w').write('mine')\nprint(os.getuid())"
+    uid = int(_printed(first, write))
+    assert int(_printed(second, write)) == uid or os.getuid() == 0
+    second.close()
+    if os.getuid() == 0:
+        subprocess.run(["chown", "-R", f"{uid}:{uid}", tmp_path / "second"], check=True)
+    third = new_tool(work_dir=str(tmp_path / "second"))
+    found = _printed(third, "import os\nprint(open('locked/file').read(), os.getuid())").split()
+    assert found[0] == "mine"
+    assert (int(found[1]) != uid) == (os.getuid() == 0)
+
+
 def test_the_image_holds_no_tools_to_install_compile_or_escalate(shared_tool: CodeInterpreter) -> None:
     code = """
 import importlib.util, os, shutil, stat
@@ -249,6 +305,40 @@ print(found)
 def test_no_trace_of_the_build_machine_is_in_the_image(shared_tool: CodeInterpreter) -> None:
     code = "import os\nprint([f for _, _, files in os.walk('/opt') for f in files if 'ca-bundle' in f])"
     assert _printed(shared_tool, f"{code}\nprint(os.path.exists('/build'))") == "[]\nFalse"
+
+
+WORKING = {
+    "priorities": "os.nice(1), os.setpriority(os.PRIO_PROCESS, os.getpid(), 2), psutil.Process().nice(3)",
+    "scheduling": "os.sched_setaffinity(0, {0}), os.sched_setscheduler(os.getpid(), os.SCHED_BATCH, os.sched_param(0))",
+    "files without a name": "tempfile.TemporaryFile().write(b'x'), tempfile.TemporaryFile(dir='.').write(b'x')",
+    "files without a name in C": "ctypes.CDLL(None).tmpfile() or 1 / 0",
+    "a terminal": "subprocess.check_output(['sh', '-c', 'stty size; tty'], stdin=os.openpty()[1])",
+    "a shell": "get_ipython().system('sleep 0')",
+    "locks": "fcntl.lockf(open('lock', 'w'), fcntl.LOCK_EX), fcntl.flock(open('lock'), fcntl.LOCK_SH)",
+    "SQLite": "sqlite3.connect('db').executescript('pragma journal_mode=wal; create table a(b)')",
+    "shared memory": "shared_memory.SharedMemory(create=True, size=1 << 20).unlink()",
+    "processes": "multiprocessing.get_context('fork').Pool(2).map(abs, [1])",
+    "processes from nothing": "concurrent.futures.ProcessPoolExecutor(2).submit(abs, 1).result()",
+    "processes of joblib": "joblib.Parallel(2)(joblib.delayed(abs)(n) for n in range(4))",
+    "descriptors sent": "pair = socket.socketpair(); socket.send_fds(pair[0], [b'x'], [0])",
+    "a server on loopback": "end = socket.create_server(('127.0.0.1', 0)); socket.create_connection(end.getsockname())",
+    "datagrams": "socket.create_server(('::1', 0), family=socket.AF_INET6) and socket.socket(type=socket.SOCK_DGRAM)",
+    "options of sockets": "socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)",
+    "interfaces": "socket.if_nameindex(), psutil.net_if_addrs(), psutil.net_if_stats()",
+    "watching files": "ctypes.CDLL(None).inotify_init1(0) >= 0 or 1 / 0",
+    "matrices": "np.linalg.svd(np.random.rand(300, 300))",
+    "forests": "sklearn.ensemble.RandomForestClassifier(20, n_jobs=2).fit([[0], [1]] * 9, [0, 1] * 9)",
+}
+IMPORTS = """import concurrent.futures, ctypes, fcntl, joblib, multiprocessing, os, psutil, sklearn.ensemble
+import socket, sqlite3, subprocess, tempfile
+from multiprocessing import shared_memory
+"""
+
+
+@pytest.mark.parametrize("code", WORKING.values(), ids=WORKING.keys())
+def test_ordinary_code_is_refused_nothing(shared_tool: CodeInterpreter, code: str) -> None:
+    execution = shared_tool.run(f"{IMPORTS}{code}\nprint('works')", timeout=60)
+    assert execution.stdout.splitlines()[-1:] == ["works"], execution.outputs
 
 
 CHINESE = {

@@ -1,5 +1,6 @@
 import contextlib
 import os
+import re
 import shutil
 import socket
 import stat
@@ -97,8 +98,18 @@ def test_a_channel_leaves_nothing_on_disk(run_dir: RunDir) -> None:
 
 def test_nobody_else_can_connect_to_a_channel(run_dir: RunDir) -> None:
     host, listener = run_dir.new_channel()
-    with host, listener, socket.socket(socket.AF_UNIX) as stranger, pytest.raises(FileNotFoundError):
-        stranger.connect(listener.getsockname())
+    with host, listener:
+        for path in (str(run_dir.path / "channel"), listener.getsockname()):
+            with socket.socket(socket.AF_UNIX) as stranger, pytest.raises((FileNotFoundError, NotADirectoryError)):
+                stranger.connect(path)
+
+
+def test_a_channels_name_tells_nothing_of_the_host(run_dir: RunDir) -> None:
+    host, listener = run_dir.new_channel()
+    guest, _ = listener.accept()
+    with host, listener, guest:
+        names = {host.getsockname(), host.getpeername(), listener.getsockname(), guest.getsockname()}
+        assert all(re.fullmatch(r"(/proc/self/fd/\d+/channel)?", name) for name in names), names
 
 
 def test_channels_are_apart(run_dir: RunDir) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.runtime.deleted import Held
 from agent_tools.runtime.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
 from agent_tools.settings import MIB, Limits
 
@@ -185,3 +186,39 @@ def test_closing_ends_the_thread(watch: Callable[..., Quota], guest: Guest, tmp_
     watched.close()
     watched.close()
     assert threading.active_count() == before
+
+
+def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_path: Path) -> None:
+    quota = Quota(tmp_path, Limits(max_work_dir_bytes=2 * MIB, min_disk_free=0))
+    quota.count()
+    fill(tmp_path, MIB)
+    assert quota.excess(Held(MIB // 2)) == ""
+    assert quota.excess(Held(2 * MIB)) == (
+        "filled work_dir beyond 2,097,152 bytes with deleted files it holds open (max_work_dir_bytes)"
+    )
+
+
+def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(tmp_path: Path, guest: Guest) -> None:
+    quota = Quota(tmp_path, Limits(min_disk_free=0))
+    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, lambda: Held(0, is_hidden=True))
+    try:
+        assert guest.killed.wait(FOREVER)
+        assert guest.reason == "it hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
+    finally:
+        watched.close()
+
+
+def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest) -> None:
+    looks = [threading.Event(), threading.Event()]
+
+    def look() -> Held:
+        next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
+        return Held(0, is_hidden=True)
+
+    guest.is_busy = False
+    watched = QuotaWatch(Quota(tmp_path, Limits(min_disk_free=0)), Brake(guest.tell, guest.kill), lambda: False, look)
+    try:
+        assert all(event.wait(FOREVER) for event in looks)
+        assert guest.words == []
+    finally:
+        watched.close()

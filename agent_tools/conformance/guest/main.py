@@ -19,13 +19,13 @@ import tempfile
 import time
 from typing import Callable
 
-from agent_tools.conformance.guest import exposure, files, network, privileges
+from agent_tools.conformance.guest import arguments, exposure, files, network, privileges
 from agent_tools.conformance.guest.answers import refusal
 
 CHECK_SECONDS = 2.5
 ALL_SECONDS = 12.0
 MOST_CHARS = 300
-CHECKS = {**exposure.CHECKS, **files.CHECKS, **network.CHECKS, **privileges.CHECKS}
+CHECKS = {**exposure.CHECKS, **files.CHECKS, **network.CHECKS, **privileges.CHECKS, **arguments.CHECKS}
 
 
 def main() -> None:

@@ -7,11 +7,10 @@ import importlib.util
 import os
 import platform
 import shutil
-import struct
 from functools import partial
 from typing import Any, Callable
 
-from agent_tools.conformance.guest.answers import held, listed, opened, read
+from agent_tools.conformance.guest.answers import call_numbers, held, listed, opened, read
 
 ESCALATING = ("sudo", "su", "doas", "pkexec", "passwd", "newgrp", "mount")
 INSTALLING = ("pip", "pip3", "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
@@ -34,6 +33,7 @@ SYSCALLS = {
     "finit_module": (313, 273, (-1, b"", 0)),
     "personality": (135, 92, (0x0040000,)),  # no address randomisation
     "sethostname": (170, 161, (b"x", -1)),
+    "syncfs": (306, 267, (-1,)),
     "kernel_log": (103, 116, (10, 0, 0)),  # the size of the log
 }
 
@@ -41,8 +41,8 @@ SYSCALLS = {
 def _system_call(name: str) -> list[str]:
     import ctypes  # not every Python has it
 
-    column = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
-    if column is None or struct.calcsize("P") != 8:
+    column = call_numbers()
+    if column is None:
         return ["unknown", "no system call numbers for " + platform.machine()]
     libc = ctypes.CDLL(None, use_errno=True)
     numbers_and_arguments: Any = SYSCALLS[name]

@@ -1,0 +1,40 @@
+"""What a Docker engine says of itself, as far as it matters here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What `docker info` and `docker version` say that matters here."""
+
+    version: str
+    api_version: str
+    runtimes: tuple[str, ...]
+    is_rootless: bool
+    has_userns_remap: bool
+    cgroup_version: str
+    storage_driver: str
+    kernel: str
+    memory_limited: bool
+    is_desktop: bool = False
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any], api_version: str) -> EngineInfo:
+        """The facts in an answer of `docker info`."""
+        options = " ".join(info.get("SecurityOptions") or [])
+        return cls(
+            version=info.get("ServerVersion", "?"),
+            api_version=api_version,
+            runtimes=tuple(info.get("Runtimes") or {}),
+            is_rootless="name=rootless" in options,
+            has_userns_remap="name=userns" in options,
+            cgroup_version=str(info.get("CgroupVersion", "?")),
+            storage_driver=info.get("Driver", "?"),
+            kernel=info.get("KernelVersion", "?"),
+            memory_limited=bool(info.get("MemoryLimit")),
+            is_desktop=info.get("OperatingSystem") == "Docker Desktop",
+        )
