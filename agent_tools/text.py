@@ -14,6 +14,7 @@ _ESCAPE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but backspace, tab, newline, carriage return
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # direction marks: they reorder what is read
 _BACKTICKS = re.compile(r"`+")
+_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # what neutralised text moves the cursor by
 
 
 def neutralise(text: str) -> str:
@@ -27,6 +28,11 @@ def neutralise(text: str) -> str:
     text = _ESCAPE.sub("", text) if "\x1b" in text or "\x9b" in text else text
     text = _CONTROL.sub("", text)
     return _BIDI.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text)
+
+
+def one_line(name: str) -> str:
+    """Neutralise a text that must not leave its line, such as a file's name: what moves the cursor is escaped."""
+    return neutralise(name).translate(_MOVES)
 
 
 def fold_lines(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.text import fence, fold_lines, neutralise, shorten
+from agent_tools.text import fence, fold_lines, neutralise, one_line, shorten
 
 NASTY = st.sampled_from(
     ["\x1b", "\x1b[", "\x1b]52;c;", "\x1bP", "\x9b", "\x07", "\x1b\\", "\x00", "\r", "\b", "\ud800", "\u202e", "`", "m"]
@@ -54,6 +54,26 @@ def test_neutralised_text_encodes_and_holds_no_control_characters(text: str) -> 
 @given(HOSTILE_TEXT)
 def test_neutralise_is_idempotent(text: str) -> None:
     assert neutralise(neutralise(text)) == neutralise(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param("report 2024.csv", "report 2024.csv", id="plain"),
+        pytest.param("报告 é.csv", "报告 é.csv", id="other scripts"),
+        pytest.param("a\n* b (1 bytes)", "a\\n* b (1 bytes)", id="newline"),
+        pytest.param("a\r\nb\tc\bd", "a\\r\\nb\\tc\\bd", id="return, tab and backspace"),
+        pytest.param("a\x1b[31mb\x85c\x0bd\u202ee", "abcd\\u202ee", id="all that neutralise takes"),
+    ],
+)
+def test_a_name_stays_on_its_line(name: str, shown: str) -> None:
+    assert one_line(name) == shown
+
+
+@settings(deadline=None)
+@given(HOSTILE_TEXT)
+def test_nothing_moves_a_name_off_its_line(name: str) -> None:
+    assert len(one_line(name).splitlines()) <= 1
 
 
 @pytest.mark.parametrize(
