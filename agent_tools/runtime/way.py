@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def folders_passed(path: Path) -> tuple[Identity, ...]:
         return tuple(_identity(os.fstat(folder)) for folder, _ in steps)
 
 
-def _steps(path: Path) -> Iterator[tuple[int, deque[str]]]:
+def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
     """A descriptor of every folder on the way, open until the next one, and the parts that are left after it."""
     left, links = _parts(str(path.absolute())), 0
     here = os.open("/", _PASS)

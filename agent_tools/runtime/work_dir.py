@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidParams(f"work_dir {str(path)!r} cannot be used: {reason}. Give a folder of your own.") from exc
     try:
-        _refuse_sockets(fd, path)
+        _refuse_sockets(fd, path, guest)
         if os.getuid() == 0 and os.fstat(fd).st_uid != guest.outside[0]:
             os.fchown(fd, *guest.outside)
     finally:
@@ -56,12 +57,34 @@ def _refuse_unsafe(path: Path) -> None:
         raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
 
 
-def _refuse_sockets(fd: int, path: Path) -> None:
+def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
     with os.scandir(fd) as entries:
         for entry in itertools.islice(entries, MAX_ENTRIES_LOOKED_AT):
             with contextlib.suppress(OSError):
-                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISSOCK(found.st_mode) and not _is_left_by_guest(fd, entry.name, found.st_uid, guest):
                     raise InvalidParams(
-                        f"work_dir {path} holds a socket ({entry.name!r}), through which code could leave the sandbox. "
-                        "Give another folder, or remove the socket."
+                        f"work_dir {path} holds a socket ({entry.name!r}), through which code could leave the "
+                        "sandbox. Give another folder, or remove the socket."
                     )
+
+
+def _is_left_by_guest(fd: int, name: str, owner: int, guest: Guest) -> bool:
+    """Whether a socket can only be one that code left there. Where the guest has our own uid, a dead one can."""
+    return owner == guest.outside[0] and (owner != os.getuid() or not _is_listened_on(fd, name))
+
+
+def _is_listened_on(fd: int, name: str) -> bool:
+    """Whether a process has this socket open; true where that cannot be told."""
+    try:
+        with contextlib.ExitStack() as stack:
+            found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            stack.callback(os.close, found)
+            asking = stack.enter_context(socket.socket(socket.AF_UNIX))
+            asking.setblocking(False)
+            asking.connect(f"/proc/self/fd/{found}")
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    except OSError:
+        return True
+    return True

@@ -145,11 +145,47 @@ def test_an_impossible_name_is_refused(tmp_path: Path, name: str) -> None:
         prepare_work_dir(tmp_path / name, ME)
 
 
-def test_a_folder_with_a_socket_is_refused(work_dir: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(work_dir / "docker.sock"))
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+def test_a_folder_with_a_socket_that_somebody_serves_is_refused(work_dir: Path, kind: socket.SocketKind) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as served:
+        served.bind(str(work_dir / "docker.sock"))
+        if kind != socket.SOCK_DGRAM:
+            served.listen()
         with pytest.raises(InvalidParams, match=r"socket \('docker.sock'\)"):
             prepare_work_dir(work_dir, ME)
+
+
+def test_a_socket_is_refused_though_it_takes_nobody_more(work_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as served, socket.socket(socket.AF_UNIX) as first:
+        served.bind(str(work_dir / "docker.sock"))
+        served.listen(0)
+        first.connect(str(work_dir / "docker.sock"))
+        with pytest.raises(InvalidParams, match="socket"):
+            prepare_work_dir(work_dir, ME)
+
+
+@pytest.mark.parametrize("name", ["s", "s" * 255, "a\nb"])
+def test_a_socket_that_earlier_code_left_is_no_hindrance(
+    work_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(work_dir / "s"))
+    (work_dir / "s").rename(work_dir / name)
+    assert prepare_work_dir(work_dir, ME) == work_dir
+    assert names(work_dir) == [name]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of others")
+def test_a_socket_of_the_guest_is_no_hindrance_and_of_anyone_else_it_is(work_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(work_dir / "s"))
+        left.listen()
+        os.chown(work_dir / "s", *GUEST.outside)
+        assert prepare_work_dir(work_dir, GUEST) == work_dir
+    for owner in (0, NOBODY):
+        os.chown(work_dir / "s", owner, owner)
+        with pytest.raises(InvalidParams, match="socket"):
+            prepare_work_dir(work_dir, GUEST)
 
 
 # -- safe_name --------------------------------------------------------------------------------------------------------
