@@ -15,6 +15,7 @@ from agent_tools.runtime.removal import remove_tree
 from agent_tools.settings import runtime_dir
 
 NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
+CLAIM = "claim-"  # begins the names of files beside the run directories that are claims on work_dirs
 _TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
@@ -53,19 +54,23 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
 
 
 def remove_stale_run_dirs() -> list[Path]:
-    """Delete the run directories of processes that are gone; return their paths.
+    """Delete the run directories and the claims of processes that are gone; return their paths.
 
     Their base lies where others may write, too: one that others made or may change is not looked into.
     """
     base, removed = runtime_dir(), []
     with contextlib.suppress(OSError), _own_folder(base) as folder, os.scandir(folder) as entries:
         for entry in list(entries):
-            token = "-".join(entry.name.split("-")[:2])
-            is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if entry.is_dir(follow_symlinks=False) and is_ours and _is_gone(token):
+            is_ours = not entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if is_ours and owner_is_gone(entry.name):
                 remove_tree(entry.name, dir_fd=folder)
                 removed.append(base / entry.name)
     return removed
+
+
+def owner_is_gone(name: str) -> bool:
+    """Whether the process is certainly gone that a run directory, or a claim, is named for."""
+    return _is_gone("-".join(name.removeprefix(CLAIM).split("-")[:2]))
 
 
 @contextlib.contextmanager

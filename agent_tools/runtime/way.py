@@ -16,6 +16,9 @@ from pathlib import Path
 Identity = tuple[int, int]
 """Of a folder: device and inode."""
 
+NOWHERE: Identity = (0, 0)
+"""Of a folder that is not there."""
+
 MAX_LINKS = 40  # on one way, as in the kernel
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,9 +45,17 @@ def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
 
 
 def folders_passed(path: Path) -> tuple[Identity, ...]:
-    """The folders that the way to a folder leads through, itself the last; links are followed."""
+    """The folders that the way to a folder leads through, itself the last, or NOWHERE; links are followed.
+
+    Raises:
+        OSError: links lead in a circle, or a folder may not be passed.
+    """
+    passed, is_there = [], False
     with closing(_steps(path)) as steps:
-        return tuple(_identity(os.fstat(folder)) for folder, _ in steps)
+        for folder, left in steps:
+            passed.append(_identity(os.fstat(folder)))
+            is_there = not left
+    return tuple(passed) if is_there else (*passed, NOWHERE)
 
 
 def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:

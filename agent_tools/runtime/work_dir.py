@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.claims import refuse_held
 from agent_tools.runtime.engine import Guest
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
@@ -27,6 +28,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
     path = Path("/" + os.path.abspath(os.path.expanduser(path)).lstrip("/"))  # POSIX lets abspath keep "//"
     try:
         _refuse_unsafe(path)
+        refuse_held(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, _OPEN_DIR)
     except (OSError, ValueError) as exc:
