@@ -8,7 +8,6 @@ report = await sandbox.run("main")
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 import uuid
@@ -138,6 +137,14 @@ class Creation:
         self._script: Script | None = None
 
     def __enter__(self) -> Script:
+        try:
+            self._script = self._started()
+        except BaseException:
+            self._close()
+            raise
+        return self._script
+
+    def _started(self) -> Script:
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.rich import rich_value
         from agent_tools.code_mode.script import Script
@@ -162,13 +169,8 @@ class Creation:
             prelude=prelude,
         )
         session = runtime.open(self._key, spec)
-        try:
-            session.open()
-        except BaseException:
-            self._close()
-            raise
-        self._script = Script(session, calls, template.limits.timeout)
-        return self._script
+        session.open()
+        return Script(session, calls, template.limits.timeout)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -195,7 +197,9 @@ class Creation:
     def _close(self) -> None:
         _runtime_of(self._template).close(self._key)
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            from agent_tools.runtime.removal import remove_tree
+
+            remove_tree(self._temporary)
 
 
 def _runtime_of(template: Template) -> Runtime:

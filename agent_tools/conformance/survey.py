@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from agent_tools.conformance.host import host_findings
 from agent_tools.errors import EngineError
 from agent_tools.runtime.docker import DockerEngine
 from agent_tools.runtime.engine import Isolation, Sandbox
+from agent_tools.runtime.removal import remove_tree
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 from agent_tools.runtime.work_dir import prepare_work_dir
@@ -48,9 +50,8 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
     Raises:
         EngineError: no sandbox could be had.
     """
-    with tempfile.TemporaryDirectory(prefix="agent-tools-probe-") as folder:
-        path = Path(folder) / "work"
-        work_dir = prepare_work_dir(path, engine.guest(path))
+    with _temporary_folder() as folder:
+        work_dir = prepare_work_dir(folder, engine.guest(folder))
         with closing(Session(engine, SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits()))) as session:
             execution = session.run(_as_user_code(), SECONDS)
             sandbox = session.sandbox
@@ -62,6 +63,16 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
     return Survey(target, _sorted([*host_findings(facts), init, *claims]))
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that the probe may fill; it is removed as what a guest wrote to is."""
+    folder = Path(tempfile.mkdtemp(prefix="agent-tools-probe-"))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def _as_user_code() -> str:

@@ -12,7 +12,7 @@ from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.failures import ApiError
-from agent_tools.text import fence, neutralise
+from agent_tools.text import fence, one_line
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -126,7 +126,7 @@ def described(config: GatewayConfig) -> str:
 def _files(changes: Sequence[FileChange]) -> str:
     if not changes:
         return ""
-    lines = [f"/mnt/data/{neutralise(each.name)} ({each.size:,} bytes)" for each in changes[:MAX_FILES_TOLD]]
+    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in changes[:MAX_FILES_TOLD]]
     if len(changes) > MAX_FILES_TOLD:
         lines.append(f"and {len(changes) - MAX_FILES_TOLD:,} more")
     return f"\n\nfiles written:\n\n{fence(chr(10).join(lines))}"

@@ -6,13 +6,13 @@ unused first; its variables go, its files stay until the container itself expire
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
 from agent_tools.gateway.failures import ApiError, invalid, not_found
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.remains import Ending, Remains
 from agent_tools.gateway.shares import Shares
 from agent_tools.gateway.store import Row, Store, StoreError
+from agent_tools.gateway.sweeping import failures
 from agent_tools.runtime import folder
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.work_dir import prepare_work_dir
@@ -61,6 +63,7 @@ class Containers:
         self.runtime = runtime
         self.clock = clock
         self.shares = Shares(config, store)
+        self.remains = Remains(config.data_dir / "containers", store)
         self._store = store
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
@@ -87,7 +90,8 @@ class Containers:
             "has_run": False,
             "bytes": 0,
         }
-        self.folder(row["id"])
+        path = self.folder(row["id"])
+        prepare_work_dir(path, self.runtime.engine.guest(path))
         self._store.add(tables.containers, row)
         return row
 
@@ -150,28 +154,36 @@ class Containers:
         return [self._expired(row) if self._is_due(row) else row for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
-        """Delete a container with all it holds; code that runs in it ends."""
-        self.find(owner, id_)
-        self._discard(id_)
-        self._store.delete(tables.containers, id=id_)
+        """Delete a container with all it holds; code that runs in it ends.
 
-    def sweep(self) -> None:
-        """Expire what is due, and forget what has been expired for long."""
+        Raises:
+            ApiError: 404; or 503, not all of its files could be deleted yet. It is over all the same.
+        """
+        self.find(owner, id_)
+        if not self._end(id_, "deleting"):
+            message = "The container is over, but not all of its files could be deleted yet; that is tried again."
+            raise ApiError(503, message, code="container_not_deleted")
+
+    def sweep(self) -> int:
+        """Expire what is due, remove what is left of what is over, and forget what has been expired for long.
+
+        Returns how many containers that failed for; the next sweep tries again.
+        """
+        failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
         for row in self._store.find(tables.containers, status="active"):
-            if self._is_due(row):
-                self._expired(row)
+            failed += failures(partial(self._end_if_due, row))
         long_ago = self.clock() - self.config.retention
         self._store.delete_before(tables.containers, long_ago, "last_active_at", status="expired")
+        return failed
 
     def folder(self, id_: str) -> Path:
-        """A container's work_dir."""
-        path = self.config.data_dir / "containers" / id_
-        return prepare_work_dir(path, self.runtime.engine.guest(path))
+        """A container's work_dir, which is there until the container is over. Code may have put anything into it."""
+        return self.config.data_dir / "containers" / id_
 
     def measure(self, id_: str) -> int:
         """Count the bytes of a container's files, and note them for its owner's share."""
         limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
-        used = folder.usage(self.config.data_dir / "containers" / id_, limit).bytes
+        used = folder.usage(self.folder(id_), limit).bytes
         self._store.change(tables.containers, id_, bytes=used)
         return used
 
@@ -184,10 +196,10 @@ class Containers:
         Raises:
             ToolServiceError: the container is gone, or every sandbox is held.
         """
-        row = self._store.get(tables.containers, id_, status="active")
-        if row is None:
-            raise ToolServiceError(code="ContainerExpired", message="The container is expired.")
-        with self._lock:
+        with self._lock:  # which the end of a container takes, too
+            row = self._store.get(tables.containers, id_, status="active")
+            if row is None:
+                raise ToolServiceError(code="ContainerExpired", message="The container is expired.")
             was_live = id_ in self._live
             live = self._live.get(id_) or self._added(row)
             live.holders += 1
@@ -198,6 +210,9 @@ class Containers:
             with self._lock:
                 live.holders -= 1
                 live.used_at = self.clock()
+                is_over = self._live.get(id_) is not live and not live.holders
+            if is_over:
+                self._tidy(id_, live.interpreter)
             with suppress(StoreError):  # the next use of it will do
                 self.measure(id_)
                 self.touch(id_)
@@ -213,7 +228,7 @@ class Containers:
         with self._lock:
             live = self._live.get(id_)
         if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
-            interpreter.close()
+            self._tidy(id_, interpreter)
 
     def _added(self, row: Row) -> _Live:
         if len(self._live) >= self.config.max_sandboxes:
@@ -263,14 +278,32 @@ class Containers:
             return not (live and live.holders) and self.clock() > row["last_active_at"] + row["idle_minutes"] * 60
 
     def _expired(self, row: Row) -> Row:
-        self._store.change(tables.containers, row["id"], status="expired")
-        self._discard(row["id"])
+        self._end(row["id"], "expiring")
         return {**row, "status": "expired"}
 
-    def _discard(self, id_: str) -> None:
+    def _end_if_due(self, row: Row) -> int:
+        return int(self._is_due(row) and not self._end(row["id"], "expiring"))
+
+    def _end_again(self, id_: str, ending: Ending) -> int:
+        return int(not self._end(id_, ending))
+
+    def _end(self, id_: str, ending: Ending) -> bool:
+        """Close a container's sandbox, remove its files, and then call it deleted or expired; whether that is done."""
         with self._lock:
-            live = self._live.pop(id_, None)
+            live = self._live.get(id_)
+            if ending == "expiring" and live and live.holders:  # just now it was due
+                return True
+            self.remains.begin(id_, ending)
+            self._live.pop(id_, None)
         if live:
             live.interpreter.close()
-        self._store.delete(tables.container_files, container_id=id_)
-        shutil.rmtree(self.config.data_dir / "containers" / id_, ignore_errors=True)
+        return self.remains.finish(id_, ending)
+
+    def _tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
+        """Close an interpreter that was put away while it was in use or being started: it may have begun anew since.
+
+        If the container is over, that made its folder again.
+        """
+        interpreter.close()
+        if self._store.get(tables.containers, id_, status="active") is None:
+            self.remains.remove_files(id_)

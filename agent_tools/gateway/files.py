@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +16,7 @@ from agent_tools.gateway.containers import Containers
 from agent_tools.gateway.failures import ApiError, full, invalid, not_found
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store import Row, Store
+from agent_tools.gateway.sweeping import failures
 from agent_tools.runtime import folder
 from agent_tools.runtime.folder import safe_name
 
@@ -84,13 +86,13 @@ class Uploads:
 
     def delete(self, id_: str) -> None:
         """Forget a file."""
-        self._store.delete(tables.uploads, id=id_)
         (self._dir / id_).unlink(missing_ok=True)
+        self._store.delete(tables.uploads, id=id_)
 
-    def sweep(self) -> None:
-        """Forget what is older than it may be."""
-        for id_ in self._store.older_than(tables.uploads, self._config.retention):
-            self.delete(id_)
+    def sweep(self) -> int:
+        """Forget what is older than it may be; how many files that failed for."""
+        old = self._store.older_than(tables.uploads, self._config.retention)
+        return sum(failures(partial(self.delete, id_)) for id_ in old)
 
 
 class ContainerFiles:

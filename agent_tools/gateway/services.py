@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
+
+from sqlalchemy import Table
 
 from agent_tools.gateway.auth import Keys
 from agent_tools.gateway.config import GatewayConfig
@@ -15,12 +18,12 @@ from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.large_json import LargeJson
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.store import Store, calls, events, items, responses
+from agent_tools.gateway.sweeping import failures
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.under_way import UnderWay
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
-_log = logging.getLogger(__name__)
 SWEEP_EVERY = 15.0  # seconds
 
 
@@ -31,6 +34,8 @@ class Services:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.sweep_failures = 0
+        """How many parts of sweeps have failed since the start; a container whose files would not go is one."""
         self._closed = threading.Event()
         with ExitStack() as undo:
             self.store = Store(config.database_url)
@@ -59,21 +64,20 @@ class Services:
         """Release everything but the upstream's connections, which their loop closes."""
         self._undo.close()
 
-    def sweep(self) -> None:
-        """Expire and forget what is due."""
-        self.containers.sweep()
-        self.uploads.sweep()
-        self.under_way.sweep()
-        for table in (responses, items, calls, events):
-            self.store.delete_before(table, time.time() - self.config.retention)
+    def sweep(self) -> int:
+        """Expire and forget what is due; how many parts of that failed, which keeps no other from being done.
 
-    def try_to_sweep(self) -> None:
-        """Sweep; where that fails, as with a database that is away for a while, the next time will do."""
-        try:
-            self.sweep()
-        except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread)
-            _log.error("sweeping failed: %s", type(exc).__name__)
+        What failed, as with a database that is away for a while, is for the next sweep.
+        """
+        parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.under_way.sweep]
+        parts += [partial(self._forget_old, table) for table in (responses, items, calls, events)]
+        failed = sum(failures(part) for part in parts)
+        self.sweep_failures += failed
+        return failed
+
+    def _forget_old(self, table: Table) -> None:
+        self.store.delete_before(table, time.time() - self.config.retention)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):
-            self.try_to_sweep()
+            self.sweep()

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from agent_tools.errors import EngineError
 from agent_tools.runtime.folder import open_folder
-from agent_tools.runtime.owner import Owner, remove_tree
+from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.removal import remove_tree
 from agent_tools.settings import runtime_dir
 
 MAX_SOCKET_PATH = 107  # bytes: sockaddr_un.sun_path less its terminator

@@ -62,16 +62,22 @@ def open_folder(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def open_parent(path: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name."""
+    """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
+
+    However long the name is, no more than two descriptors are open at once.
+    """
     *folders, last = Path(name).parts
-    with open_folder(path) as fd, contextlib.ExitStack() as stack:
+    fd = os.open(path, OPEN_DIR)
+    try:
         for part in folders:
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=fd)
-            fd = os.open(part, OPEN_DIR, dir_fd=fd)
-            stack.callback(os.close, fd)
+            above, fd = fd, os.open(part, OPEN_DIR, dir_fd=fd)
+            os.close(above)
         yield fd, last
+    finally:
+        os.close(fd)
 
 
 def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:

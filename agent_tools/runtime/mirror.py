@@ -7,13 +7,14 @@ files only. What the guest says is bounded before it is held, and its names are 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,10 @@ class Mirror:
             raise ValueError("a malformed list of files")
         if _whole(head.get("total"), 2**53) > limit:
             raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
-        return dict(_entry(entry) for entry in entries)
+        found = dict(_entry(entry) for entry in entries)
+        if len(found) + _folders_of(found) > limit:
+            raise ValueError("a list of files in more folders than there may be")
+        return found
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self._send_head(request)
@@ -251,13 +255,28 @@ def _error(head: Mapping[str, Any]) -> str:
     return neutralise(reason[:200])
 
 
+def _folders_of(names: Iterable[str]) -> int:
+    """How many folders it takes to hold files of these names."""
+    count, before = 0, list[str]()
+    for name in sorted(
+        names, key=lambda name: name.replace("/", "\0")
+    ):  # so that those of one folder follow each other
+        folders = name.split("/")[:-1]
+        shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folders, before))
+        count += len(folders) - sum(1 for _ in shared)
+        before = folders
+    return count
+
+
 def _total(files: Snapshot) -> int:
     return sum(size for size, _, _ in files.values())
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether this is a relative name without a way out, and without what could disturb who reads it."""
+    """Whether this is a relative name, not too deep and without a way out or what could disturb who reads it."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or _UNSAFE.search(name):
+        return False
+    if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))
 

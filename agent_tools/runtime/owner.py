@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_tools.runtime.removal import remove_tree
 from agent_tools.settings import runtime_dir
 
 NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
+CLAIM = "claim-"  # begins the names of files beside the run directories that are claims on work_dirs
 _TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
@@ -51,20 +54,40 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
 
 
 def remove_stale_run_dirs() -> list[Path]:
-    """Delete the run directories of processes that are gone; return their paths."""
-    removed = []
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(runtime_dir()):
-            token = "-".join(entry.name.split("-")[:2])
-            if entry.is_dir(follow_symlinks=False) and entry.stat().st_uid == os.getuid() and _is_gone(token):
-                remove_tree(Path(entry.path))
-                removed.append(Path(entry.path))
+    """Delete the run directories and the claims of processes that are gone; return their paths.
+
+    Their base lies where others may write, too: one that others made or may change is not looked into.
+    """
+    base, removed = runtime_dir(), []
+    with contextlib.suppress(OSError), _own_folder(base) as folder, os.scandir(folder) as entries:
+        for entry in list(entries):
+            is_ours = not entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if is_ours and owner_is_gone(entry.name):
+                remove_tree(entry.name, dir_fd=folder)
+                removed.append(base / entry.name)
     return removed
 
 
-def remove_tree(path: Path) -> None:
-    """Delete a run directory, which nobody but us can write."""
-    shutil.rmtree(path, ignore_errors=True)
+def owner_is_gone(name: str) -> bool:
+    """Whether the process is certainly gone that a run directory, or a claim, is named for."""
+    return _is_gone("-".join(name.removeprefix(CLAIM).split("-")[:2]))
+
+
+@contextlib.contextmanager
+def _own_folder(path: Path) -> Iterator[int]:
+    """A descriptor of a folder that is the caller's own, and that nobody else may write to.
+
+    Raises:
+        OSError: it is not.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def _is_gone(token: str) -> bool:

@@ -23,6 +23,7 @@ from agent_tools.errors import (
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.channels import Channels
+from agent_tools.runtime.claims import Claim
 from agent_tools.runtime.deleted import Held, held_files
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.exits import refuse_end
@@ -68,6 +69,8 @@ class LiveSandbox:
         self.kernel: Kernel | None = None
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
+            if guest.shares_files:
+                undo.callback(Claim(spec.work_dir).release)
             self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)

@@ -54,6 +54,7 @@ class Session:
 
         Raises:
             EngineError: the engine is not there, or cannot start the sandbox.
+            InvalidParams: work_dir lies in that of another live sandbox, or holds one.
         """
         with self._taking_turn():
             _, self._lost = self._ready_kernel()  # which the next run has to tell
@@ -72,6 +73,7 @@ class Session:
             SessionBusy: this thread is itself still reading an earlier stream.
             EngineError: a sandbox was needed and could not be started.
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
+            InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
         times, arrived = _Times(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:

@@ -22,6 +22,7 @@ from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.download import CHUNK, is_url, open_url
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
+from agent_tools.runtime.way import parts_below
 from agent_tools.settings import Limits
 
 
@@ -51,11 +52,15 @@ class Workspace:
         Raises:
             FileRejected: the disk is full or the folder is gone.
         """
-        target = folder or self.path
-        name = f"{uuid.uuid4()}{suffix}"
+        target, name = folder or self.path, f"{uuid.uuid4()}{suffix}"
+        if ".." in target.parts:  # taken by name, as in work_dir's own path: a link before it has no say
+            target = Path(os.path.abspath(target))
         try:
-            target.mkdir(parents=True, exist_ok=True)
-            with open_folder(target) as dir_fd:
+            inside = parts_below(target, self.path)
+            if inside is None:
+                target.mkdir(parents=True, exist_ok=True)
+            top, names = (target, (name,)) if inside is None else (self.path, (*inside, name))
+            with open_parent(top, "/".join(names), make=True) as (dir_fd, _):
                 self._write(dir_fd, name, iter([data]), limit=len(data))
         except OSError as exc:
             raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
@@ -122,14 +127,14 @@ class Workspace:
 
         Work_dir is recognised on whatever way the path takes to it: from there on, links are the guest's.
         """
-        above = next((folder for folder in reversed(path.parents) if _is_same(folder, self.path)), None)
-        if above is None:
+        parts = parts_below(path, self.path)
+        if not parts:
             return None
-        relative = path.relative_to(above)
-        with open_parent(self.path, str(relative)) as (fd, last):
+        relative = "/".join(parts)
+        with open_parent(self.path, relative) as (fd, last):
             if not stat.S_ISREG(os.stat(last, dir_fd=fd, follow_symlinks=False).st_mode):
                 raise FileRejected("it is not a regular file")
-        return str(relative)
+        return relative
 
     def _copy(self, source_fd: int, wanted: str) -> str:
         with open_folder(self.path) as dir_fd:
@@ -175,12 +180,6 @@ def _shown(source: str) -> str:
         parts = urlsplit(source)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     return "a URL"
-
-
-def _is_same(folder: Path, other: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return os.path.samefile(folder, other)
-    return False
 
 
 def _local_path(source: str) -> Path:

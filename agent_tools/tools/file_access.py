@@ -14,7 +14,7 @@ from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.execution import StagedFile
 from agent_tools.runtime.folder import opened, safe_name, snapshot
 from agent_tools.settings import MIB
-from agent_tools.text import neutralise
+from agent_tools.text import fence, neutralise, one_line
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.preview import preview
 from agent_tools.tools.registry import register_tool
@@ -89,7 +89,7 @@ class FileAccess(BaseTool):
         with self._open(_relative(path)) as file:
             size = os.fstat(file.fileno()).st_size
             if size > self.max_bytes:
-                raise _refusal(f"{path} has {size:,} bytes, more than {self.max_bytes:,} (max_bytes).")
+                raise _refusal(f"{one_line(path)} has {size:,} bytes, more than {self.max_bytes:,} (max_bytes).")
             told = preview(file, PurePosixPath(path).name, size)
             return f"{told}\n\n{self._give(file, PurePosixPath(path).name)}".rstrip()
 
@@ -97,15 +97,15 @@ class FileAccess(BaseTool):
     def _open(self, path: str) -> Iterator[BinaryIO]:
         with opened(self.root, path) as file:
             if file is None:
-                raise _refusal(f"There is no file {path} that may be read. {self._listing()}")
+                raise _refusal(f"There is no file {one_line(path)} that may be read. {self._listing()}")
             yield file
 
     def _listing(self) -> str:
         found, is_whole = snapshot(self.root, _MAX_LOOKED_AT)
         names = sorted(found)
-        shown = "\n".join(f"* {neutralise(name)} ({found[name][0]:,} bytes)" for name in names[:MAX_LISTED])
-        more = "\n* and more" if len(names) > MAX_LISTED or not is_whole else ""
-        return f"There are these files:\n{shown}{more}" if names else "There are no files."
+        lines = [f"{one_line(name)} ({found[name][0]:,} bytes)" for name in names[:MAX_LISTED]]
+        more = "\n\nThere are more." if len(names) > MAX_LISTED or not is_whole else ""
+        return f"There are these files:\n\n{fence(chr(10).join(lines))}{more}" if names else "There are no files."
 
     def _give(self, file: BinaryIO, name: str) -> str:
         """Give on what was opened, not what the name may mean by now."""
@@ -118,7 +118,7 @@ class FileAccess(BaseTool):
                 shutil.copyfileobj(file, target, MIB)
             (staged,) = self._into.stage([str(copy)])
         if staged.name is None:
-            raise _refusal(f"{name} could not be brought to the code interpreter: {staged.error}")
+            raise _refusal(f"{one_line(name)} could not be brought to the code interpreter: {staged.error}")
         return f"To the code interpreter it is available as {staged.name!r} in its working directory."
 
 

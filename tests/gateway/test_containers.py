@@ -73,6 +73,13 @@ def test_24_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGatew
     assert "/mnt/data/data.csv (3 bytes)" in gateway.upstream.requests[1]["messages"][-1]["content"]
 
 
+def test_24_a_name_takes_one_line_of_what_a_model_is_told(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("open('a\\nb (9 bytes)', 'w').close()"), "Ok."]})
+    stream(gateway)
+    told = gateway.upstream.requests[1]["messages"][-1]["content"]
+    assert told.endswith("files written:\n\n```\n/mnt/data/a\\nb (9 bytes) (0 bytes)\n```")
+
+
 def test_24_links_in_a_container_lead_nowhere(new_gateway: NewGateway) -> None:
     make = (
         "import os; os.symlink('/etc/hosts', 'file'); os.symlink('/etc', 'folder'); os.mkfifo('pipe'); os.mkdir('sub')"

@@ -20,6 +20,8 @@ from agent_tools.code_mode.script import EndEvent, HostCallEvent, ResultEvent, S
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParams, PreludeError, SessionBusy
 from agent_tools.tools import CodeInterpreter
 from tests.code_mode import process_runtime, sandbox, template
+from tests.leaks import Scratch
+from tests.unit.test_folder import dig
 
 PRELUDE = """
 import asyncio
@@ -133,6 +135,22 @@ def test_the_with_twin_does_the_same() -> None:
     with sandbox([get_weather, get_advisory]) as script:
         script.load_script(REPORT)
         assert script.run("main") == "Tokyo 20; Oslo 20; Use sunscreen."
+
+
+def test_the_temporary_folder_goes_with_the_sandbox_however_deep_the_code_made_it(scratch: Scratch) -> None:
+    before = scratch.files()
+    with sandbox() as script:
+        work_dir = call(script, "import os\nreturn os.getcwd()")
+        assert work_dir in scratch.files() - before
+        dig(Path(work_dir), 1_500)  # by a few renames, before anyone has looked
+    assert scratch.files() == before
+
+
+def test_the_temporary_folder_goes_where_the_sandbox_cannot_be_started(scratch: Scratch, tmp_path: Path) -> None:
+    before = scratch.files()
+    with pytest.raises(InvalidParams, match="no record"), template().create(replay=tmp_path / "none"):
+        pass
+    assert scratch.files() == before
 
 
 def test_the_code_interpreter_s_cells_call_the_same_functions(work_dir: Path) -> None:

@@ -63,7 +63,31 @@ def test_files_below_are_read_too(root: Path, path: str) -> None:
 @pytest.mark.parametrize("params", ["", "{}", {"path": "."}])
 def test_without_a_path_files_are_listed(root: Path, params: str) -> None:
     listing = FileAccess({"root": str(root)}).call(params)
-    assert listing == "There are these files:\n* data.csv (8 bytes)\n* sub/deep.csv (4 bytes)"
+    assert listing == "There are these files:\n\n```\ndata.csv (8 bytes)\nsub/deep.csv (4 bytes)\n```"
+
+
+def test_a_list_says_that_there_are_more(root: Path) -> None:
+    for number in range(60):
+        (root / f"{number:02}").touch()
+    listing = FileAccess({"root": str(root)}).call("")
+    assert listing.count(" bytes)\n") == 50
+    assert listing.endswith("\n```\n\nThere are more.")
+
+
+@pytest.mark.parametrize("name", ["a\nb.csv (9 bytes)", "a\r\nb", "a\x85b", "a\x0bb", "a\x1b[2Kb", "```\nend\n```"])
+def test_a_name_takes_one_line_of_the_list_and_ends_no_fence(root: Path, name: str) -> None:
+    (root / name).touch()
+    head, blank, opened, *files, closed = FileAccess({"root": str(root)}).call("").splitlines()
+    assert (head, blank, opened) == ("There are these files:", "", closed)
+    assert set(opened) == {"`"}
+    assert len(files) == 3
+    assert all(opened not in file for file in files)
+
+
+def test_a_name_takes_one_line_of_a_refusal(root: Path) -> None:
+    with pytest.raises(ToolServiceError) as refusal:
+        FileAccess({"root": str(root)}).call({"path": "a\nb"})
+    assert refusal.value.message.startswith("There is no file a\\nb that may be read. There are these files:\n\n```\n")
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,9 @@ HOSTILE: dict[str, Answer] = {
     "names at length": says(listing("a" * 5000)),
     "names with a long part": says(listing("a" * 300), packed(b'{"size": 1}') + b"x"),
     "names a number": says(listing(5)),
+    "names a file in too deep a folder": says(listing("a/" * 17 + "b"), packed(b'{"size": 1}') + b"x"),
+    "names a file in thousands of folders": says(listing("a/" * 2000 + "b"), packed(b'{"size": 1}') + b"x"),
+    "names files in too many folders": says(listing(*(f"{n}/" * 16 + "b" for n in range(60)))),
     "names a file as a folder": says(listing("a", "a/b"), packed(b'{"size": 1}') + b"x", packed(b'{"size": 1}') + b"x"),
 }
 
@@ -372,6 +375,33 @@ def test_a_hostile_answer_is_refused_in_time_and_in_little_memory(
     assert all(name in ("a",) for name in os.listdir(tmp_path / "here"))
 
 
+def test_a_file_as_deep_as_the_guest_looks_comes_out_with_few_descriptors(pair: Pair) -> None:
+    name = "d/" * 16 + "deep.txt"
+    write(pair.there, {name: b"x", "d/" * 17 + "deeper.txt": b"y"})
+    before, most = len(os.listdir("/proc/self/fd")), 0
+
+    def look(frame: object, event: str, called: object) -> None:
+        nonlocal most
+        if event == "c_return" and called is os.open:
+            most = max(most, len(os.listdir("/proc/self/fd")))
+
+    sys.setprofile(look)
+    try:
+        assert pair.mirror.pull() == ""
+    finally:
+        sys.setprofile(None)
+    assert content(pair.here) == {name: b"x"}
+    assert most <= before + 5  # the connection's among them
+
+
+def test_files_in_as_many_folders_as_there_may_be_come_out(new_pair: Callable[..., Pair]) -> None:
+    files = {f"{first}/{second}/{third}": b"x" for first in "abc" for second in ("a", "b.c", "b") for third in "xyz"}
+    pair = new_pair(max_work_dir_entries=27 + 12)
+    write(pair.there, files)
+    assert pair.mirror.pull() == ""
+    assert content(pair.here) == files
+
+
 def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -401,11 +431,15 @@ def test_a_push_to_a_guest_that_reads_nothing_ends_in_time(hostile: Callable[...
     done.set()
 
 
-@pytest.mark.parametrize("name", ["a", "a/b", "ü 1.txt", "...", "a..b", " ", "　", "-x", "a:b\\c", "a" * 255])
+@pytest.mark.parametrize(
+    "name", ["a", "a/b", "ü 1.txt", "...", "a..b", " ", "　", "-x", "a:b\\c", "a" * 255, "d/" * 16 + "a"]
+)
 def test_plain_names(name: str) -> None:
     assert is_plain_name(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/a", "a/", "./a", "a/./b", "a/..", "\x7f", "\x85", "\u2066", None, 5])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "/a", "a/", "./a", "a/./b", "a/..", "\x7f", "\x85", "\u2066", None, 5, "d/" * 17 + "a"]
+)
 def test_names_that_are_not_plain(name: object) -> None:
     assert not is_plain_name(name)

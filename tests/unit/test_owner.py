@@ -91,6 +91,43 @@ def test_a_link_among_run_dirs_is_not_followed(
     assert elsewhere.is_dir()
 
 
+@pytest.fixture
+def stale(finished: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory that a sweep would remove."""
+    monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path))
+    path = tmp_path / f"agent_tools-{os.getuid()}" / f"{finished.token}-x"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_base_that_others_may_write_to_is_not_looked_into(stale: Path, mode: int) -> None:
+    stale.parent.chmod(mode)
+    assert remove_stale_run_dirs() == []
+    assert stale.is_dir()
+
+
+def test_a_base_that_is_a_link_is_not_looked_into(stale: Path, tmp_path: Path) -> None:
+    moved = stale.parent.rename(tmp_path / "elsewhere")
+    stale.parent.symlink_to(moved)
+    assert remove_stale_run_dirs() == []
+    assert (moved / stale.name).is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of someone else")
+def test_a_base_of_someone_else_is_not_looked_into(stale: Path) -> None:
+    os.chown(stale.parent, 10001, 10001)
+    assert remove_stale_run_dirs() == []
+    assert stale.is_dir()
+
+
+def test_a_run_dir_goes_with_all_that_is_in_it(stale: Path) -> None:
+    (stale / "guest").mkdir()
+    (stale / "guest" / "init.sock").touch()
+    assert remove_stale_run_dirs() == [stale]
+    assert not stale.exists()
+
+
 def test_no_run_dirs_at_all_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path / "none"))
     assert remove_stale_run_dirs() == []

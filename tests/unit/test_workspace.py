@@ -2,6 +2,7 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -144,11 +145,47 @@ def test_an_impossible_name_is_refused(tmp_path: Path, name: str) -> None:
         prepare_work_dir(tmp_path / name, ME)
 
 
-def test_a_folder_with_a_socket_is_refused(work_dir: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(work_dir / "docker.sock"))
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+def test_a_folder_with_a_socket_that_somebody_serves_is_refused(work_dir: Path, kind: socket.SocketKind) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as served:
+        served.bind(str(work_dir / "docker.sock"))
+        if kind != socket.SOCK_DGRAM:
+            served.listen()
         with pytest.raises(InvalidParams, match=r"socket \('docker.sock'\)"):
             prepare_work_dir(work_dir, ME)
+
+
+def test_a_socket_is_refused_though_it_takes_nobody_more(work_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as served, socket.socket(socket.AF_UNIX) as first:
+        served.bind(str(work_dir / "docker.sock"))
+        served.listen(0)
+        first.connect(str(work_dir / "docker.sock"))
+        with pytest.raises(InvalidParams, match="socket"):
+            prepare_work_dir(work_dir, ME)
+
+
+@pytest.mark.parametrize("name", ["s", "s" * 255, "a\nb"])
+def test_a_socket_that_earlier_code_left_is_no_hindrance(
+    work_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(work_dir / "s"))
+    (work_dir / "s").rename(work_dir / name)
+    assert prepare_work_dir(work_dir, ME) == work_dir
+    assert names(work_dir) == [name]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of others")
+def test_a_socket_of_the_guest_is_no_hindrance_and_of_anyone_else_it_is(work_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(work_dir / "s"))
+        left.listen()
+        os.chown(work_dir / "s", *GUEST.outside)
+        assert prepare_work_dir(work_dir, GUEST) == work_dir
+    for owner in (0, NOBODY):
+        os.chown(work_dir / "s", owner, owner)
+        with pytest.raises(InvalidParams, match="socket"):
+            prepare_work_dir(work_dir, GUEST)
 
 
 # -- safe_name --------------------------------------------------------------------------------------------------------
@@ -423,6 +460,18 @@ def test_a_planted_link_is_not_followed_on_another_way_in(
     assert names(folder) == ["innocent.txt", "sub"]
 
 
+@pytest.mark.parametrize("way", ["sub", "sub/innocent.txt"])
+def test_a_planted_link_is_not_followed_where_a_link_of_the_callers_leads_to_it(
+    workspace: Workspace, folder: Path, secret: Path, tmp_path: Path, way: str
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "innocent.txt").symlink_to(secret)
+    (tmp_path / "way").symlink_to(folder / way)
+    source = tmp_path / "way" if way.endswith("txt") else tmp_path / "way" / "innocent.txt"
+    assert stage(workspace, source).error == "it is not a regular file"
+    assert names(folder) == ["sub"]
+
+
 def test_a_planted_link_does_not_bend_a_way_through_work_dir(
     workspace: Workspace, folder: Path, mine: Path, tmp_path: Path
 ) -> None:
@@ -589,3 +638,117 @@ def test_a_picture_that_cannot_be_saved_is_rejected(
     plant(tmp_path / "figures")
     with pytest.raises(FileRejected, match="a picture could not be saved"):
         workspace.save_picture(b"\x89PNG", ".png", tmp_path / "figures")
+
+
+# -- save_picture: a folder inside work_dir ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    (tmp_path / "outside" / "b").mkdir(parents=True)
+    return tmp_path / "outside"
+
+
+def untouched(outside: Path) -> bool:
+    return [str(path.relative_to(outside)) for path in outside.rglob("*")] == ["b"]
+
+
+@pytest.mark.parametrize("planted", ["a", "a/b", "a/b/c"])
+def test_a_picture_does_not_go_through_a_planted_link(
+    workspace: Workspace, folder: Path, outside: Path, planted: str
+) -> None:
+    (folder / planted).parent.mkdir(parents=True, exist_ok=True)
+    (folder / planted).symlink_to(outside)
+    with pytest.raises(FileRejected, match="a picture could not be saved"):
+        workspace.save_picture(b"\x89PNG", ".png", folder / "a" / "b" / "c")
+    assert untouched(outside)
+
+
+WAYS_IN: dict[str, Callable[[Path, Path], Path]] = {
+    "a link to what holds work_dir": lambda top, _: top / "alias" / "work",
+    "a link to work_dir": lambda top, _: top / "to work",
+    "a relative link": lambda top, _: top / "relative" / "work",
+    "a link to a link": lambda top, _: top / "alias" / "alias" / "relative" / "work",
+    "a way in, out and in": lambda top, folder: folder / ".." / "work",
+    "a part that is left again": lambda _, folder: folder / "planted" / "..",
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN.values(), ids=WAYS_IN.keys())
+def test_work_dir_is_known_on_every_way_to_it(
+    workspace: Workspace, folder: Path, outside: Path, tmp_path: Path, way: Callable[[Path, Path], Path]
+) -> None:
+    (tmp_path / "alias").symlink_to(tmp_path)
+    (tmp_path / "relative").symlink_to("alias/outside/..")
+    (tmp_path / "to work").symlink_to(folder)
+    (folder / "planted").symlink_to(outside)
+    with pytest.raises(FileRejected):
+        workspace.save_picture(b"\x89PNG", ".png", way(tmp_path, folder) / "planted" / "b" / "c")
+    assert untouched(outside)
+    path = Path(workspace.save_picture(b"\x89PNG", ".png", way(tmp_path, folder) / "figures" / "b"))
+    assert path.read_bytes() == (folder / "figures" / "b" / path.name).read_bytes() == b"\x89PNG"
+
+
+def test_a_link_of_the_callers_into_work_dir_meets_no_planted_one(
+    workspace: Workspace, folder: Path, outside: Path, tmp_path: Path
+) -> None:
+    (folder / "sub").mkdir()
+    (tmp_path / "way").symlink_to(folder / "sub")
+    (folder / "sub" / "a").symlink_to(outside)
+    with pytest.raises(FileRejected):
+        workspace.save_picture(b"\x89PNG", ".png", tmp_path / "way" / "a" / "b" / "c")
+    assert untouched(outside)
+
+
+def test_work_dir_below_a_link_is_known(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "real")
+    folder = prepare_work_dir(tmp_path / "alias" / "work", GUEST)
+    (folder / "a").symlink_to(outside)
+    for top in ("alias", "real"):
+        with pytest.raises(FileRejected):
+            Workspace(folder, GUEST, Limits()).save_picture(b"\x89PNG", ".png", tmp_path / top / "work" / "a" / "c")
+    assert untouched(outside)
+
+
+def test_a_picture_leaves_work_dir_where_its_folder_does(workspace: Workspace, folder: Path, outside: Path) -> None:
+    (folder / "planted").symlink_to(outside)
+    path = Path(workspace.save_picture(b"\x89PNG", ".png", folder / "planted" / ".." / ".." / "figures"))
+    assert (folder.parent / "figures" / path.name).read_bytes() == b"\x89PNG"
+    assert untouched(outside)
+
+
+def test_a_link_through_work_dir_and_out_again_is_refused(
+    workspace: Workspace, folder: Path, outside: Path, tmp_path: Path
+) -> None:
+    (folder / "planted").symlink_to(outside)
+    (tmp_path / "way").symlink_to("work/planted/../../figures")
+    with pytest.raises(FileRejected):
+        workspace.save_picture(b"\x89PNG", ".png", tmp_path / "way" / "c")
+    assert untouched(outside)
+
+
+def test_a_picture_may_go_above_work_dir(workspace: Workspace, folder: Path) -> None:
+    path = Path(workspace.save_picture(b"\x89PNG", ".png", folder.parent))
+    assert path.parent == folder.parent
+    assert path.read_bytes() == b"\x89PNG"
+
+
+@pytest.mark.parametrize("swapped", ["a", "a/b", "a/b/c"])
+def test_a_folder_that_is_swapped_for_a_link_once_it_is_made_leads_nowhere(
+    workspace: Workspace, folder: Path, outside: Path, swapped: str
+) -> None:
+    def swap(frame: object, event: str, called: object) -> None:
+        place = folder / swapped
+        if event == "c_return" and called is os.mkdir and place.is_dir() and not place.is_symlink():
+            place.rename(folder / "moved")
+            place.symlink_to(outside)
+
+    sys.setprofile(swap)
+    try:
+        with pytest.raises(FileRejected, match="a picture could not be saved"):
+            workspace.save_picture(b"\x89PNG", ".png", folder / "a" / "b" / "c")
+    finally:
+        sys.setprofile(None)
+    assert (folder / swapped).is_symlink()
+    assert untouched(outside)
