@@ -66,7 +66,7 @@ class Upstream:
             return False
 
     async def pass_on(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
-        """Ask the upstream the same and answer the same.
+        """Ask the upstream the same and answer the same. `path` is ours, or made by `model_path`: never a client's.
 
         Raises:
             ApiError: 502 or 504, it cannot be reached.

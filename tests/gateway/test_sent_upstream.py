@@ -1,0 +1,74 @@
+"""What the upstream is sent on behalf of a client, to the byte, and what of its answer comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.recorder import Recorder, asked
+
+New = Callable[..., tuple[Gateway, Recorder]]
+
+
+@pytest.fixture
+def new(new_gateway: NewGateway) -> Iterator[New]:
+    """Makes a gateway with a key of its own, before an upstream that notes what it is sent."""
+    with Recorder() as recorder:
+
+        def make(**options: Any) -> tuple[Gateway, Recorder]:
+            settings = {"upstream": recorder.base_url, "upstream_key": "operators-key", **options}
+            return new_gateway({}, **settings), recorder
+
+        yield make
+
+
+PLAIN = {
+    b"/v1/models": "/v1/models",
+    b"/v1/models?admin=1": "/v1/models",
+    b"/v1/models/gpt-4.1": "/v1/models/gpt-4.1",
+    b"/v1/models/gpt-4.1?admin=1&a=../b": "/v1/models/gpt-4.1",
+    b"/v1/models/org/model:tag": "/v1/models/org%2Fmodel%3Atag",
+    b"/v1/models/org%2fmodel%3Atag": "/v1/models/org%2Fmodel%3Atag",
+    b"/v1/models/ft:gpt-4o:org::a_b+c@2": "/v1/models/ft%3Agpt-4o%3Aorg%3A%3Aa_b%2Bc%402",
+    b"/v1/models/..model": "/v1/models/..model",
+}
+NOT_PLAIN = (
+    *(b"..", b".", b"../files", b"../../internal/admin", b"a/../../files", b"a/./b", b"..\\files", b"a;/../files"),
+    *(b"%2e%2e", b"%2e%2e/files", b".%2e/files", b"..%2ffiles", b"%2e%2e%2ffiles", b"..%5cfiles", b"a%2f..%2ffiles"),
+    *(b"%252e%252e/files", b"%252e%252e%252ffiles", b"..%252ffiles", b"..%25252ffiles", b"..%c0%affiles"),
+    *(b"", b"/", b"//", b"/files", b"%2ffiles", b"a/", b"a%2f", b"a//b", b"/evil.example/x"),
+    *(b"a;b", b"..;/files", b"a%3bb", b"a%3fadmin=1", b"a%23b", b"a#b", b"a&b", b"a%26b=c", b"a=b", b"a%20b"),
+    *(b"%00", b"a%00", b"..%00/files", b"a%0d%0aX-Evil:%201", b"a%0a", b"a%09", b"%7f", b"%ff", b"%c3%a9", b"a*"),
+    *(b"http://evil.example/", b"http:%2f%2fevil.example%2f", b"a\\b", b"~root", b"%", b"%zz", b"a" * 201),
+)
+ELSEWHERE = (
+    *(b"/v1/../v1/models", b"/v1/chat/../files", b"/v1/%2e%2e/metrics", b"/v1/files/..%2f..%2fmodels", b"//v1/models"),
+    *(b"/v1/models/../../health/x", b"http://evil.example/v1/models", b"/v1/chat/completions/../../files"),
+)
+
+
+def test_a_plain_model_is_asked_for_as_one_segment_without_a_query(new: New) -> None:
+    gateway, upstream = new()
+    for target in PLAIN:
+        assert asked(gateway.url, target).startswith(b"HTTP/1.1 200"), target
+    assert [seen.target for seen in upstream.seen] == list(PLAIN.values())
+    for seen in upstream.seen:
+        assert (seen.method, seen.body) == ("GET", b"")
+        assert seen.headers["authorization"] == "Bearer operators-key"
+
+
+def test_what_is_no_plain_model_is_not_found_and_reaches_no_upstream(new: New) -> None:
+    gateway, upstream = new()
+    answers = {rest: asked(gateway.url, b"/v1/models/" + rest)[:12] for rest in NOT_PLAIN}
+    assert [seen.target for seen in upstream.seen] == []
+    assert {rest: answer for rest, answer in answers.items() if answer != b"HTTP/1.1 404"} == {}
+
+
+def test_no_other_path_reaches_the_upstream(new: New) -> None:
+    gateway, upstream = new()
+    answers = {target: asked(gateway.url, target)[:12] for target in ELSEWHERE}
+    assert set(answers.values()) == {b"HTTP/1.1 404"}
+    assert upstream.seen == []
