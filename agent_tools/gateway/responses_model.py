@@ -81,8 +81,8 @@ class _Reply(Iterator[Delta]):
 
     def _read(self, chat: OpenAIModel, request: dict[str, Any]) -> Iterator[Delta]:
         with chat.translated():
-            body = {key: request.pop(key) for key in ("input", "tools") if key in request}  # not to be looked through
-            with chat.connected().responses.create(**request, extra_body=body) as self._stream:
+            create = chat.connected().responses.create
+            with create(stream=True, extra_body=request) as self._stream:  # see OpenAIModel: no field is an option
                 reader = _Reader()
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))

@@ -22,7 +22,9 @@ from agent_tools.settings import Endpoint
 MAX_MODELS = 64
 """Models whose connections are kept."""
 _DROPPED = frozenset(("connection", "content-length", "content-encoding", "transfer-encoding", "date", "server"))
-_PASSED = ("accept", "content-type", "openai-organization", "openai-project", "x-request-id")
+_PASSED = ("accept", "content-type", "x-request-id")
+_OF_A_KEY = ("openai-organization", "openai-project")
+"""Sent on with a client's own key only: what the gateway's key is used for is not the client's choice."""
 
 
 class Upstream:
@@ -71,7 +73,8 @@ class Upstream:
         Raises:
             ApiError: 502 or 504, it cannot be reached.
         """
-        sent = {name: headers[name] for name in _PASSED if name in headers}
+        passed = (*_PASSED, *_OF_A_KEY) if self.passes_key() else _PASSED
+        sent = {name: headers[name] for name in passed if name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         request = self._client.build_request(method, path, headers=sent, content=body or None)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import re
 import sys
@@ -29,8 +28,8 @@ _NOT_SENT = frozenset(
     )
 )
 """Keys of Qwen-Agent's `generate_cfg` that tell the client something, not the server."""
-_AS_THEY_ARE = ("messages", "tools")
-"""Fields that the client is not to look through: for a long conversation that takes it seconds."""
+_CLIENTS = ("extra_headers", "extra_query")
+"""Options of the client that `generate_cfg` may hold. One reply's options never are: they may be a stranger's."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _HINTS = {
     401: " Check the API key.",
@@ -47,9 +46,9 @@ class OpenAIModel:
     Args:
         model: its name on the server.
         endpoint: base URL and key.
-        generate_cfg: chat completions' request fields for every reply; ones the client does not know are sent as they
-            are (`top_k`, `enable_thinking`); None leaves a field out. Also `max_retries`, and `timeout` in seconds
-            between two pieces of an answer.
+        generate_cfg: chat completions' request fields for every reply, sent as they are, whatever their names (`top_k`,
+            `enable_thinking`); None leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and
+            `timeout` in seconds between two pieces of an answer.
     """
 
     def __init__(self, model: str, endpoint: Endpoint, generate_cfg: Mapping[str, Any] | None = None) -> None:
@@ -66,11 +65,13 @@ class OpenAIModel:
         options: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Ask the model; see `Model.reply`. `close` of what comes back is for any thread, at any time."""
-        fields = {**self.generate_cfg, **(options or {})}
-        fields = {key: value for key, value in fields.items() if key not in _NOT_SENT}
+        own = {key: value for key, value in self.generate_cfg.items() if key not in _CLIENTS}
+        fields = {**own, **(options or {})}
+        more = fields.pop("extra_body", None) or {}
         request = {
             "stream_options": {"include_usage": True},
-            **fields,
+            **{key: value for key, value in fields.items() if key not in _NOT_SENT and value is not None},
+            **more,
             "model": self.model,
             "messages": wire_messages(messages),
             "stream": True,
@@ -89,12 +90,14 @@ class OpenAIModel:
             client.close()
 
     def _open(self, request: Mapping[str, Any]) -> Any:
+        """Ask. All fields go into the body as they are.
+
+        Of names that it knows the client would make options of its own, and what it is given it looks through, which
+        takes it seconds for a long conversation.
+        """
+        clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.create
-        known = inspect.signature(create).parameters
-        given = {key: value for key, value in request.items() if value is not None}
-        sent = {key: given.pop(key) for key in list(given) if key in known and key not in _AS_THEY_ARE}
-        body = {**given, **(sent.pop("extra_body", None) or {})}
-        return create(**sent, messages=(), extra_body=body)
+        return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
 
     def connected(self) -> Any:
         """The `openai` client."""

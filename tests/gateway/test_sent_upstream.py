@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.recorder import Recorder, asked
+from tests.gateway.test_chat import EXECUTE, WEATHER
+from tests.gateway.test_responses import CODE_TOOL
 
 New = Callable[..., tuple[Gateway, Recorder]]
 
@@ -72,3 +75,58 @@ def test_no_other_path_reaches_the_upstream(new: New) -> None:
     answers = {target: asked(gateway.url, target)[:12] for target in ELSEWHERE}
     assert set(answers.values()) == {b"HTTP/1.1 404"}
     assert upstream.seen == []
+
+
+OPTIONS = {
+    "extra_headers": {"X-Injected": "1", "Authorization": "Bearer mine", "Host": "other.internal", "Cookie": "a=b"},
+    "extra_query": {"api-version": "evil"},
+    "extra_body": {"model": "other", "injected": True, "messages": [], "stream": False},
+    "timeout": 1e9,
+    "max_retries": 99,
+    "http_client": {"a": 1},
+    "default_headers": {"X-Injected": "2"},
+    "idempotency_key": "a",
+    "options": {"headers": {"X-Injected": "3"}},
+    "self": 1,
+    "of_tomorrow": {"a": [1]},
+}
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+@pytest.mark.parametrize("is_routed", [True, False])
+def test_a_clients_fields_travel_in_the_body_only(new: New, path: str, api: str, is_routed: bool) -> None:
+    gateway, upstream = new(upstream_api=api)
+    chat = {"messages": [{"role": "user", "content": "Hi."}], "tools": [EXECUTE if is_routed else WEATHER]}
+    body = chat if "chat" in path else {"input": "Hi.", "tools": [CODE_TOOL] if is_routed else []}
+    sent = {"model": "m", "temperature": 0.5, **body, **OPTIONS}
+    headers = {"OpenAI-Organization": "org", "OpenAI-Project": "proj", "Cookie": "c=d", "X-Forwarded-For": "1.2.3.4"}
+    answer = httpx.post(f"{gateway.url}/v1/{path}?a=b", json=sent, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    (seen,) = upstream.seen
+    is_passed_on = "chat" in path and not is_routed
+    assert seen.target == ("/v1/chat/completions" if is_passed_on or api == "chat" else "/v1/responses")
+    assert seen.headers["authorization"] == "Bearer operators-key"
+    assert seen.headers["host"] in upstream.base_url
+    assert not {"x-injected", "cookie", "openai-organization", "openai-project", "x-forwarded-for"} & set(seen.headers)
+    assert (seen.json["model"], seen.json["temperature"]) == ("m", 0.5)
+    assert is_passed_on or seen.json["stream"] is True
+    assert is_passed_on or "injected" not in seen.json
+
+
+def test_a_clients_unknown_fields_reach_the_upstream_as_they_are(new: New) -> None:
+    gateway, upstream = new()
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "tools": [EXECUTE]}
+    sent = {**body, "top_k": 5, "of_tomorrow": {"a": [1]}, "seed": None, "extra_body": {"injected": 1}}
+    assert httpx.post(f"{gateway.url}/v1/chat/completions", json=sent, timeout=60).status_code == 200
+    found = upstream.seen[0].json
+    assert (found["top_k"], found["of_tomorrow"], found["extra_body"]) == (5, {"a": [1]}, {"injected": 1})
+    assert "seed" not in found
+
+
+def test_a_client_chooses_an_organization_only_for_a_key_of_its_own(new: New) -> None:
+    gateway, upstream = new(upstream_key="")
+    asked(gateway.url, b"/v1/models", b"Authorization: Bearer mine", b"OpenAI-Organization: org", b"OpenAI-Project: p")
+    assert upstream.seen[0].headers["authorization"] == "Bearer mine"
+    assert upstream.seen[0].headers["openai-organization"] == "org"
+    assert upstream.seen[0].headers["openai-project"] == "p"

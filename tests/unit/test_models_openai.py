@@ -85,6 +85,16 @@ def test_what_is_sent(new: New) -> None:
     assert server.headers[0]["authorization"] == "Bearer the-key"
 
 
+def test_the_clients_options_are_the_models_and_never_one_replys(new: New) -> None:
+    model, server = new(["a"], extra_headers={"X-Of-The-Model": "1"})
+    options = {"extra_headers": {"X-Of-The-Reply": "1", "Authorization": "Bearer other"}, "extra_query": {"a": "b"}}
+    list(model.reply(HI, (), options))
+    assert server.headers[0]["x-of-the-model"] == "1"
+    assert server.headers[0]["authorization"] == "Bearer the-key"
+    assert "x-of-the-reply" not in server.headers[0]
+    assert server.requests[0]["extra_query"] == {"a": "b"}
+
+
 def test_a_server_without_usage(new: New) -> None:
     model, _ = new(ScriptedReply(text="a", usage=None))
     assert list(model.reply(HI)) == [TextDelta("a"), Finish("stop")]
