@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -15,13 +15,15 @@ from agent_tools.gateway.auth import bearer
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.failures import ApiError
 from agent_tools.gateway.responses_model import ResponsesModel
+from agent_tools.gateway.sse import AT_ONCE
 from agent_tools.models.base import Model
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.settings import Endpoint
 
 MAX_MODELS = 64
 """Models whose connections are kept."""
-_DROPPED = frozenset(("connection", "content-length", "content-encoding", "transfer-encoding", "date", "server"))
+_KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
+_LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
 _PASSED = ("accept", "content-type", "x-request-id")
 _OF_A_KEY = ("openai-organization", "openai-project")
 """Sent on with a client's own key only: what the gateway's key is used for is not the client's choice."""
@@ -63,7 +65,8 @@ class Upstream:
         """Whether it answers at all."""
         try:
             headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
-            return (await self._client.get("models", timeout=5.0, headers=headers)).status_code < 500
+            async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
+                return answer.status_code < 500
         except httpx.HTTPError:
             return False
 
@@ -83,7 +86,11 @@ class Upstream:
             raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
         except httpx.HTTPError as exc:
             raise ApiError(502, "The upstream cannot be reached.", code="upstream_unavailable") from exc
-        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
+        if not 200 <= answer.status_code < 600:
+            await answer.aclose()
+            raise ApiError(502, "The upstream's answer is not HTTP's.", code="upstream_error")
+        is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
+        kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
         return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
 
     async def aclose(self) -> None:
@@ -93,6 +100,17 @@ class Upstream:
             models, self._models = list(self._models.values()), OrderedDict()
         for model in models:
             model.close()
+
+
+def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a client may be told of the upstream's headers; its id of the request goes by a name beside our own's."""
+    for name, value in headers.items():
+        if not value.isascii():
+            continue
+        if name == "x-request-id":
+            yield "x-upstream-request-id", value
+        elif name in _KEPT or name.startswith(_LIMITS):
+            yield name, value
 
 
 async def _bytes(answer: Any) -> AsyncIterator[bytes]:

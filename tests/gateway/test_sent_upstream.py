@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.recorder import Recorder, asked
+from tests.gateway.recorder import Answer, Recorder, asked
 from tests.gateway.test_chat import EXECUTE, WEATHER
 from tests.gateway.test_responses import CODE_TOOL
 
@@ -130,3 +130,46 @@ def test_a_client_chooses_an_organization_only_for_a_key_of_its_own(new: New) ->
     assert upstream.seen[0].headers["authorization"] == "Bearer mine"
     assert upstream.seen[0].headers["openai-organization"] == "org"
     assert upstream.seen[0].headers["openai-project"] == "p"
+
+
+@pytest.mark.parametrize("path", ["models", "models/m", "chat/completions"])
+def test_only_known_headers_of_the_upstream_come_back(new: New, path: str) -> None:
+    gateway, upstream = new()
+    kept = {
+        "Retry-After": "7",
+        "X-RateLimit-Remaining-Tokens": "9",
+        "RateLimit-Policy": "10;w=1",
+        "Retry-After-Ms": "7",
+    }
+    dropped = (
+        *(
+            "Access-Control-Allow-Origin",
+            "Access-Control-Allow-Credentials",
+            "Set-Cookie",
+            "Server",
+            "Via",
+            "Keep-Alive",
+        ),
+        *("Alt-Svc", "X-Powered-By", "Location", "WWW-Authenticate", "Strict-Transport-Security", "Refresh", "Link"),
+        *("Content-Security-Policy", "Age", "X-Accel-Redirect", "Clear-Site-Data", "X-Request-Idle"),
+    )
+    headers = {**kept, **dict.fromkeys(dropped, "http://evil.example"), "X-Request-Id": "req-of-the-upstream"}
+    said = Answer(b'{"a":1}', "application/json", 429, headers)
+    upstream.answer = lambda seen: said
+    answer = httpx.request("POST" if "chat" in path else "GET", f"{gateway.url}/v1/{path}", content=b"{}")
+    assert (answer.status_code, answer.content) == (429, said.body)
+    assert answer.headers["content-type"] == "application/json"
+    assert {name: answer.headers[name] for name in kept} == kept
+    assert answer.headers["x-upstream-request-id"] == "req-of-the-upstream"
+    assert answer.headers.get_list("x-request-id") == [answer.headers["x-request-id"]]
+    assert answer.headers["x-request-id"].startswith("req_")
+    assert [name for name in dropped if name in answer.headers] == []
+
+
+def test_an_answer_that_is_not_http_is_the_upstreams_failure(new: New) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda seen: Answer(status=777, headers={"X-RateLimit-Note": "\xff"})
+    answer = httpx.get(f"{gateway.url}/v1/models")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
+    upstream.answer = lambda seen: Answer(b'{"a":1}', headers={"X-RateLimit-Note": "caf\xe9", "Retry-After": "1"})
+    assert httpx.get(f"{gateway.url}/v1/models").headers["retry-after"] == "1"
