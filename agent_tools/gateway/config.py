@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
+from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.settings import GIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -80,6 +81,8 @@ class GatewayConfig:
     """The largest request that is not an upload."""
     max_response_bytes: int = 64 * MIB
     """Bytes of all events of one response; beyond it the response fails."""
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    """Bytes taken of one answer of the upstream in a turn, as they arrive; beyond it the response fails."""
     retention: float = 30 * 86_400.0
     """How long responses, uploaded files, and the metadata of expired containers are kept."""
     heartbeat: float = 15.0

@@ -55,7 +55,8 @@ class Upstream:
             known = self._models.pop((name, key), None)
             if known is None:
                 kind = ResponsesModel if self._config.upstream_api == "responses" else OpenAIModel
-                known = kind(name, Endpoint(self._config.upstream, key))
+                endpoint = Endpoint(self._config.upstream, key)
+                known = kind(name, endpoint, max_reply_bytes=self._config.max_reply_bytes)
             self._models[name, key] = known
             if len(self._models) > MAX_MODELS:
                 self._models.popitem(last=False)  # it may be in use still; its connections end with it

@@ -7,12 +7,16 @@ import json
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Conversation
+from agent_tools.models.bounds import MAX_REPLY_BYTES, bounded
+from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.reply import Reply
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
@@ -49,10 +53,18 @@ class OpenAIModel:
         generate_cfg: chat completions' request fields for every reply, sent as they are, whatever their names (`top_k`,
             `enable_thinking`); None leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and
             `timeout` in seconds between two pieces of an answer.
+        max_reply_bytes: how much is taken of one reply, as it arrives.
     """
 
-    def __init__(self, model: str, endpoint: Endpoint, generate_cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        endpoint: Endpoint,
+        generate_cfg: Mapping[str, Any] | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+    ) -> None:
         self.model = model
+        self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
         self.generate_cfg = dict(generate_cfg or {})
         self._lock = threading.Lock()
@@ -80,7 +92,7 @@ class OpenAIModel:
             request["tools"] = wire_tools(tools)
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self.translated)
+        return Reply(lambda: self._open(request), self.translated, ChunkReader(self.max_reply_bytes))
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""
@@ -105,12 +117,15 @@ class OpenAIModel:
         with self._lock:
             if self._client is None:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
+                http = openai.DefaultHttpxClient(event_hooks={"response": [partial(_count, self.max_reply_bytes)]})
                 self._client = openai.OpenAI(
                     base_url=self.endpoint.base_url,
                     api_key=self.endpoint.api_key,
                     timeout=openai.Timeout(float(idle), connect=min(CONNECT_TIMEOUT, float(idle))),
                     max_retries=int(self.generate_cfg.get("max_retries", MAX_RETRIES)),
+                    http_client=http,
                 )
+                weakref.finalize(self, http.close).atexit = False
             return self._client
 
     @contextlib.contextmanager
@@ -145,6 +160,12 @@ class OpenAIModel:
             raise ModelError(f"The model's server {host} cannot be asked so: {type(exc).__name__}.") from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
             raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
+
+
+def _count(limit: int, response: Any) -> None:
+    """Have an answer's bytes counted where all who read it get them: errors too, and lines that are not whole yet."""
+    arriving = response.iter_bytes
+    response.iter_bytes = lambda *args, **kwargs: bounded(arriving(*args, **kwargs), limit)
 
 
 def _openai() -> Any:

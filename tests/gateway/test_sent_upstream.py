@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.recorder import Answer, Recorder, asked
 from tests.gateway.test_chat import EXECUTE, WEATHER
 from tests.gateway.test_responses import CODE_TOOL
+from tests.recorder import Answer, Recorder, asked, events
 
 New = Callable[..., tuple[Gateway, Recorder]]
 
@@ -173,3 +173,18 @@ def test_an_answer_that_is_not_http_is_the_upstreams_failure(new: New) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
     upstream.answer = lambda seen: Answer(b'{"a":1}', headers={"X-RateLimit-Note": "caf\xe9", "Retry-After": "1"})
     assert httpx.get(f"{gateway.url}/v1/models").headers["retry-after"] == "1"
+
+
+def test_an_answer_of_the_upstream_that_is_too_large_ends_the_response(new: New) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "never_offered", "arguments": "a" * 20_000}}
+    chat = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    item = {"type": "function_call", "call_id": "c", "name": "never_offered", "arguments": ""}
+    added = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    delta = {"type": "response.function_call_arguments.delta", "output_index": 0, "item_id": "c", "delta": "a" * 20_000}
+    for api, said in (("chat", [chat] * 10), ("responses", [added, *[delta] * 10])):
+        gateway, upstream = new(upstream_api=api, max_reply_bytes=100_000)
+        upstream.answer = lambda seen, said=said: events(*said)
+        asked = {"model": "m", "input": "Hi.", "tools": [CODE_TOOL]}
+        error = httpx.post(f"{gateway.url}/v1/responses", json=asked, timeout=60).json()["error"]
+        assert (error["code"], "more than 100,000 bytes" in error["message"]) == ("upstream_error", True), error
+    assert len(upstream.seen) == 2
