@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from agent_tools.gateway.failures import ApiError
 
-MAX_MODEL_ID = 200  # characters
+MAX_MODEL_ID = 256  # characters
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+(?:/[A-Za-z0-9._:@+-]+)*")
 
 
@@ -25,5 +25,6 @@ def model_path(id_: str) -> str:
 
 def unknown_model(id_: str) -> ApiError:
     """There is no such model."""
-    message = f"The model {id_[:80]!r} does not exist: its id is letters, digits and ._:@+- in parts joined by '/'."
+    plain = f"at most {MAX_MODEL_ID} letters, digits and ._:@+-, in parts joined by '/'"
+    message = f"The model {id_[:80]!r} does not exist: an id is {plain}."
     return ApiError(404, message, param="model", code="model_not_found")

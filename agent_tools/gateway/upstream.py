@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.gateway.auth import bearer
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.responses_model import ResponsesModel
 from agent_tools.gateway.sse import AT_ONCE
 from agent_tools.models.base import Model
@@ -50,7 +51,13 @@ class Upstream:
         return self._config.upstream_key or (bearer(headers) if self.passes_key() else "") or "none"
 
     def model(self, name: str, key: str) -> Model:
-        """A model of the upstream; its connections are kept for the next time."""
+        """A model of the upstream; its connections are kept for the next time.
+
+        Raises:
+            ApiError: 404, its name is too long to be kept.
+        """
+        if len(name) > MAX_MODEL_ID:
+            raise unknown_model(name)
         with self._lock:
             known = self._models.pop((name, key), None)
             if known is None:

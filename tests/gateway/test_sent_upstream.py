@@ -45,7 +45,7 @@ NOT_PLAIN = (
     *(b"", b"/", b"//", b"/files", b"%2ffiles", b"a/", b"a%2f", b"a//b", b"/evil.example/x"),
     *(b"a;b", b"..;/files", b"a%3bb", b"a%3fadmin=1", b"a%23b", b"a#b", b"a&b", b"a%26b=c", b"a=b", b"a%20b"),
     *(b"%00", b"a%00", b"..%00/files", b"a%0d%0aX-Evil:%201", b"a%0a", b"a%09", b"%7f", b"%ff", b"%c3%a9", b"a*"),
-    *(b"http://evil.example/", b"http:%2f%2fevil.example%2f", b"a\\b", b"~root", b"%", b"%zz", b"a" * 201),
+    *(b"http://evil.example/", b"http:%2f%2fevil.example%2f", b"a\\b", b"~root", b"%", b"%zz", b"a" * 257),
 )
 ELSEWHERE = (
     *(b"/v1/../v1/models", b"/v1/chat/../files", b"/v1/%2e%2e/metrics", b"/v1/files/..%2f..%2fmodels", b"//v1/models"),
@@ -68,6 +68,15 @@ def test_what_is_no_plain_model_is_not_found_and_reaches_no_upstream(new: New) -
     answers = {rest: asked(gateway.url, b"/v1/models/" + rest)[:12] for rest in NOT_PLAIN}
     assert [seen.target for seen in upstream.seen] == []
     assert {rest: answer for rest, answer in answers.items() if answer != b"HTTP/1.1 404"} == {}
+
+
+def test_a_model_with_a_name_of_no_models_length_is_not_found(new: New) -> None:
+    gateway, upstream = new()
+    chat = {"messages": [{"role": "user", "content": "Hi."}], "tools": [EXECUTE]}
+    for path, body in (("responses", {"input": "Hi."}), ("chat/completions", chat)):
+        answer = httpx.post(f"{gateway.url}/v1/{path}", json={"model": "m" * 257, **body})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert upstream.seen == []
 
 
 def test_no_other_path_reaches_the_upstream(new: New) -> None:
