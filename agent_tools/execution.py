@@ -89,11 +89,18 @@ class TimedOut:
         return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
 
 
+Cause = Literal["", "work_dir_quota", "protocol_violation"]
+
+
 @dataclass(frozen=True)
 class Died:
-    """The kernel ended while the code ran. `reason` is a sentence without its full stop."""
+    """The kernel ended while the code ran.
+
+    `reason` is a sentence without its full stop. `cause` says which bound the code broke, if it was killed for one.
+    """
 
     reason: str
+    cause: Cause = field(default="", compare=False)
 
     @property
     def text(self) -> str:

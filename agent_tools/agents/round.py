@@ -13,6 +13,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
 from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.chunks import new_call_id
 from agent_tools.settings import Limits
 from agent_tools.tools.params import code_of
@@ -119,6 +120,7 @@ class Round:
         yield from self._say(held)
 
     def _begin(self, index: int, id_: str, name: str) -> CallBegun:
+        refuse_more_calls(len(self._writing))
         if not id_ or id_ in self.used_ids:  # some servers count anew in every reply
             id_ = new_call_id()
         self.used_ids.add(id_)

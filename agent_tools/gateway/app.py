@@ -1,40 +1,31 @@
-"""The gateway as an ASGI application: the door, which knows who asks and answers every failure; the routes behind."""
+"""The gateway as an ASGI application: its routes behind the door, and what lives as long as it does."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import container_routes
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.door import Door, failed
 from agent_tools.gateway.http import Json, services_of
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
-
-_OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
-_log = logging.getLogger(__name__)
 
 
 def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> Starlette:
@@ -45,12 +36,14 @@ def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = 
         Route("/ready", ready, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Door)],
         exception_handlers={HTTPException: _unknown},
         lifespan=partial(_lifespan, config, runtime, tracer),
     )
+    app.router.redirect_slashes = False  # a redirect would repeat the client's Host
+    return app
 
 
 @contextlib.asynccontextmanager
@@ -97,80 +90,6 @@ def _engine_answers(runtime: Runtime) -> bool:
     return True
 
 
-class Door:
-    """Finds out who asks, counts, bounds what is sent, and answers every failure in the API's own shape."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        services: Services = scope["app"].state.services
-        answer = _Answer(send)
-        started = time.monotonic()
-        with services.metrics.in_flight.track_inprogress():
-            try:
-                headers = Headers(scope=scope)
-                if scope["path"].startswith(_OWNED):
-                    scope["owner"] = services.keys.owner(headers)
-                limit = max(services.config.max_upload_bytes, services.config.max_body_bytes) + MIB
-                await self._app(scope, _Bounded(receive, limit), answer)
-            except Exception as exc:
-                if answer.status:
-                    raise
-                await _failure(exc).__call__(scope, receive, answer)
-        endpoint = scope.get("endpoint")
-        route = getattr(endpoint, "__name__", "none")
-        services.metrics.requests.labels(scope["method"], route, str(answer.status)).inc()
-        services.metrics.request_seconds.labels(route).observe(time.monotonic() - started)
-
-
-class _Answer:
-    """Sends, notes the status, and gives every answer an id."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", new_id("req").encode())]
-            message = {**message, "headers": headers}
-        await self._send(message)
-
-
-class _Bounded:
-    """Receives, up to a number of bytes."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive = receive
-        self._left = limit
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise ApiError(413, "The request is too large.", code="request_too_large")
-        return message
-
-
 async def _unknown(_: Request, exc: Exception) -> Response:
     """No such route, or no such method of it."""
-    return _failure(exc)
-
-
-def _failure(exc: Exception) -> Response:
-    """What a client is told; nothing of an unknown failure but that there was one."""
-    if isinstance(exc, HTTPException):
-        exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
-    if isinstance(exc, AgentToolsError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(503, "The code interpreter is not available now.", code="code_interpreter_unavailable")
-    if not isinstance(exc, ApiError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(500, "The gateway failed.", code="internal_error")
-    return Json(exc.body, exc.status, exc.headers)
+    return failed(exc)

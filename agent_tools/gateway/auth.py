@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from agent_tools.gateway.config import LOOPBACK
-from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.failures import Refusal
 
 ANYONE = "local"
 """The owner of everything on a gateway without keys."""
@@ -29,17 +29,38 @@ class Keys:
         """Who asks.
 
         Raises:
-            ApiError: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
+            Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
         """
         if not self._digests:
-            _refuse_foreign_pages(headers)
+            self.refuse_strangers(headers)
             return ANYONE
         given = _digest(bearer(headers))
         found = [known for known in self._digests if hmac.compare_digest(known, given)]
         if not found:
             message = "Incorrect API key provided." if bearer(headers) else "You didn't provide an API key."
-            raise ApiError(401, f"{message} Send it as 'Authorization: Bearer KEY'.", code="invalid_api_key")
+            message = f"{message} Send it as 'Authorization: Bearer KEY'."
+            raise Refusal("unknown_key", 401, message, "invalid_api_key")
         return found[0][:32]
+
+    def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
+        """Without keys, let only programs of this machine ask: no web page, be it by name tricks or across sites.
+
+        With keys, what nobody owns is for everyone, whatever it calls this machine: load balancers use its address.
+        `may_link` is for what may be opened from other sites' pages by a link.
+
+        Raises:
+            Refusal: 403.
+        """
+        if self._digests:
+            return
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
+        if _hostname(headers) not in LOOPBACK or (origin and origin not in (f"http://{headers.get('host')}", "null")):
+            raise _foreign("A gateway without keys answers this machine's own programs only.")
+        if origin == "null":
+            raise _foreign("A gateway without keys answers no pages of unknown origin.")
+        if site not in ("none", "same-origin") and not is_link:
+            raise _foreign("A gateway without keys answers no pages of other sites.")
 
 
 def bearer(headers: Mapping[str, str]) -> str:
@@ -52,11 +73,12 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def _refuse_foreign_pages(headers: Mapping[str, str]) -> None:
-    """Without keys, only programs of this machine may ask: no web page, be it by name tricks or by cross-site posts."""
-    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    origin = headers.get("origin")
-    if host not in LOOPBACK or (origin and origin not in (f"http://{headers.get('host')}", "null")):
-        raise ApiError(403, "A gateway without keys answers this machine's own programs only.", code="foreign_origin")
-    if origin == "null":
-        raise ApiError(403, "A gateway without keys answers no pages of unknown origin.", code="foreign_origin")
+def _hostname(headers: Mapping[str, str]) -> str:
+    try:
+        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    except ValueError:  # such as '['
+        return ""
+
+
+def _foreign(message: str) -> Refusal:
+    return Refusal("foreign_origin", 403, message, "foreign_origin")

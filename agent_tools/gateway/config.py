@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import GIB, MIB
+from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.settings import GIB, KIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -88,8 +89,18 @@ class GatewayConfig:
     """Commas and opening brackets in one, of which a model's context holds fewer; each costs up to a hundred bytes."""
     json_threads: int = 2
     """Requests and kept responses of more than 256 KiB that are read or written at once."""
+    head_timeout: float = 10.0
+    """How long a request's head may take to come, on a new connection or from its first byte on; then 408."""
+    body_timeout: float = 30.0
+    """How long a request's body may keep the gateway waiting, in all; then it is answered 408."""
+    min_body_rate: int = 4 * KIB
+    """Bytes of a body for which it may keep the gateway waiting one second more."""
+    max_connections: int = 512
+    """Connections of clients at once. One more takes the place of one that has asked for nothing yet, or is refused."""
     max_response_bytes: int = 64 * MIB
     """Bytes of all events of one response; beyond it the response fails."""
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    """Bytes taken of one answer of the upstream in a turn, as they arrive; beyond it the response fails."""
     max_stored_responses: int = 100_000
     """Responses kept, for each key."""
     max_stored_bytes: int = 8 * GIB

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from agent_tools.errors import EngineError, ModelError, ToolServiceError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+SecurityEvent = Literal[
+    "unknown_key",
+    "foreign_origin",
+    "malformed",
+    "late",
+    "too_large",
+    "too_many_connections",
+    "work_dir_quota",
+    "protocol_violation",
+]
+"""What an operator may want to be told of: requests that were turned away, and code that broke its bounds."""
 MAX_DETAIL = 1_000  # characters of what the upstream said
 
 
@@ -41,6 +52,14 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
+class Refusal(ApiError):
+    """A request that is turned away for what it is; `event` is what it is counted as."""
+
+    def __init__(self, event: SecurityEvent, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(status, message, code=code)
+        self.event = event
+
+
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """The request cannot be used."""
     return ApiError(400, message, param=param, code=code)
@@ -59,6 +78,16 @@ def not_found(what: str, id_: str) -> ApiError:
 def full(message: str) -> ApiError:
     """What a key keeps is its whole share; the message says what to delete."""
     return ApiError(400, message, code="storage_limit_exceeded")
+
+
+def too_large(message: str) -> Refusal:
+    """The request has more bytes than it may."""
+    return Refusal("too_large", 413, message, "request_too_large")
+
+
+def late(what: str) -> Refusal:
+    """The request does not come, or comes too slowly."""
+    return Refusal("late", 408, f"The request's {what} did not come in time.", "request_timeout")
 
 
 def busy(status: int, message: str, seconds: float) -> ApiError:

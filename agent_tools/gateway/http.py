@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.failures import invalid, too_large
 from agent_tools.gateway.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import PART
@@ -70,7 +70,7 @@ async def raw_body(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise ApiError(413, f"The request is larger than {limit:,} bytes.", code="request_too_large")
+            raise too_large(f"The request is larger than {limit:,} bytes.")
     return bytes(body)
 
 

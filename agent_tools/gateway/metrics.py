@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
-from agent_tools.execution import Died, TimedOut
+from agent_tools.execution import Died, Execution, TimedOut
+from agent_tools.gateway.failures import SecurityEvent
 from agent_tools.models.base import Usage
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_STATUSES = frozenset((*HTTPStatus, 499))
 
 
 class Metrics:
@@ -40,6 +46,31 @@ class Metrics:
         )
         self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["kind"], registry=self.registry)
 
+        self._security = Counter(
+            "agent_tools_security_events",
+            "Requests turned away, and code that broke its bounds.",
+            ["event"],
+            registry=self.registry,
+        )
+        for event in get_args(SecurityEvent):
+            self._security.labels(event)  # at 0, so that an alarm can be set before the first
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. Whoever sends it chooses none of the labels' values: there are only so many series."""
+        known = method if method in _METHODS else "other"
+        self.requests.labels(known, route, str(status) if status in _STATUSES else "other").inc()
+        self.request_seconds.labels(route).observe(seconds)
+
+    def security(self, event: SecurityEvent) -> None:
+        """Count something that an operator may want to be told of."""
+        self._security.labels(event).inc()
+
+    def ended(self, execution: Execution) -> None:
+        """Count code that broke its bounds."""
+        for output in execution.outputs:
+            if isinstance(output, Died) and output.cause:
+                self.security(output.cause)
+
     def step(self, step: Step) -> None:
         """Count a step of a turn."""
         match step:
@@ -47,6 +78,7 @@ class Metrics:
                 self.calls.labels(_status(step)).inc()
                 if execution is not None:
                     self.code_seconds.observe(execution.duration)
+                    self.ended(execution)
             case RoundDone(usage=usage):
                 self.rounds.inc()
                 self._count_tokens(usage or Usage())

@@ -18,6 +18,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
+from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
@@ -32,9 +33,10 @@ _OPTIONS = (
 class ResponsesModel:
     """A model on a server that speaks OpenAI's Responses API. Threads may share one."""
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
+    def __init__(self, model: str, endpoint: Endpoint, *, max_reply_bytes: int) -> None:
         self.model = model
-        self._chat = OpenAIModel(model, endpoint)  # for its connections and its translation of failures
+        # for its connections, its bounds and its translation of failures
+        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)
 
     def reply(
         self,
@@ -81,8 +83,8 @@ class _Reply(Iterator[Delta]):
 
     def _read(self, chat: OpenAIModel, request: dict[str, Any]) -> Iterator[Delta]:
         with chat.translated():
-            body = {key: request.pop(key) for key in ("input", "tools") if key in request}  # not to be looked through
-            with chat.connected().responses.create(**request, extra_body=body) as self._stream:
+            create = chat.connected().responses.create
+            with create(stream=True, extra_body=request) as self._stream:  # see OpenAIModel: no field is an option
                 reader = _Reader()
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))
@@ -104,6 +106,7 @@ class _Reader:
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 yield ReasoningDelta(event["delta"])
             case "response.output_item.added" if event["item"]["type"] == "function_call":
+                refuse_more_calls(len(self._calls))
                 index = self._calls[event["output_index"]] = len(self._calls)
                 yield CallBegun(index, event["item"]["call_id"], event["item"]["name"])
             case "response.function_call_arguments.delta":

@@ -6,6 +6,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,8 @@ from starlette.applications import Starlette
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.connection import Connection, Connections
+from agent_tools.gateway.failures import SecurityEvent
 from agent_tools.gateway.responses.runs import LAST_WORDS
 from agent_tools.gateway.store import Store
 from agent_tools.gateway.upstream import Upstream
@@ -58,8 +61,14 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: GatewayConfig, app: Starlette, **options: Any) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
-        super().__init__(uvicorn.Config(app, server_header=False, timeout_graceful_shutdown=grace, **options))
+        connections = Connections(config.max_connections, config.head_timeout, self._note)
+        kind: Any = partial(Connection, connections)
+        options = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "ws": "none", **options}
+        super().__init__(uvicorn.Config(app, **options))
         self._app = app
+
+    def _note(self, event: SecurityEvent) -> None:
+        self._app.state.services.metrics.security(event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end what is under way, close all connections."""

@@ -19,7 +19,9 @@ from agent_tools.gateway.event_log import EventLog, Logged
 
 PART = 256 * 1024  # bytes
 DONE = b"data: [DONE]\n\n"
-_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""What tells proxies to hold nothing of a stream back."""
+_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
 class EventStream(Response):

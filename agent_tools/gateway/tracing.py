@@ -10,6 +10,7 @@ from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.steps import CallDone, CallRunning, Finished, RoundDone, Step
+from agent_tools.gateway.model_ids import MAX_MODEL_ID
 
 NAME = "agent_tools.gateway"
 
@@ -37,7 +38,9 @@ class TurnSpans:
         self._tracer = tracer
         self._calls: dict[str, Any] = {}
         self._round_start = time.time_ns()
-        self._turn = tracer.start_span("turn", attributes={"gen_ai.request.model": model}) if tracer else None
+        self._turn = (
+            tracer.start_span("turn", attributes={"gen_ai.request.model": model[:MAX_MODEL_ID]}) if tracer else None
+        )
 
     def step(self, step: Step) -> None:
         """Follow a step."""

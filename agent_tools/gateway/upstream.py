@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -14,15 +14,20 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.gateway.auth import bearer
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.responses_model import ResponsesModel
+from agent_tools.gateway.sse import AT_ONCE
 from agent_tools.models.base import Model
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.settings import Endpoint
 
 MAX_MODELS = 64
 """Models whose connections are kept."""
-_DROPPED = frozenset(("connection", "content-length", "content-encoding", "transfer-encoding", "date", "server"))
-_PASSED = ("accept", "content-type", "openai-organization", "openai-project", "x-request-id")
+_KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
+_LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
+_PASSED = ("accept", "content-type", "x-request-id")
+_OF_A_KEY = ("openai-organization", "openai-project")
+"""Sent on with a client's own key only: what the gateway's key is used for is not the client's choice."""
 
 
 class Upstream:
@@ -46,12 +51,19 @@ class Upstream:
         return self._config.upstream_key or (bearer(headers) if self.passes_key() else "") or "none"
 
     def model(self, name: str, key: str) -> Model:
-        """A model of the upstream; its connections are kept for the next time."""
+        """A model of the upstream; its connections are kept for the next time.
+
+        Raises:
+            ApiError: 404, its name is too long to be kept.
+        """
+        if len(name) > MAX_MODEL_ID:
+            raise unknown_model(name)
         with self._lock:
             known = self._models.pop((name, key), None)
             if known is None:
                 kind = ResponsesModel if self._config.upstream_api == "responses" else OpenAIModel
-                known = kind(name, Endpoint(self._config.upstream, key))
+                endpoint = Endpoint(self._config.upstream, key)
+                known = kind(name, endpoint, max_reply_bytes=self._config.max_reply_bytes)
             self._models[name, key] = known
             if len(self._models) > MAX_MODELS:
                 self._models.popitem(last=False)  # it may be in use still; its connections end with it
@@ -61,17 +73,19 @@ class Upstream:
         """Whether it answers at all."""
         try:
             headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
-            return (await self._client.get("models", timeout=5.0, headers=headers)).status_code < 500
+            async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
+                return answer.status_code < 500
         except httpx.HTTPError:
             return False
 
     async def pass_on(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
-        """Ask the upstream the same and answer the same.
+        """Ask the upstream the same and answer the same. `path` is ours, or made by `model_path`: never a client's.
 
         Raises:
             ApiError: 502 or 504, it cannot be reached.
         """
-        sent = {name: headers[name] for name in _PASSED if name in headers}
+        passed = (*_PASSED, *_OF_A_KEY) if self.passes_key() else _PASSED
+        sent = {name: headers[name] for name in passed if name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         request = self._client.build_request(method, path, headers=sent, content=body or None)
         try:
@@ -80,7 +94,11 @@ class Upstream:
             raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
         except httpx.HTTPError as exc:
             raise ApiError(502, "The upstream cannot be reached.", code="upstream_unavailable") from exc
-        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
+        if not 200 <= answer.status_code < 600:
+            await answer.aclose()
+            raise ApiError(502, "The upstream's answer is not HTTP's.", code="upstream_error")
+        is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
+        kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
         return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
 
     async def aclose(self) -> None:
@@ -90,6 +108,17 @@ class Upstream:
             models, self._models = list(self._models.values()), OrderedDict()
         for model in models:
             model.close()
+
+
+def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a client may be told of the upstream's headers; its id of the request goes by a name beside our own's."""
+    for name, value in headers.items():
+        if not value.isascii():
+            continue
+        if name == "x-request-id":
+            yield "x-upstream-request-id", value
+        elif name in _KEPT or name.startswith(_LIMITS):
+            yield name, value
 
 
 async def _bytes(answer: Any) -> AsyncIterator[bytes]:

@@ -22,6 +22,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
+from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, refuse_more_calls, too_large
 
 
 @dataclass
@@ -37,6 +38,8 @@ class _Call:
         """Names come whole, in pieces, or whole again with every piece of the arguments."""
         if not self.is_begun and piece != self.name:
             self.name += piece
+        if len(self.name) > MAX_NAME_CHARS:
+            raise too_large(f"a name of more than {MAX_NAME_CHARS:,} characters")
 
     def begin(self) -> Iterator[Delta]:
         if not self.is_begun:
@@ -46,12 +49,22 @@ class _Call:
 
 
 class ChunkReader:
-    """Reads the chunks of one reply, as dicts, in order; `finish` gives what only the end can tell."""
+    """Reads the chunks of one reply, as dicts, in order; `finish` gives what only the end can tell.
 
-    def __init__(self) -> None:
+    `limit` is how much text it takes, calls that nobody offered included: in bytes, though at least as many characters
+    are let through, which the connection has counted already.
+
+    Raises:
+        ModelError: the reply is too large; see bounds.py.
+    """
+
+    def __init__(self, limit: int = MAX_REPLY_BYTES) -> None:
         self.reason: str | None = None
         """The finish reason, once the server has given it."""
+        self._limit = self._left = limit
         self._calls: list[_Call] = []
+        self._by_position: dict[object, _Call] = {}
+        self._by_id: dict[object, _Call] = {}
         self._current: _Call | None = None
         self._usage: Usage | None = None
 
@@ -75,9 +88,9 @@ class ChunkReader:
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
         delta = choice.get("delta") or choice.get("message") or {}
         if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-            yield ReasoningDelta(str(reasoning))
+            yield ReasoningDelta(self._taken(str(reasoning)))
         if text := delta.get("content") or delta.get("refusal"):
-            yield TextDelta(str(text))
+            yield TextDelta(self._taken(str(text)))
         for piece in delta.get("tool_calls") or ():
             yield from self._call(piece)
         if delta.get("function_call"):  # how calls were sent before tools
@@ -87,30 +100,37 @@ class ChunkReader:
     def _call(self, piece: Mapping[str, Any]) -> Iterator[Delta]:
         function = piece.get("function") or {}
         call = self._find(piece, bool(function.get("name")))
-        call.id = call.id or str(piece.get("id") or "")
+        if not call.id and piece.get("id"):
+            call.id = str(piece["id"])
+            self._by_id.setdefault(call.id, call)
         call.add_name(str(function.get("name") or ""))
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
         if text:
             yield from call.begin()
-            call.arguments.append(text)
+            call.arguments.append(self._taken(text))
             yield ArgumentsDelta(call.index, text)
 
     def _find(self, piece: Mapping[str, Any], is_named: bool) -> _Call:
         """The call a piece belongs to, by index; without one, or where servers reuse it, a new id or name tells."""
         position, id_ = piece.get("index"), piece.get("id")
-        known = [call for call in self._calls if call.position == position]
-        call = known[-1] if known else None
+        call = self._by_position.get(position)
         if position is None:
-            by_id = [call for call in self._calls if id_ and call.id == id_]
-            call = by_id[0] if by_id else self._current
+            call = self._by_id.get(str(id_), self._current) if id_ else self._current
         if call and is_named and (_is_other_id(call, id_) or (position is None and call.is_begun and not id_)):
             call = None
         if call is None:
-            call = _Call(len(self._calls), position)
+            refuse_more_calls(len(self._calls))
+            call = self._by_position[position] = _Call(len(self._calls), position)
             self._calls.append(call)
         self._current = call
         return call
+
+    def _taken(self, text: str) -> str:
+        self._left -= len(text)
+        if self._left < 0:
+            raise too_large(f"more than {self._limit:,} bytes")
+        return text
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:

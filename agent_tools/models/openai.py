@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Conversation
+from agent_tools.models.bounds import MAX_REPLY_BYTES, bounded
+from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.reply import Reply
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
@@ -29,8 +32,8 @@ _NOT_SENT = frozenset(
     )
 )
 """Keys of Qwen-Agent's `generate_cfg` that tell the client something, not the server."""
-_AS_THEY_ARE = ("messages", "tools")
-"""Fields that the client is not to look through: for a long conversation that takes it seconds."""
+_CLIENTS = ("extra_headers", "extra_query")
+"""Options of the client that `generate_cfg` may hold. One reply's options never are: they may be a stranger's."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _HINTS = {
     401: " Check the API key.",
@@ -47,13 +50,21 @@ class OpenAIModel:
     Args:
         model: its name on the server.
         endpoint: base URL and key.
-        generate_cfg: chat completions' request fields for every reply; ones the client does not know are sent as they
-            are (`top_k`, `enable_thinking`); None leaves a field out. Also `max_retries`, and `timeout` in seconds
-            between two pieces of an answer.
+        generate_cfg: chat completions' request fields for every reply, sent as they are, whatever their names (`top_k`,
+            `enable_thinking`); None leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and
+            `timeout` in seconds between two pieces of an answer.
+        max_reply_bytes: how much is taken of one reply, as it arrives.
     """
 
-    def __init__(self, model: str, endpoint: Endpoint, generate_cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        endpoint: Endpoint,
+        generate_cfg: Mapping[str, Any] | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+    ) -> None:
         self.model = model
+        self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
         self.generate_cfg = dict(generate_cfg or {})
         self._lock = threading.Lock()
@@ -66,11 +77,13 @@ class OpenAIModel:
         options: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Ask the model; see `Model.reply`. `close` of what comes back is for any thread, at any time."""
-        fields = {**self.generate_cfg, **(options or {})}
-        fields = {key: value for key, value in fields.items() if key not in _NOT_SENT}
+        own = {key: value for key, value in self.generate_cfg.items() if key not in _CLIENTS}
+        fields = {**own, **(options or {})}
+        more = fields.pop("extra_body", None) or {}
         request = {
             "stream_options": {"include_usage": True},
-            **fields,
+            **{key: value for key, value in fields.items() if key not in _NOT_SENT and value is not None},
+            **more,
             "model": self.model,
             "messages": wire_messages(messages),
             "stream": True,
@@ -79,7 +92,7 @@ class OpenAIModel:
             request["tools"] = wire_tools(tools)
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self.translated)
+        return Reply(lambda: self._open(request), self.translated, ChunkReader(self.max_reply_bytes))
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""
@@ -89,12 +102,14 @@ class OpenAIModel:
             client.close()
 
     def _open(self, request: Mapping[str, Any]) -> Any:
+        """Ask. All fields go into the body as they are.
+
+        Of names that it knows the client would make options of its own, and what it is given it looks through, which
+        takes it seconds for a long conversation.
+        """
+        clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.create
-        known = inspect.signature(create).parameters
-        given = {key: value for key, value in request.items() if value is not None}
-        sent = {key: given.pop(key) for key in list(given) if key in known and key not in _AS_THEY_ARE}
-        body = {**given, **(sent.pop("extra_body", None) or {})}
-        return create(**sent, messages=(), extra_body=body)
+        return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
 
     def connected(self) -> Any:
         """The `openai` client."""
@@ -102,12 +117,15 @@ class OpenAIModel:
         with self._lock:
             if self._client is None:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
+                http = openai.DefaultHttpxClient(event_hooks={"response": [partial(_count, self.max_reply_bytes)]})
                 self._client = openai.OpenAI(
                     base_url=self.endpoint.base_url,
                     api_key=self.endpoint.api_key,
                     timeout=openai.Timeout(float(idle), connect=min(CONNECT_TIMEOUT, float(idle))),
                     max_retries=int(self.generate_cfg.get("max_retries", MAX_RETRIES)),
+                    http_client=http,
                 )
+                weakref.finalize(self, http.close).atexit = False
             return self._client
 
     @contextlib.contextmanager
@@ -142,6 +160,12 @@ class OpenAIModel:
             raise ModelError(f"The model's server {host} cannot be asked so: {type(exc).__name__}.") from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
             raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
+
+
+def _count(limit: int, response: Any) -> None:
+    """Have an answer's bytes counted where all who read it get them: errors too, and lines that are not whole yet."""
+    arriving = response.iter_bytes
+    response.iter_bytes = lambda *args, **kwargs: bounded(arriving(*args, **kwargs), limit)
 
 
 def _openai() -> Any:

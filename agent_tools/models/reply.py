@@ -24,9 +24,15 @@ class Reply(Iterator[Delta]):
     connection to be had yet, it is hung up as soon as there is. Errors are raised to whoever iterates.
     """
 
-    def __init__(self, open_stream: Callable[[], Any], translated: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        open_stream: Callable[[], Any],
+        translated: Callable[[], AbstractContextManager[None]],
+        reader: ChunkReader,
+    ) -> None:
         self._open = open_stream
         self._translated = translated
+        self._reader = reader
         self._stream: Any = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -59,7 +65,7 @@ class Reply(Iterator[Delta]):
                 with self._lock:
                     self._stream = stream
                 if not self._is_closed:
-                    for delta in _deltas(stream):
+                    for delta in _deltas(stream, self._reader):
                         self._arrived.put(delta)
         except BaseException as exc:  # noqa: BLE001  (a thread's failure belongs to whoever waits for it)
             self._arrived.put(exc)
@@ -69,8 +75,7 @@ class Reply(Iterator[Delta]):
             self._arrived.put(None)
 
 
-def _deltas(stream: Any) -> Iterator[Delta]:
-    reader = ChunkReader()
+def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
     for chunk in stream:
         try:
             found = list(reader.read(chunk.to_dict(warnings=False)))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from agent_tools.execution import Died, Error, Output, TimedOut
+from agent_tools.execution import Cause, Died, Error, Output, TimedOut
 from agent_tools.runtime.channels import Broken, Channels, Disconnected, Event, FromIopub, FromShell, Words
 from agent_tools.runtime.exits import KILLED, describe_exit
 from agent_tools.runtime.link import Link
@@ -70,6 +70,7 @@ class Kernel:
         self._limits = limits
         self._memory = memory
         self._condemned = ""
+        self._cause: Cause = ""
         self._run: _Run | None = None
         self._holds = 0
         self._lock = threading.Lock()
@@ -147,9 +148,10 @@ class Kernel:
             run.interrupted = time.monotonic()
         self.interrupt()
 
-    def kill(self, reason: str = "") -> None:
-        """End the kernel and everything it started. The reason, if there is one, is told with its end."""
+    def kill(self, reason: str = "", cause: Cause = "") -> None:
+        """End the kernel and everything it started. The reason and the cause, if any, are told with its end."""
         self._condemned = self._condemned or reason
+        self._cause = self._cause or cause
         self._link.send("kill")
 
     def end(self) -> None:
@@ -185,6 +187,7 @@ class Kernel:
             case FromShell(Message(kind="execute_reply") as message) if message.parent_id == run.request_id:
                 self._take_reply(message, run)
             case Broken(reason):
+                self._cause = self._cause or "protocol_violation"
                 self._kill(run, f"it sent {reason}")
             case Disconnected():
                 run.hung_up = run.hung_up or time.monotonic()
@@ -259,7 +262,7 @@ class Kernel:
         if self.end_reason:
             if reason := run.kill_reason or self._condemned:
                 self.end_reason = reason
-                yield Died(reason)
+                yield Died(reason, self._cause)
             elif run.killed or (self._was_killed and time.monotonic() >= run.deadline):
                 self.end_reason = "its code did not stop at the time limit"
                 yield TimedOut(run.timeout, state_kept=False)

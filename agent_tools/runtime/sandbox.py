@@ -91,7 +91,7 @@ class LiveSandbox:
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
-                brake = Brake(self._link.send, self._kill_kernel)
+                brake = Brake(self._link.send, self._kill_for_work_dir)
                 self._quota = QuotaWatch(quota, brake, lambda: self._is_busy, self._held_files)
                 undo.callback(self._quota.close)
             else:
@@ -190,9 +190,9 @@ class LiveSandbox:
         self._takes_orders = sockets is not None
         return sockets[0] if sockets else None
 
-    def _kill_kernel(self, reason: str) -> None:
+    def _kill_for_work_dir(self, reason: str) -> None:
         if self.kernel:
-            self.kernel.kill(reason)
+            self.kernel.kill(reason, "work_dir_quota")
 
     def _held_files(self) -> Held:
         """What is deleted and still held; nothing is known of a sandbox whose processes are not seen from here."""

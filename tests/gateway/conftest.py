@@ -27,6 +27,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
         self.app = create_app(config, runtime, tracer)
         self._server = Server(config, self.app, log_level="warning", lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.errors import ModelError
 from agent_tools.models.base import (
     ArgumentsDelta,
     CallBegun,
@@ -110,3 +111,38 @@ def test_usages_add_up() -> None:
 def test_only_the_first_choice_is_read() -> None:
     reader = ChunkReader()
     assert list(reader.read({"choices": [{"index": 1, "delta": {"content": "b"}}]})) == []
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        piece("never_offered", "a" * MIB, index=0),
+        piece("never_offered", ["a" * MIB], index=0),
+        {"function_call": {"name": "f", "arguments": "a" * MIB}},
+        {"content": "a" * MIB},
+        {"reasoning": "a" * MIB},
+    ],
+    ids=["arguments", "arguments as a list", "a function call", "text", "reasoning"],
+)
+def test_a_reply_without_an_end_is_not_read_on(delta: dict[str, Any]) -> None:
+    reader, chunk = ChunkReader(), {"choices": [{"delta": delta}]}
+    for _ in range(63):
+        list(reader.read(chunk))
+    with pytest.raises(ModelError, match="67,108,864 bytes"):
+        [list(reader.read(chunk)) for _ in range(2)]
+
+
+def test_a_name_without_an_end_is_not_read_on() -> None:
+    with pytest.raises(ModelError, match="name of more than 1,000 characters"):
+        read(*[piece("ab", index=0), piece("c", index=0)] * 334)
+
+
+def test_a_reply_has_not_more_calls_than_anyone_makes() -> None:
+    pieces = [piece("f", "{}", index=index) for index in range(128)]
+    assert len(calls(read(*pieces, *[piece(None, " ", index=index) for index in range(128)]))) == 128
+    for more in ({"index": 128}, {"index": 0, "id": "another"}, {}):
+        with pytest.raises(ModelError, match="more than 128 calls"):
+            read(piece("f", "{}", index=0, id="1"), *pieces[1:], piece("f", "{}", **more))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import socket
 import threading
@@ -16,9 +17,10 @@ from agent_tools.errors import ModelError
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta, TextDelta, Usage
-from agent_tools.settings import Endpoint
+from agent_tools.settings import MIB, Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.testing.script import Script
+from tests.recorder import Answer, Recorder
 
 HI = [Message(USER, "hi")]
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -85,6 +87,16 @@ def test_what_is_sent(new: New) -> None:
     assert server.headers[0]["authorization"] == "Bearer the-key"
 
 
+def test_the_clients_options_are_the_models_and_never_one_replys(new: New) -> None:
+    model, server = new(["a"], extra_headers={"X-Of-The-Model": "1"})
+    options = {"extra_headers": {"X-Of-The-Reply": "1", "Authorization": "Bearer other"}, "extra_query": {"a": "b"}}
+    list(model.reply(HI, (), options))
+    assert server.headers[0]["x-of-the-model"] == "1"
+    assert server.headers[0]["authorization"] == "Bearer the-key"
+    assert "x-of-the-reply" not in server.headers[0]
+    assert server.requests[0]["extra_query"] == {"a": "b"}
+
+
 def test_a_server_without_usage(new: New) -> None:
     model, _ = new(ScriptedReply(text="a", usage=None))
     assert list(model.reply(HI)) == [TextDelta("a"), Finish("stop")]
@@ -129,6 +141,28 @@ def test_a_broken_answer_is_an_error_and_not_asked_again(new: New, reply: Script
     assert text(seen).startswith("abc")
     assert "CANARY" not in str(caught.value)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (Answer(b"data: " + b"a" * 17 * MIB, "text/event-stream"), "16,777,216 bytes in one piece"),
+        (Answer((b"data: " + b"a" * MIB + b"\n") * 17, "text/event-stream"), "16,777,216 bytes in one piece"),
+        (Answer((b": " + b"a" * MIB + b"\n\n") * 65, "text/event-stream"), "67,108,864 bytes"),
+        (Answer(b"a" * 17 * MIB, "text/plain", 400), "16,777,216 bytes in one piece"),
+        (
+            Answer(gzip.compress(bytes(17 * MIB)), "text/event-stream", headers={"Content-Encoding": "gzip"}),
+            "16,777,216 bytes in one piece",
+        ),
+    ],
+    ids=["a line without an end", "an event without an end", "comments without an end", "a large error", "compressed"],
+)
+def test_bytes_are_counted_as_they_arrive(said: Answer, words: str) -> None:
+    with Recorder(lambda seen: said) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+        with pytest.raises(ModelError, match=words):
+            list(model.reply(HI))
+        model.close()
 
 
 def test_nobody_there_is_an_error() -> None:

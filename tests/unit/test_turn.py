@@ -460,3 +460,12 @@ def test_our_logs_hold_no_messages_code_or_outputs(caplog: pytest.LogCaptureFixt
     assert len(of(CallDone, steps)) == 3
     assert len(ours) >= 3
     assert all(canary not in record.getMessage() and record.exc_info is None for record in ours)
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_reply_with_more_calls_than_anyone_makes_is_the_models_failure(is_text: bool) -> None:
+    call = {"name": "double", "arguments": {"x": 1}}
+    calls = [ScriptedCall("double", {"x": 1})] * 129
+    reply = ScriptedReply(text=json.dumps([call] * 129)) if is_text else ScriptedReply(calls=calls)
+    with pytest.raises(ModelError, match="more than 128 calls"):
+        list(Turn(ScriptedModel([reply]), [Doubler()]).run(HI))

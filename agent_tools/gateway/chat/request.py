@@ -47,10 +47,16 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
         messages=messages,
         ours=ours,
         others=tuple(function for function in declared if function["name"] not in routed),
-        options={key: value for key, value in body.items() if key not in _OURS},
+        options=_others(body),
         stream=bool(given.flag("stream")),
         with_usage=bool((given.object("stream_options") or {}).get("include_usage")),
     )
+
+
+def _others(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
+    fields = {key: value for key, value in body.items() if key not in _OURS}
+    return {**fields, "extra_body": {"extra_body": fields["extra_body"]}} if "extra_body" in fields else fields
 
 
 def _is_function(tool: Any) -> bool:

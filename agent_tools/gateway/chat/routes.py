@@ -9,8 +9,11 @@ from starlette.routing import Route
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.chat.run import ChatRun
 from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.responses.routes import runs_of
 from agent_tools.gateway.sse import EventStream, ended, unless_gone
+
+_MODELS = "/v1/models/"
 
 
 async def create_completion(request: Request) -> Response:
@@ -36,8 +39,13 @@ async def create_completion(request: Request) -> Response:
 
 
 async def list_models(request: Request) -> Response:
-    """GET /v1/models, and those below it."""
-    path = request.url.path.removeprefix("/v1/")
+    """GET /v1/models."""
+    return await services_of(request).upstream.pass_on("GET", "models", request.headers)
+
+
+async def retrieve_model(request: Request) -> Response:
+    """GET /v1/models/{id}."""
+    path = model_path(request.scope["path"].removeprefix(_MODELS))  # all of it: a route's parameter ends at a newline
     return await services_of(request).upstream.pass_on("GET", path, request.headers)
 
 
@@ -52,5 +60,5 @@ async def _started(request: Request, wanted: ChatRequest) -> ChatRun:
 routes = [
     Route("/v1/chat/completions", create_completion, methods=["POST"]),
     Route("/v1/models", list_models, methods=["GET"]),
-    Route("/v1/models/{model:path}", list_models, methods=["GET"]),
+    Route(_MODELS + "{model:path}", retrieve_model, methods=["GET"]),
 ]

@@ -37,6 +37,7 @@ class Trial:
         self.log = EventLog(services.config.max_response_bytes)
         self.on_end: Callable[[], None] = lambda: None
         self._tool = ContainerTool(services.containers, container_id)
+        self._metrics = services.metrics
         self._code = code
 
     def work(self) -> None:
@@ -61,6 +62,7 @@ class Trial:
                 try:
                     output = next(outputs)
                 except StopIteration as end:
+                    self._metrics.ended(end.value)
                     yield _done(end.value, "stopped" if self.cancel.is_set() else _ending(end.value))
                     return
                 yield from shown(output)

@@ -1,0 +1,131 @@
+"""The door: it knows who asks, holds a request to its limits, counts it, and answers every failure."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.failures import ApiError, Refusal, late, too_large
+from agent_tools.gateway.http import Json
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.services import Services
+from agent_tools.settings import MIB
+
+_OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
+_GONE = 499  # the client left before there was an answer
+_log = logging.getLogger(__name__)
+
+
+class Door:
+    """Finds out who asks, counts, bounds what is sent, and answers every failure in the API's own shape."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        services: Services = scope["app"].state.services
+        body = _Body(receive, services.config, Headers(scope=scope))
+        answer = _Answer(send, body)
+        started = time.monotonic()
+        with services.metrics.in_flight.track_inprogress():
+            try:
+                _let_in(services, scope)
+                await self._app(scope, body, answer)
+            except Exception as exc:
+                if isinstance(exc, Refusal):
+                    services.metrics.security(exc.event)
+                if answer.status:
+                    raise
+                await failed(exc).__call__(scope, receive, answer)
+        route = getattr(scope.get("endpoint"), "__name__", "none")
+        services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
+
+
+def failed(exc: Exception) -> Response:
+    """What a client is told; nothing of an unknown failure but that there was one."""
+    if isinstance(exc, ClientDisconnect):
+        return Response(status_code=_GONE)
+    if isinstance(exc, HTTPException):
+        exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
+    if isinstance(exc, AgentToolsError):
+        _log.error("a request failed: %s", type(exc).__name__)
+        exc = ApiError(503, "The code interpreter is not available now.", code="code_interpreter_unavailable")
+    if not isinstance(exc, ApiError):
+        _log.error("a request failed: %s", type(exc).__name__)
+        exc = ApiError(500, "The gateway failed.", code="internal_error")
+    return Json(exc.body, exc.status, exc.headers)
+
+
+def _let_in(services: Services, scope: Scope) -> None:
+    """Find out whose request it is.
+
+    Raises:
+        Refusal: it is nobody's, or there is more than one way to read it.
+    """
+    headers = Headers(scope=scope)
+    is_chunked = "transfer-encoding" in headers
+    if is_chunked and ("content-length" in headers or scope["http_version"] == "1.0"):
+        raise Refusal("malformed", 400, "A request says how long it is in one way only: drop its Content-Length.")
+    if scope["path"].startswith(_OWNED):
+        scope["owner"] = services.keys.owner(headers)
+    else:
+        services.keys.refuse_strangers(headers, may_link=scope["method"] == "GET")
+
+
+class _Body:
+    """Receives a request's body, up to a number of bytes, and for as long as it may keep the gateway waiting."""
+
+    def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
+        self._receive = receive
+        self._left = max(config.max_upload_bytes, config.max_body_bytes) + MIB
+        self._patience = config.body_timeout
+        self._rate = config.min_body_rate
+        self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+        """Whether there is no more to come."""
+
+    async def __call__(self) -> Message:
+        if self.is_read:
+            return await self._receive()  # which tells that the client hung up, whenever it does
+        started = time.monotonic()
+        with anyio.move_on_after(self._patience) as waiting:
+            message = await self._receive()
+        if waiting.cancelled_caught:
+            raise late("body")
+        size = len(message.get("body", b""))
+        self._patience += size / self._rate - (time.monotonic() - started)
+        self._left -= size
+        if self._left < 0:
+            raise too_large("The request is too large.")
+        self.is_read = not message.get("more_body")
+        return message
+
+
+class _Answer:
+    """Sends, notes the status, gives every answer an id, and ends a connection on which a body is left unread."""
+
+    def __init__(self, send: Send, body: _Body) -> None:
+        self._send = send
+        self._body = body
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-request-id", new_id("req").encode())]
+            if not self._body.is_read:
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
+        await self._send(message)
