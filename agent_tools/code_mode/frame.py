@@ -103,7 +103,7 @@ def _check_index(table: Any, index: list[str]) -> None:
     """
     from pyarrow import types
 
-    kinds = [table.schema.field(name).type for name in index if name in table.schema.names]
+    kinds = [field.type for field in table.schema if field.name in index]
     hashed = [kind for kind in kinds if types.is_string(kind) or types.is_large_string(kind) or _is_object(kind)]
     if len(kinds) > 1 and len(hashed) * len(table) > MAX_LEVEL_TEXTS:
         raise TooCostly(f"more than {MAX_LEVEL_TEXTS:,} texts in an index of several levels; send it as columns")
@@ -114,12 +114,12 @@ def _frame(table: Any, index: list[str], budget: Budget) -> Any:
     import numpy
     import pyarrow
 
-    notes = (table.schema.pandas_metadata or {}).get("columns", [])
+    schema = table.schema
+    notes = (schema.pandas_metadata or {}).get("columns", [])
     special = {note.get("field_name") for note in notes if note["numpy_type"] != "object"}
-    columns = [each for each in range(table.num_columns) if table.schema.names[each] not in index]
+    columns = [(number, field) for number, field in enumerate(schema) if field.name not in index]
     apart: dict[int, Any] = {}
-    for position, number in enumerate(columns):
-        field = table.schema.field(number)
+    for position, (number, field) in enumerate(columns):
         if len(table) > PIECE_ROWS and _is_object(field.type) and field.name not in special:
             apart[position] = table.column(number)
             table = table.set_column(number, field.name, pyarrow.nulls(len(table)))

@@ -5,12 +5,12 @@ bytes for millions of nulls, and integers of one hash make a set take the square
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 MAX_PARTS = 200_000  # values in a message, whatever they are in
 MADE_PER_BYTE = 16  # bytes of values that each byte of a message may become
-FREE_BYTES = 1024 * 1024  # and so many more
+FREE_BYTES = 8 * 1024 * 1024  # and so many more: a column of nulls takes none in a message
 MAX_MADE_BYTES = 96 * 1024 * 1024
 MAX_SAME_HASH = 100  # elements of a set, or keys: powers of two reach 67
 INSERTED_AT_ONCE = 1_000  # elements of a set, or keys: between them other threads have their turn
@@ -121,15 +121,22 @@ def dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
-def check_hashes(items: Iterable[Any]) -> None:
-    """Look for one hash among many elements. Sorted, not counted in a dict, which they would slow down as well.
+def check_hashes(items: list[Any]) -> None:
+    """Look for many different elements of one hash. Sorted, not counted in a dict, which they would slow down as well.
 
     Raises:
-        TooCostly: too many have one hash.
-        TypeError: one of them has none.
+        TooCostly: there are.
+        TypeError: an element has no hash.
     """
     hashes = [hash(item) for item in items]
-    hashes.sort()
-    for index in range(len(hashes) - MAX_SAME_HASH):
-        if hashes[index] == hashes[index + MAX_SAME_HASH]:
-            raise TooCostly(f"more than {MAX_SAME_HASH} elements or keys of one hash")
+    ordered = sorted(hashes)
+    pairs = zip(ordered, ordered[MAX_SAME_HASH:])
+    crowds: dict[int, set[Any]] = {first: set() for first, last in pairs if first == last}
+    if not crowds:
+        return
+    for item, its_hash in zip(items, hashes):
+        crowd = crowds.get(its_hash)
+        if crowd is not None:
+            crowd.add(item)
+            if len(crowd) > MAX_SAME_HASH:
+                raise TooCostly(f"more than {MAX_SAME_HASH} elements or keys of one hash")
