@@ -190,7 +190,7 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
     [
         (pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
         (pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
-        (pa.table({"a": pa.nulls(10**9)}), {}, "1,000,000,000 cells are more than"),
+        (pa.table({"a": pa.nulls(10**9)}), {}, "it would take more than 8,"),
     ],
     ids=["zstd", "dictionary", "nulls"],
 )
