@@ -89,7 +89,13 @@ class CallLimits:
     approval_timeout: float = 600.0
     """How long an approval may take. The run's own time limit stands still meanwhile."""
     max_message_bytes: int = 16 * MIB
-    """The largest arguments, and the largest result."""
+    """The largest arguments, and the largest result. Arguments have at most 200,000 parts; an array counts as one."""
+    max_open_bytes: int = 64 * MIB
+    """Messages of calls that are not over; the code waits with more."""
+    max_argument_bytes: int = 256 * MIB
+    """What the arguments of all calls that are worked on may take; large ones wait for their turn."""
+    max_refusals: int = 10_000
+    """Refused calls of one run, a long one counted for each 64 KiB; then nothing is read until the next run."""
     max_preview_chars: int = 200
     """Characters of a call's arguments kept in the audit."""
     allow_outside_run: bool = False

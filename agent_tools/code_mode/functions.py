@@ -11,7 +11,9 @@ from typing import Any
 import pydantic
 import typing_extensions
 
+from agent_tools.code_mode.checks import Check
 from agent_tools.code_mode.stubs import NotCrossing, Stub, check_name, stub_of
+from agent_tools.runtime.aside import aside
 from agent_tools.runtime.host_function import ArgumentError, Policy
 
 
@@ -26,25 +28,30 @@ class TypedFunction:
         self._function = function
         self._signature = inspect.signature(function)
         hints = typing_extensions.get_type_hints(function, include_extras=True)
-        self._checks = {name: _adapter(hint, f"{self.name}: {name}") for name, hint in hints.items()}
-        self._result = self._checks.pop("return", None)
+        adapters = {name: _adapter(hint, f"{self.name}: {name}") for name, hint in hints.items()}
+        self._result = adapters.pop("return", None)
+        self._checks = {name: Check(adapter) for name, adapter in adapters.items()}
         self._is_async = inspect.iscoroutinefunction(function)
 
     async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Check the arguments, call the function, check its result."""
+        bound = await aside(self._bound, args, kwargs)
+        value = await _done(self._function, self._is_async, bound.args, bound.kwargs)
+        return self._checked_result(value)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as exc:
             raise ArgumentError(f"{self.name}: {exc}") from exc
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._checked(name, value)
-        value = await _done(self._function, self._is_async, bound.args, bound.kwargs)
-        return self._checked_result(value)
+        return bound
 
     def _checked(self, name: str, value: Any) -> Any:
         check = self._checks.get(name)
         try:
-            return check.validate_python(value) if check else value
+            return check.of(value) if check else value
         except pydantic.ValidationError as exc:
             raise ArgumentError(f"{self.name}: {name}: {_first_error(exc)}") from exc
 
@@ -92,7 +99,7 @@ class ToolFunction:
         """Call the tool in a thread."""
         arguments = {name: value for name, value in kwargs.items() if value is not None}
         try:
-            text = json.dumps(arguments)
+            text = await aside(json.dumps, arguments)
         except TypeError as exc:
             raise ArgumentError(f"{self.name}: {exc}") from exc
         return await asyncio.to_thread(self._tool.call, text)

@@ -10,6 +10,7 @@ import fastjsonschema
 
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.runtime.aside import aside
 from agent_tools.runtime.host_function import ArgumentError, Policy
 
 
@@ -74,7 +75,7 @@ class McpFunction:
             raise ArgumentError(f"{self.name} takes keyword arguments only.")
         given = {name: value for name, value in kwargs.items() if value is not None}
         try:
-            self._check(given)
+            await aside(self._check, given)
         except fastjsonschema.JsonSchemaException as exc:
             raise ArgumentError(f"{self.name}: {exc.message}") from exc
         answer = _plain(await self._session.call_tool(self._tool_name, given))

@@ -24,7 +24,9 @@ from typing import Any
 
 from agent_tools.code_mode.rich import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
+from agent_tools.guest.budget import Unbounded
 from agent_tools.guest.values import decode, encode
+from agent_tools.runtime.aside import aside
 from agent_tools.runtime.call_run import asked
 from agent_tools.runtime.host_function import ArgumentError, CallRequest, HostFunction
 
@@ -110,14 +112,14 @@ class _Recorded:
 
     async def _approve(self, request: CallRequest) -> bool:
         """What was approved and done is not asked for again."""
-        if self._journal.is_known(self._name, _key(request.args, request.kwargs)):
+        if self._journal.is_known(self._name, await aside(_key, request.args, request.kwargs)):
             return True
         assert self._function.policy.approve is not None
         return await asked(self._function.policy.approve, request)
 
     async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer from the record, or call the function and record what came of it."""
-        key = _key(args, kwargs)
+        key = await aside(_key, args, kwargs)
         number, entry = self._journal.begin(self._name, key)
         if entry is not None:
             return _outcome(entry)
@@ -138,7 +140,8 @@ def _outcome(entry: dict[str, Any]) -> Any:
         if error["is_argument"]:
             raise ArgumentError(error["message"])
         raise type(error["type"], (Exception,), {})(error["message"])
-    return decode(entry["value"], [base64.b64decode(part) for part in entry["attachments"]], rich_value)
+    attachments = [base64.b64decode(part) for part in entry["attachments"]]
+    return decode(entry["value"], attachments, rich_value, Unbounded())
 
 
 def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -7,16 +7,26 @@ The head is an object. Its "sizes" are the lengths of the attachments.
     guest -> host   {"op": "call", "id", "name", "args": [..], "kwargs": {..}} | {"op": "cancel", "id"}
     host -> guest   {"op": "result", "id", "value"} | {"op": "error", "id", "kind", "type", "message"}
                     {"op": "hold"} | {"op": "go"}   the run's clock stands still, and goes on
+
+The head of a long call begins with "op", "id" and "name", in this order, so that it can be refused unread.
 """
 
 import json
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-MAX_MARKS = 1_000_000  # commas, brackets and braces: each may become an object many times its size
+MAX_MARKS = 200_000  # commas, brackets and braces: each may become an object many times its size
+MAX_ANSWER_MARKS = 1_000_000  # of what the host sends
+MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
+LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps, and may be refused before
 _LENGTHS = struct.Struct(">II")
+_CALL = re.compile(rb'\{\s*"op":\s*"call",\s*"id":\s*(\d{1,15}),\s*"name":\s*"([ !#-\[\]-~]{0,200})"')
+
+Message = tuple[dict[str, Any], list[bytes], int]
+Screen = Callable[[int, str, int], bool]
 
 
 class FrameError(ValueError):
@@ -27,30 +37,40 @@ class TooLarge(ValueError):
     """A message of one's own is over the limit."""
 
 
-def pack(head: dict[str, Any], attachments: list[bytes], limit: int = MAX_MESSAGE_BYTES) -> bytes:
+def pack(
+    head: dict[str, Any], attachments: list[bytes], limit: int = MAX_MESSAGE_BYTES, max_marks: int = MAX_MARKS
+) -> bytes:
     """One message as bytes.
 
     Raises:
-        TooLarge: it is longer than `limit`.
+        TooLarge: it is longer than `limit`, or has more parts than `max_marks`.
     """
     sizes = [len(part) for part in attachments]
     data = json.dumps({**head, "sizes": sizes}).encode()
     size = len(data) + sum(sizes)
     if size > limit:
         raise TooLarge(f"{size:,} bytes are more than {limit:,}")
-    if _marks(data) > MAX_MARKS:
-        raise TooLarge(f"it has more than {MAX_MARKS:,} parts; an array, a frame or a text counts as one")
+    if _has_more_marks(data, max_marks):
+        raise TooLarge(f"it has more than {max_marks:,} parts; an array, a frame or a text counts as one")
     return b"".join((_LENGTHS.pack(len(data), size - len(data)), data, *attachments))
 
 
 class Reader:
-    """Takes a stream apart. A message is checked for its length before it is held."""
+    """Takes a stream apart. A message is checked for its length before it is held.
 
-    def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
+    `screen` is asked with the number, the name and the size of each call whose head begins with them; a call that it
+    does not want is passed over, and costs no more than its bytes.
+    """
+
+    def __init__(
+        self, limit: int = MAX_MESSAGE_BYTES, screen: Screen | None = None, max_marks: int = MAX_MARKS
+    ) -> None:
         self._limit = limit
+        self._screen = screen
+        self._max_marks = max_marks
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], list[bytes], int]]:
+    def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete now, as head, attachments and size in bytes.
 
         Raises:
@@ -64,21 +84,39 @@ class Reader:
             end = _LENGTHS.size + head_size + body_size
             if len(self._buffer) < end:
                 return
-            message = bytes(memoryview(self._buffer)[_LENGTHS.size : end])
+            with memoryview(self._buffer) as view:
+                head = bytes(view[_LENGTHS.size : _LENGTHS.size + head_size])
+                body = bytes(view[_LENGTHS.size + head_size : end])
             del self._buffer[:end]
-            head, attachments = _read(message[:head_size], message[head_size:])
-            yield head, attachments, head_size + body_size
+            message = self._message(head, body)
+            if message is not None:
+                yield message
+
+    def _message(self, data: bytes, body: bytes) -> Message | None:
+        begins = _CALL.match(data) if self._screen else None
+        size = len(data) + len(body)
+        if begins is None or self._screen is None:
+            if self._screen and len(data) > LONG_HEAD:
+                raise FrameError("a long call that does not begin with what it is")
+            return (*_read(data, body, self._max_marks), size)
+        number, name = int(begins[1]), begins[2].decode()
+        if not self._screen(number, name, size):
+            return None
+        head, attachments = _read(data, body, self._max_marks)
+        if (head.get("op"), head.get("id"), head.get("name")) != ("call", number, name):
+            raise FrameError("a call that is another than it began as")
+        return head, attachments, size
 
 
-def _marks(data: bytes) -> int:
-    return sum(map(data.count, (b",", b"[", b"{"))) if len(data) > MAX_MARKS else 0
+def _has_more_marks(data: bytes, most: int) -> bool:
+    return len(data) > most and sum(map(data.count, (b",", b"[", b"{"))) > most
 
 
-def _read(data: bytes, body: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    if _marks(data) > MAX_MARKS:
+def _read(data: bytes, body: bytes, max_marks: int) -> tuple[dict[str, Any], list[bytes]]:
+    if _has_more_marks(data, max_marks):
         raise FrameError("a message of too many parts")
     try:
-        head = json.loads(data)
+        head = json.loads(data) if len(data) <= LONG_HEAD else _in_steps(data)
         sizes = head.pop("sizes")
         if (
             not isinstance(head, dict)
@@ -93,3 +131,20 @@ def _read(data: bytes, body: bytes) -> tuple[dict[str, Any], list[bytes]]:
         attachments.append(body[start : start + size])
         start += size
     return head, attachments
+
+
+def _in_steps(data: bytes) -> Any:
+    """Read long JSON. With functions of ours in between, other threads have their turn."""
+    return json.loads(data, parse_int=_int, parse_float=_float)
+
+
+def _int(text: str) -> int:
+    if len(text) > MAX_NUMBER_CHARS:
+        raise ValueError("a number that is too long")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if len(text) > MAX_NUMBER_CHARS:
+        raise ValueError("a number that is too long")
+    return float(text)

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import frames, values
+from . import budget, frames, values
 
 
 class HostCallError(Exception):
@@ -162,7 +162,7 @@ class Host:
                 self._write(frames.pack({"op": "cancel", "id": number}, []))
 
     def _read(self) -> None:
-        reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES)
+        reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
         with contextlib.suppress(OSError, frames.FrameError):
             while data := self._socket.recv(256 * 1024):
                 for head, attachments, _ in reader.feed(data):
@@ -178,7 +178,7 @@ class Host:
             case {"op": "go"} if self._time_left:
                 signal.setitimer(signal.ITIMER_REAL, self._time_left)
             case {"op": "result", "id": number, "value": value}:
-                self._deliver(number, lambda: values.decode(value, attachments, _rich), None)
+                self._deliver(number, lambda: values.decode(value, attachments, _rich, budget.Unbounded()), None)
             case {"op": "error", "id": number}:
                 self._deliver(number, None, _error(head))
 
@@ -222,7 +222,7 @@ _NOT_FROM_TEXT = {StopIteration, StopAsyncIteration, UnicodeDecodeError, Unicode
 }
 
 
-def _rich(kind: str, content: bytes) -> Any:
+def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     import io
 
     if kind == "frame":

@@ -5,7 +5,8 @@
     {"$": kind, "n": index}                                   an attachment: "bytes", "text" (a long str, UTF-8),
                                                               "frame" (Arrow IPC), "array" (npy), "png"
 
-A dict that has a key "$", or keys that are not str, comes as {"$": "dict", "v": [[key, value], ...]}.
+A dict that has a key "$", or keys that are not str, comes as {"$": "dict", "v": [[key, value], ...]}. Each attachment
+is named once. What a value may cost who decodes it is in budget.py.
 """
 
 import dataclasses
@@ -19,12 +20,19 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from .budget import Budget, dict_of, set_of
+
 MAX_DEPTH = 128  # of lists and dicts in each other
 MAX_INT_BITS = 4096
 MAX_DECIMAL_CHARS = 1000
+MAX_DECIMAL_EXPONENT = 400  # of the first digit, either way: as far as floats go, and an int of it is soon made
+MAX_TIME_CHARS = 64  # of a date or a time
 LONG_TEXT = 16 * 1024  # characters from which a str is attached: quicker than JSON, and its commas are no parts
+MANY_MARKS = 8  # commas, brackets and braces from which one is attached that is shorter
+_SHORT_TEXT = 64
 _SAFE_INT = 2**53
 Encoded = tuple[Any, list[bytes]]
+Rich = Callable[[str, bytes, Budget], Any]
 
 
 class NotEncodable(ValueError):
@@ -45,20 +53,24 @@ def encode(value: Any, path: str = "value") -> Encoded:
     return _encode(value, path, attachments, 0), attachments
 
 
-def decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any] | None = None) -> Any:
+def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget: Budget | None = None) -> Any:
     """The value that was encoded. `rich` makes a value of a frame, an array or a PNG; else they are what is attached.
 
+    `budget` bounds what that costs; by default it is that of a message of the attachments alone.
+
     Raises:
-        ValueError: it is not such an encoding.
+        ValueError: it is not such an encoding, or costs more than it may (`TooCostly`).
+        TypeError: an element of a set or a key cannot be one.
     """
-    return _decode(data, attachments, rich or (lambda _kind, content: content), 0)
+    budget = budget or Budget(sum(map(len, attachments)))
+    return _Decoder(attachments, rich or _as_attached, budget).value(data, 0)
 
 
 def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise NotEncodable(path, f"is nested deeper than {MAX_DEPTH} levels")
     kind = type(value)
-    if value is None or kind is bool or (kind is str and len(value) < LONG_TEXT):
+    if value is None or kind is bool or (kind is str and not _is_attached(value)):
         return value
     if kind is int and abs(value) <= _SAFE_INT:
         return value
@@ -76,6 +88,11 @@ def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     return _encode_other(value, path, attachments, depth)
 
 
+def _is_attached(text: str) -> bool:
+    size = len(text)
+    return size >= LONG_TEXT or (size > _SHORT_TEXT and sum(map(text.count, ",[{")) > MANY_MARKS)
+
+
 def _encode_scalar(value: Any, kind: type, path: str) -> Any:
     if kind is int and value.bit_length() > MAX_INT_BITS:
         raise NotEncodable(path, f"is an integer of more than {MAX_INT_BITS} bits")
@@ -83,6 +100,8 @@ def _encode_scalar(value: Any, kind: type, path: str) -> Any:
     data = plain(value)
     if kind is decimal.Decimal and len(data) > MAX_DECIMAL_CHARS:
         raise NotEncodable(path, f"is a Decimal of more than {MAX_DECIMAL_CHARS} characters")
+    if kind is decimal.Decimal and abs(value.adjusted()) > MAX_DECIMAL_EXPONENT:
+        raise NotEncodable(path, f"is a Decimal of an exponent over {MAX_DECIMAL_EXPONENT}")
     return {"$": tag, "v": data}
 
 
@@ -179,44 +198,71 @@ def _frame_bytes(frame: Any, path: str) -> bytes:
     return sink.getvalue()
 
 
-def _decode(data: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any], depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    if isinstance(data, list):
-        return [_decode(item, attachments, rich, depth + 1) for item in data]
-    if not isinstance(data, dict):
-        return data
-    if "$" not in data:
-        return {key: _decode(item, attachments, rich, depth + 1) for key, item in data.items()}
-    tag = data["$"]
-    if "n" in data:
-        return _attached(tag, data["n"], attachments, rich)
-    inner: Any = data.get("v")
-    if tag == "dict":
-        return dict(_decode(pair, attachments, rich, depth + 1) for pair in inner)
-    if tag in ("tuple", "set", "frozenset"):
-        items = [_decode(item, attachments, rich, depth + 1) for item in inner]
-        return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
-    try:
-        return _SCALAR_READERS[tag](inner)
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as exc:
-        raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
+def _as_attached(kind: str, content: bytes, budget: Budget) -> bytes:
+    return content
 
 
-def _attached(tag: Any, index: Any, attachments: list[bytes], rich: Callable[[str, bytes], Any]) -> Any:
-    known = isinstance(tag, str) and tag in ("bytes", "text", "frame", "array", "png")
-    if not known or type(index) is not int or not 0 <= index < len(attachments):
-        raise ValueError("an attachment that is not there")
-    content = attachments[index]
-    if tag == "text":
-        return content.decode("utf-8", "surrogatepass")
-    return content if tag == "bytes" else rich(tag, content)
+class _Decoder:
+    """Makes the value of one message."""
+
+    def __init__(self, attachments: list[bytes], rich: Rich, budget: Budget) -> None:
+        self._attachments, self._rich, self._budget = attachments, rich, budget
+
+    def value(self, data: Any, depth: int) -> Any:
+        self._budget.part()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(data, list):
+            return [self.value(item, depth + 1) for item in data]
+        if not isinstance(data, dict):
+            return data
+        if "$" not in data:
+            return {key: self.value(item, depth + 1) for key, item in data.items()}
+        if "n" in data:
+            return self._attached(data["$"], data["n"])
+        return self._tagged(data["$"], data.get("v"), depth + 1)
+
+    def _tagged(self, tag: Any, inner: Any, depth: int) -> Any:
+        if tag == "dict":
+            return dict_of([self._pair(pair, depth) for pair in inner])
+        if tag in ("tuple", "set", "frozenset"):
+            items = [self.value(item, depth) for item in inner]
+            if tag == "tuple":
+                return tuple(items)
+            return set_of(items) if tag == "set" else frozenset(set_of(items))
+        try:
+            return _SCALAR_READERS[tag](inner)
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as exc:
+            raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
+
+    def _pair(self, pair: Any, depth: int) -> tuple[Any, Any]:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError("a dict of what is no pair")
+        return self.value(pair[0], depth + 1), self.value(pair[1], depth + 1)
+
+    def _attached(self, tag: Any, index: Any) -> Any:
+        known = isinstance(tag, str) and tag in ("bytes", "text", "frame", "array", "png")
+        if not known or type(index) is not int or not 0 <= index < len(self._attachments):
+            raise ValueError("an attachment that is not there")
+        self._budget.name(index)
+        content = self._attachments[index]
+        if tag == "text":
+            self._budget.make((1 if content.isascii() else 4) * len(content))
+            return content.decode("utf-8", "surrogatepass")
+        return content if tag == "bytes" else self._rich(tag, content, self._budget)
 
 
 def _short(text: Any, most: int) -> str:
     if not isinstance(text, str) or len(text) > most:
-        raise ValueError("a number that is none, or too long")
+        raise ValueError("a number or a time that is none, or too long")
     return text
+
+
+def _decimal(text: Any) -> decimal.Decimal:
+    value = decimal.Decimal(_short(text, MAX_DECIMAL_CHARS))
+    if abs(value.adjusted()) > MAX_DECIMAL_EXPONENT:
+        raise ValueError(f"a Decimal of an exponent over {MAX_DECIMAL_EXPONENT}")
+    return value
 
 
 _SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -233,11 +279,11 @@ _SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 _SCALAR_READERS: dict[Any, Callable[[Any], Any]] = {
     "int": lambda text: int(_short(text, MAX_INT_BITS // 4 + 3), 16),
     "float": lambda text: float(_short(text, 8)),
-    "datetime": dt.datetime.fromisoformat,
-    "date": dt.date.fromisoformat,
-    "time": dt.time.fromisoformat,
+    "datetime": lambda text: dt.datetime.fromisoformat(_short(text, MAX_TIME_CHARS)),
+    "date": lambda text: dt.date.fromisoformat(_short(text, MAX_TIME_CHARS)),
+    "time": lambda text: dt.time.fromisoformat(_short(text, MAX_TIME_CHARS)),
     "timedelta": lambda parts: dt.timedelta(days=parts[0], seconds=parts[1], microseconds=parts[2]),
-    "decimal": lambda text: decimal.Decimal(_short(text, MAX_DECIMAL_CHARS)),
+    "decimal": _decimal,
     "uuid": lambda text: uuid.UUID(_short(text, 64)),
     "complex": lambda parts: complex(float(_short(parts[0], 32)), float(_short(parts[1], 32))),
 }

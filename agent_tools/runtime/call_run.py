@@ -10,17 +10,19 @@ import reprlib
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.frames import TooLarge
-from agent_tools.guest.values import NotEncodable, decode, encode
+from agent_tools.guest.values import NotEncodable, encode
+from agent_tools.runtime.call_admission import Admission
+from agent_tools.runtime.call_reading import Call, CallReading
 from agent_tools.runtime.call_service import MAX_ERROR_CHARS, CallService
 from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Policy, Refused, Status
+from agent_tools.runtime.own_loop import OwnLoop
 from agent_tools.text import neutralise
 
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
@@ -30,54 +32,45 @@ callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("caller
 """The sessions whose calls this task or thread works on."""
 
 
-@dataclass
-class Call:
-    """A call as it came."""
-
-    number: int
-    name: str
-    args: list[Any]
-    kwargs: dict[str, Any]
-    attachments: list[bytes]
-    size: int
-    begun: float = 0.0
-    preview: str = ""
-    is_over: bool = False
-
-
 class CallRun:
     """The calls of one run. Methods with a leading underscore run in the event loop."""
 
-    def __init__(
-        self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, *, is_own_loop: bool
-    ) -> None:
+    def __init__(self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, own: OwnLoop) -> None:
         self._service = service
-        self._is_own_loop = is_own_loop
+        self._is_own_loop = loop is own.loop
         self._limits = service.limits
+        self._admission = Admission(service.functions, service.limits)
+        self._reading = CallReading(service.rich, own.reading, service.limits.max_argument_bytes)
         self._loop = loop
         self._clock = clock
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._over: list[HostCall] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._open = 0  # calls that are not over
-        self._made = 0
-        self._made_of: Counter[str] = Counter()
-        self._host_seconds = 0.0
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._refused = 0
         self._held = 0  # approvals that are being asked for
-        self._has_ended = False
+        self.has_ended = False
+
+    def is_wanted(self, number: int, name: str, size: int) -> bool:
+        """Whether a call may be made, before it is read; if not, it is answered. In our loop."""
+        try:
+            self._admission.check(name)
+        except Refused as refusal:
+            self._refuse(Call(number, name, [], {}, [], size, time.monotonic()), refusal)
+            return False
+        return True
 
     def begin(self, call: Call) -> None:
         """Take a call on, or refuse it; in our loop."""
-        call.begun, call.preview = time.monotonic(), _preview(call, self._limits.max_preview_chars)
+        call.begun = time.monotonic()
         try:
-            self._admit(call)
+            self._admission.begin(call.name, call.size)
         except Refused as refusal:
-            self._service.fail(call.number, refusal.kind, refusal.message)
-            self._note(call, "refused", refusal.message)
+            self._refuse(call, refusal)
             return
+        self._service.read_on(not self._admission.is_full)
+        call.preview = _preview(call, self._limits.max_preview_chars)
         if self._is_own_loop:
             self._start(call)
             return
@@ -95,41 +88,31 @@ class CallRun:
         """The calls that are over and were not taken yet, and after the run's end how many were left out."""
         with self._lock:
             over, self._over = list[HostCall | Omitted](self._over), []
-        if self._has_ended and self._refused > MAX_REFUSALS:
+        if self.has_ended and self._refused > MAX_REFUSALS:
             over.append(Omitted(f"{self._refused - MAX_REFUSALS:,} host calls that were refused"))
         return over
 
     def end(self) -> None:
         """Cancel what is pending and wait, but not long, until it is over."""
-        self._has_ended = True
-        if not self._open:
+        self.has_ended = True
+        self._reading.give_up()
+        self._service.read_on(True)
+        if not self._admission.open:
             return
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel_all)
         deadline = time.monotonic() + END_SECONDS
-        while self._open and time.monotonic() < deadline:
+        while self._admission.open and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _admit(self, call: Call) -> None:
-        limits, policy = self._limits, getattr(self._service.functions.get(call.name), "policy", None)
-        with self._lock:
-            if policy is None:
-                known = ", ".join(sorted(self._service.functions)) or "none"
-                raise Refused("HostCallNotFound", f"There is no host function {call.name!r}. There is: {known}.")
-            if self._made >= limits.max_calls:
-                raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
-            if policy.max_calls is not None and self._made_of[call.name] >= policy.max_calls:
-                raise Refused("HostCallBudgetExceeded", f"{call.name} may be called {policy.max_calls} times in a run.")
-            if self._open >= limits.max_pending + limits.max_concurrent:
-                raise Refused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
-            if self._host_seconds >= limits.max_host_seconds:
-                raise Refused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
-            self._made += 1
-            self._made_of[call.name] += 1
-            self._open += 1
+    def _refuse(self, call: Call, refusal: Refused) -> None:
+        self._admission.refuse(call.size)
+        self._service.fail(call.number, refusal.kind, refusal.message)
+        self._note(call, "refused", refusal.message)
+        self._service.read_on(not self._admission.is_full)
 
     def _start(self, call: Call) -> None:
-        if self._has_ended or call.number in self._tasks:
+        if self.has_ended or call.number in self._tasks:
             self._give_up(call)
             return
         task = self._tasks[call.number] = _new_task(self._loop, self._perform(call))
@@ -164,8 +147,11 @@ class CallRun:
         """Its status, what is told of its failure, and the answer."""
         try:
             function = self._service.functions[call.name]
-            async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
-                args, kwargs = self._decoded(call)
+            async with (
+                self._turn("", self._limits.max_concurrent),
+                self._turn(call.name, function.policy.concurrency),
+                self._reading.arguments(call) as (args, kwargs),
+            ):
                 await self._approve(function.policy, CallRequest(call.name, tuple(args), kwargs))
                 return "ok", "", self._result(call, await self._in_time(call, function, args, kwargs))
         except Refused as refusal:
@@ -173,15 +159,6 @@ class CallRun:
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
             told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
             return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
-
-    def _decoded(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
-        try:
-            args, kwargs = decode([call.args, call.kwargs], call.attachments, self._service.rich)
-        except (ValueError, TypeError, ArithmeticError) as exc:
-            raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
-        if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
-            raise Refused("HostCallArgumentError", "The names of the arguments are none.", "error")
-        return args, kwargs
 
     async def _approve(self, policy: Policy, request: CallRequest) -> None:
         if policy.approve is None:
@@ -211,7 +188,7 @@ class CallRun:
 
     async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
         limit = function.policy.timeout or self._limits.call_timeout
-        left = min(limit, max(0.0, self._limits.max_host_seconds - self._host_seconds))
+        left = min(limit, max(0.0, self._limits.max_host_seconds - self._admission.host_seconds))
         started = time.monotonic()
         with _Alarm(left) as alarm:
             try:
@@ -223,7 +200,7 @@ class CallRun:
                     raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from exc
                 raise
             finally:
-                self._host_seconds += time.monotonic() - started
+                self._admission.host_seconds += time.monotonic() - started
 
     def _result(self, call: Call, value: Any) -> bytes:
         try:
@@ -247,8 +224,8 @@ class CallRun:
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
         call.is_over = True
         self._note(call, status, error, sent)
-        with self._lock:
-            self._open -= 1
+        self._admission.end(call.size)
+        self._service.read_on(not self._admission.is_full)
 
     def _note(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
         start, duration = call.begun - self._started, time.monotonic() - call.begun
@@ -297,10 +274,17 @@ class _Alarm:
         self._task.cancel()
 
 
+class _Preview(reprlib.Repr):
+    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+
+
 def _preview(call: Call, most: int) -> str:
-    shown = reprlib.Repr()
+    shown = _Preview()
     shown.maxstring = shown.maxother = most
     parts = [shown.repr(each) for each in call.args[:6]]
-    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in list(call.kwargs.items())[:6]]
+    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in islice(call.kwargs.items(), 6)]
     text = neutralise(", ".join(parts))
     return text if len(text) <= most else f"{text[: most - 3]}..."

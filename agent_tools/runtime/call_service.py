@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.guest.frames import pack
+from agent_tools.guest.frames import MAX_ANSWER_MARKS, pack
+from agent_tools.guest.values import Rich
 from agent_tools.runtime.call_wire import CallWire
 from agent_tools.runtime.host_function import HostFunction
 from agent_tools.settings import CallLimits
@@ -21,7 +22,7 @@ class CallService:
 
     functions: Mapping[str, HostFunction]
     limits: CallLimits
-    rich: Callable[[str, bytes], Any] | None = None
+    rich: Rich | None = None
     wire: CallWire | None = None
 
     def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
@@ -30,7 +31,7 @@ class CallService:
         Raises:
             TooLarge: it is over the limit.
         """
-        return pack(head, attachments, self.limits.max_message_bytes)
+        return pack(head, attachments, self.limits.max_message_bytes, MAX_ANSWER_MARKS)
 
     def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
         """The answer to a call that failed."""
@@ -49,6 +50,11 @@ class CallService:
     def fail(self, number: int, kind: str, message: str) -> None:
         """Answer a call with an error."""
         self.send(self.error(number, kind, message))
+
+    def read_on(self, wanted: bool) -> None:
+        """Read what the guest sends, or leave it where it is for now."""
+        if self.wire:
+            self.wire.read_on(wanted)
 
     def hang_up(self) -> None:
         """Close the wire, if there is one."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.guest.frames import FrameError, Reader
+from agent_tools.guest.frames import FrameError, Reader, Screen
 
 READ_SIZE = 256 * 1024
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on
@@ -23,17 +23,29 @@ class CallWire:
     def __init__(self, connected: socket.socket, max_message_bytes: int) -> None:
         connected.setblocking(False)
         self._socket = connected
+        self._max_message_bytes = max_message_bytes
         self._reader = Reader(max_message_bytes)
         self._lock = threading.Lock()
         self._out = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Take
         self._is_closed = False
+        self._is_wanted = True
 
-    def start(self, loop: asyncio.AbstractEventLoop, take: Take) -> None:
-        """Give every message of the guest to `take` (head, attachments, size in bytes), in this loop."""
+    def start(self, loop: asyncio.AbstractEventLoop, take: Take, screen: Screen | None = None) -> None:
+        """Give every message of the guest to `take` (head, attachments, size in bytes), in this loop.
+
+        `screen` says first whether a call is to be read at all.
+        """
         self._loop, self._take = loop, take
+        self._reader = Reader(self._max_message_bytes, screen)
         loop.call_soon_threadsafe(self._watch)
+
+    def read_on(self, wanted: bool) -> None:
+        """Read on, or read nothing until this is called again: whoever sends then waits. For any thread."""
+        if wanted != self._is_wanted:
+            self._is_wanted = wanted
+            self._call(self._watch)
 
     def send(self, data: bytes) -> None:
         """Send what can be sent now, and the rest when the guest reads on."""
@@ -74,7 +86,10 @@ class CallWire:
 
     def _watch(self) -> None:
         if self._loop and not self._is_closed:
-            self._loop.add_reader(self._socket.fileno(), self._read)
+            if self._is_wanted:
+                self._loop.add_reader(self._socket.fileno(), self._read)
+            else:
+                self._loop.remove_reader(self._socket.fileno())
 
     def _await_room(self) -> None:
         if self._loop and not self._is_closed:

@@ -62,7 +62,7 @@ class Clock(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: who raises it again notes the way it went
 class Refused(Exception):
     """A call that is answered with an error of ours, by the name it has in the guest."""
 

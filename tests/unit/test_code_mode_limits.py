@@ -285,7 +285,7 @@ def frame(head, body=b"", sizes=None):
     head = json.dumps({**head, "sizes": sizes if sizes is not None else ([len(body)] if body else [])}).encode()
     return struct.pack(">II", len(head), len(body)) + head + body
 def one(**head):
-    send(frame({"op": "call", "name": "add", "args": [], "kwargs": {}, **head}))
+    send(frame({"op": "call", "id": 0, "name": "add", "args": [], "kwargs": {}, **head}))
 """
 
 

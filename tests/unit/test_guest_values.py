@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.code_mode.rich import Attached, rich_value
-from agent_tools.guest.values import LONG_TEXT, MAX_DEPTH, NotEncodable, decode, encode
+from agent_tools.guest.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
 
 
 def there_and_back(value: Any, rich: Any = None) -> Any:
@@ -190,7 +190,7 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
     [
         (pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
         (pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
-        (pa.table({"a": pa.nulls(10**9)}), {}, "1,000,000,000 cells are more than"),
+        (pa.table({"a": pa.nulls(10**9)}), {}, "it would take more than 8,"),
     ],
     ids=["zstd", "dictionary", "nulls"],
 )
@@ -217,7 +217,7 @@ SCALARS = (
     | st.dates()
     | st.times()
     | st.timedeltas()
-    | st.decimals(allow_nan=False)
+    | st.decimals(allow_nan=False).filter(lambda value: abs(value.adjusted()) <= MAX_DECIMAL_EXPONENT)
     | st.uuids()
     | st.complex_numbers(allow_nan=False)
 )

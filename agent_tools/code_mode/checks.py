@@ -1,0 +1,153 @@
+"""The check of an argument by its annotation: pydantic's own for small ones, and a patient one for large ones.
+
+pydantic checks a value in one piece: no other thread has its turn meanwhile, it notes every part that is wrong, and
+it makes sets of integers that may all have one hash. So for large values its schema is built once more. A function of
+ours before every part lets others have their turn, and ends when nobody waits; what is wrong ends a list, a set or a
+dict at once; and sets and dicts are made by guest/budget.py, of the parts as their types have made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pydantic
+import pydantic_core
+from pydantic_core import core_schema
+
+from agent_tools.guest.budget import MAX_PARTS, dict_of, set_of
+from agent_tools.runtime.aside import look_up
+
+LARGE_PARTS = 1_000  # from which a value is checked patiently
+LARGE_TEXT = 64 * 1024  # characters, likewise
+
+_NO_SCHEMAS = ("metadata", "serialization", "default", "expected", "config", "cls", "function")
+_LISTS = (list, tuple, set, frozenset)
+
+
+class Check:
+    """Checks values by the adapter of an annotation."""
+
+    def __init__(self, adapter: pydantic.TypeAdapter[Any]) -> None:
+        self._adapter = adapter
+        self._patient: pydantic_core.SchemaValidator | None = None
+
+    def of(self, value: Any) -> Any:
+        """The value as its annotation has it.
+
+        Raises:
+            pydantic.ValidationError: it does not fit.
+            GivenUp: it is large, and nobody waits any more.
+        """
+        if not _is_large(value):
+            return self._adapter.validate_python(value)
+        if self._patient is None:
+            self._patient = _validator(patient(self._adapter.core_schema))
+        return self._patient.validate_python(value)
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a value has too many parts, or texts too long, to be checked in one piece."""
+    waiting, seen = [value], 0
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, (str, bytes)) and len(each) > LARGE_TEXT:
+            return True
+        if isinstance(each, (dict, *_LISTS)):
+            seen += len(each)
+            if seen > LARGE_PARTS:
+                return True
+            waiting.extend(each)
+            waiting.extend(each.values() if isinstance(each, dict) else ())
+    return False
+
+
+def _validator(schema: Any) -> pydantic_core.SchemaValidator:
+    make: Callable[..., pydantic_core.SchemaValidator] = pydantic_core.SchemaValidator
+    try:
+        return make(schema, None, _use_prebuilt=False)  # else models in it would be checked by their own, in one piece
+    except TypeError:  # an older pydantic, which has none
+        return make(schema)
+
+
+def patient(schema: Any) -> Any:
+    """A core schema with our functions in it."""
+    if isinstance(schema, (list, tuple)):
+        return type(schema)(patient(each) for each in schema)
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: each if key in _NO_SCHEMAS else patient(each) for key, each in schema.items()}
+    match found.get("type"):
+        case "list" | "tuple":
+            return _patient_list(found)
+        case "set":
+            return _made(found, _patient_list(_bare(found)), set_of, (set, _LISTS))
+        case "frozenset":
+            return _made(found, _patient_list(_bare(found)), _frozenset_of, (frozenset, _LISTS))
+        case "dict":
+            pair = core_schema.tuple_schema([found.get(key) or core_schema.any_schema() for key in _PAIR])
+            return _made(found, _patient_list(core_schema.list_schema(pair)), dict_of, (dict, dict))
+        case "json":
+            return _before(_few_parts, found)
+    return found
+
+
+_PAIR = ("keys_schema", "values_schema")
+
+
+def _bare(found: dict[str, Any]) -> Any:
+    return core_schema.list_schema(found.get("items_schema"))
+
+
+def _patient_list(found: Any) -> Any:
+    items = found.get("items_schema") or core_schema.any_schema()
+    turns = [_before(_take_turns, each) for each in items] if isinstance(items, list) else _before(_take_turns, items)
+    return {**found, "fail_fast": True, "items_schema": turns}
+
+
+def _made(found: dict[str, Any], parts: Any, make: Callable[[Any], Any], kinds: tuple[Any, Any]) -> Any:
+    """The schema of a set or a dict: its parts as a list, checked one by one, and then made by a function of ours.
+
+    `kinds` are what it is made of where types must be exact, and where they need not be.
+    """
+    least, most = found.get("min_length") or 0, found.get("max_length")
+
+    def bounded(items: Any) -> Any:
+        value = make(items)
+        if len(value) < least or (most is not None and len(value) > most):
+            raise ValueError(f"{len(value):,} parts, where {least:,} to {'any' if most is None else most} may be")
+        return value
+
+    after = core_schema.no_info_after_validator_function(bounded, parts)
+    strict, lax = (_before(_as_list(kind), after) for kind in kinds)
+    return core_schema.lax_or_strict_schema(lax, strict, strict=found.get("strict"), ref=found.get("ref"))
+
+
+def _as_list(kind: Any) -> Callable[[Any], list[Any]]:
+    def as_list(value: Any) -> list[Any]:
+        if not isinstance(value, kind):
+            raise ValueError(f"it is of type {type(value).__name__}")
+        return list(value.items() if isinstance(value, dict) else value)
+
+    return as_list
+
+
+def _frozenset_of(items: list[Any]) -> frozenset[Any]:
+    return frozenset(set_of(items))
+
+
+def _before(function: Callable[[Any], Any], schema: Any) -> Any:
+    return core_schema.no_info_before_validator_function(function, schema)
+
+
+def _take_turns(value: Any) -> Any:
+    look_up()
+    return value
+
+
+def _few_parts(value: Any) -> Any:
+    if isinstance(value, (str, bytes)):
+        marks: tuple[Any, ...] = (",", "[", "{") if isinstance(value, str) else (b",", b"[", b"{")
+        if sum(map(value.count, marks)) > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS:,} parts")
+    return value
