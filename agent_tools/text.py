@@ -54,7 +54,7 @@ _NEEDED = re.compile(  # such a run where a script needs it
     f"|(?<=[{_IDEOGRAPH}])[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=[{_MONGOLIAN}])[\u180b-\u180f]"
 )
 _BACKTICKS = re.compile(r"`+")
-_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # what neutralised text moves the cursor by
+_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # all that moves the cursor still
 
 
 def neutralise(text: str) -> str:

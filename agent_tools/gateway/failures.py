@@ -55,8 +55,10 @@ class ApiError(Exception):
 class Refusal(ApiError):
     """A request that is turned away for what it is; `event` is what it is counted as."""
 
-    def __init__(self, event: SecurityEvent, status: int, message: str, code: str | None = None) -> None:
-        super().__init__(status, message, code=code)
+    def __init__(
+        self, event: SecurityEvent, status: int, message: str, code: str | None = None, *, param: str | None = None
+    ) -> None:
+        super().__init__(status, message, code=code, param=param)
         self.event = event
 
 
@@ -80,9 +82,9 @@ def full(message: str) -> ApiError:
     return ApiError(400, message, code="storage_limit_exceeded")
 
 
-def too_large(message: str) -> Refusal:
-    """The request has more bytes than it may."""
-    return Refusal("too_large", 413, message, "request_too_large")
+def too_large(message: str, code: str = "request_too_large", param: str | None = None) -> Refusal:
+    """The request has more bytes or parts than it may."""
+    return Refusal("too_large", 413, message, code, param=param)
 
 
 def late(what: str) -> Refusal:

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.failures import invalid, too_large
 from agent_tools.gateway.shares import Shares
 from agent_tools.settings import KIB, MIB
 
@@ -60,7 +60,7 @@ class _Counted:
         size = len(message.get("body", b""))
         self._size += size
         if self._size > self._most + MAX_FRAME_BYTES:
-            raise ApiError(413, f"The file is larger than {self._most:,} bytes.", param="file", code="file_too_large")
+            raise too_large(f"The file is larger than {self._most:,} bytes.", "file_too_large", "file")
         self._take(size)
         if self._size >= self._next_look:
             self._next_look += LOOK_EVERY

@@ -82,7 +82,7 @@ def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
     """
     if has_more_parts(body, max_parts):
         message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
-        raise ApiError(413, f"{message} Send large data as a file: POST /v1/files.", code="too_many_parts")
+        raise too_large(f"{message} Send large data as a file: POST /v1/files.", "too_many_parts")
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError) as exc:
