@@ -85,6 +85,14 @@ SHAPES: dict[str, tuple[Callable[[], bytes], Any]] = {
         lambda: message([{"$": "set", "v": [each * ONE_HASH for each in range(190_000)]}]),
         set[int],
     ),
+    "tagged dict of one hash": (
+        lambda: message([{"$": "dict", "v": [[each * ONE_HASH, 0] for each in range(60_000)]}]),
+        None,
+    ),
+    "tuples of one hash": (
+        lambda: message([{"$": "set", "v": [{"$": "tuple", "v": [each * ONE_HASH]} for each in range(49_000)]}]),
+        None,
+    ),
     "sets": (tagged("set", lambda _: []), list[set[int]]),
     "decimals": (tagged("decimal", lambda _: "1E400"), list[int]),
     "long ints": (tagged("int", lambda each: hex(2**800 + each)), list[int]),

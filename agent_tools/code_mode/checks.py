@@ -48,6 +48,8 @@ class Check:
 
 def _is_large(value: Any) -> bool:
     """Whether a value has too many parts, or texts too long, to be checked in one piece."""
+    if not isinstance(value, (str, bytes, dict, *_LISTS)):
+        return False
     waiting, seen = [value], 0
     while waiting:
         each = waiting.pop()

@@ -13,6 +13,7 @@ MADE_PER_BYTE = 16  # bytes of values that each byte of a message may become
 FREE_BYTES = 8 * 1024 * 1024  # and so many more: a column of nulls takes none in a message
 MAX_MADE_BYTES = 96 * 1024 * 1024
 MAX_SAME_HASH = 100  # elements of a set, or keys: powers of two reach 67
+LOOK_EVERY = 256  # lists and dicts, or parts of one, between two looks whether anybody still waits
 INSERTED_AT_ONCE = 1_000  # elements of a set, or keys: between them other threads have their turn
 
 
@@ -32,22 +33,23 @@ class Budget:
         made: bytes made so far.
     """
 
-    def __init__(self, size: int, is_over: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, size: int, is_over: Callable[[], bool] | None = None) -> None:
         self.limit = min(MADE_PER_BYTE * size + FREE_BYTES, MAX_MADE_BYTES)
         self.made = 0
         self._is_over = is_over
-        self._parts = 0
-        self._named: set[int] = set()
+        self._parts = self._counts = 0
+        self._names: set[int] = set()
 
-    def part(self) -> None:
-        """Count a value.
+    def parts(self, count: int) -> None:
+        """Count the values in a list or a dict.
 
         Raises:
-            TooCostly: it is one too many.
-            GivenUp: nobody waits for it.
+            TooCostly: they are too many.
+            GivenUp: nobody waits for them.
         """
-        self._parts += 1
-        if self._parts % 256 == 0:
+        self._parts += count
+        self._counts += 1
+        if count > LOOK_EVERY or self._counts % LOOK_EVERY == 0:
             self.look_up()
         if self._parts > MAX_PARTS:
             raise TooCostly(f"more than {MAX_PARTS:,} parts; an array, a frame or a text counts as one")
@@ -58,7 +60,7 @@ class Budget:
         Raises:
             GivenUp: nobody does.
         """
-        if self._is_over():
+        if self._is_over is not None and self._is_over():
             raise GivenUp("the call is over")
 
     def make(self, size: int) -> None:
@@ -77,9 +79,9 @@ class Budget:
         Raises:
             TooCostly: it was named before.
         """
-        if index in self._named:
+        if index in self._names:
             raise TooCostly("an attachment that is named twice")
-        self._named.add(index)
+        self._names.add(index)
 
 
 class Unbounded(Budget):
@@ -89,7 +91,7 @@ class Unbounded(Budget):
         super().__init__(0)
         self.limit = sys.maxsize
 
-    def part(self) -> None:
+    def parts(self, count: int) -> None:
         """Count nothing."""
 
 

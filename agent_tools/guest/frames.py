@@ -21,7 +21,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_MARKS = 200_000  # commas, brackets and braces: each may become an object many times its size
 MAX_ANSWER_MARKS = 1_000_000  # of what the host sends
 MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
-LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps, and may be refused before
+SHORT_HEAD = 1024  # bytes up to which a head is read as soon as it could be refused
+LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps
 _LENGTHS = struct.Struct(">II")
 _CALL = re.compile(rb'\{\s*"op":\s*"call",\s*"id":\s*(\d{1,15}),\s*"name":\s*"([ !#-\[\]-~]{0,200})"')
 
@@ -58,8 +59,8 @@ def pack(
 class Reader:
     """Takes a stream apart. A message is checked for its length before it is held.
 
-    `screen` is asked with the number, the name and the size of each call whose head begins with them; a call that it
-    does not want is passed over, and costs no more than its bytes.
+    `screen` is asked with the number, the name and the size of each call whose head begins with them and is not short;
+    a call that it does not want is passed over, and costs no more than its bytes.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Reader:
                 yield message
 
     def _message(self, data: bytes, body: bytes) -> Message | None:
-        begins = _CALL.match(data) if self._screen else None
+        begins = _CALL.match(data) if self._screen and len(data) > SHORT_HEAD else None
         size = len(data) + len(body)
         if begins is None or self._screen is None:
             if self._screen and len(data) > LONG_HEAD:

@@ -202,6 +202,10 @@ def _as_attached(kind: str, content: bytes, budget: Budget) -> bytes:
     return content
 
 
+_CONTAINERS = {list, dict}
+_TAGGED_LISTS = ("dict", "tuple", "set", "frozenset")
+
+
 class _Decoder:
     """Makes the value of one message."""
 
@@ -209,13 +213,13 @@ class _Decoder:
         self._attachments, self._rich, self._budget = attachments, rich, budget
 
     def value(self, data: Any, depth: int) -> Any:
-        self._budget.part()
+        if data.__class__ not in _CONTAINERS:
+            return data
+        self._budget.parts(len(data))
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(data, list):
-            return [self.value(item, depth + 1) for item in data]
-        if not isinstance(data, dict):
-            return data
+            return [self.value(item, depth + 1) if item.__class__ in _CONTAINERS else item for item in data]
         if "$" not in data:
             return {key: self.value(item, depth + 1) for key, item in data.items()}
         if "n" in data:
@@ -223,17 +227,23 @@ class _Decoder:
         return self._tagged(data["$"], data.get("v"), depth + 1)
 
     def _tagged(self, tag: Any, inner: Any, depth: int) -> Any:
-        if tag == "dict":
-            return dict_of([self._pair(pair, depth) for pair in inner])
-        if tag in ("tuple", "set", "frozenset"):
-            items = [self.value(item, depth) for item in inner]
-            if tag == "tuple":
-                return tuple(items)
-            return set_of(items) if tag == "set" else frozenset(set_of(items))
+        if isinstance(tag, str) and tag in _TAGGED_LISTS:
+            if not isinstance(inner, list):
+                raise ValueError(f"a {tag} of what is no list")
+            self._budget.parts(len(inner))
+            return self._tagged_list(tag, inner, depth)
         try:
             return _SCALAR_READERS[tag](inner)
         except (LookupError, TypeError, AttributeError, ArithmeticError) as exc:
             raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
+
+    def _tagged_list(self, tag: str, inner: list[Any], depth: int) -> Any:
+        if tag == "dict":
+            return dict_of([self._pair(pair, depth) for pair in inner])
+        items = [self.value(item, depth) for item in inner]
+        if tag == "tuple":
+            return tuple(items)
+        return set_of(items) if tag == "set" else frozenset(set_of(items))
 
     def _pair(self, pair: Any, depth: int) -> tuple[Any, Any]:
         if not isinstance(pair, list) or len(pair) != 2:

@@ -52,15 +52,11 @@ class CallReading:
 
     @asynccontextmanager
     async def arguments(self, call: Call) -> AsyncIterator[Arguments]:
-        """The arguments; what they take is free again afterwards.
+        """Large arguments; what they take is free again afterwards.
 
         Raises:
             Refused: they cannot be read.
         """
-        small = self._small(call)
-        if small is not None:
-            yield small
-            return
         beside = Aside(self._threads)
         budget = Budget(call.size, lambda: beside.is_over)
         await self._room(budget.limit)
@@ -78,8 +74,12 @@ class CallReading:
             current.reset(token)
             self._free(taken)
 
-    def _small(self, call: Call) -> Arguments | None:
-        """The arguments, if it is done at once."""
+    def small(self, call: Call) -> Arguments | None:
+        """The arguments, if that is a matter of microseconds.
+
+        Raises:
+            Refused: they cannot be read.
+        """
         if call.size > SMALL_BYTES:
             return None
         try:

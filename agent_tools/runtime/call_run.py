@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Union
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.frames import TooLarge
@@ -21,13 +21,14 @@ from agent_tools.guest.values import NotEncodable, encode
 from agent_tools.runtime.call_admission import Admission
 from agent_tools.runtime.call_reading import Call, CallReading
 from agent_tools.runtime.call_service import MAX_ERROR_CHARS, CallService
-from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Policy, Refused, Status
+from agent_tools.runtime.host_function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.own_loop import OwnLoop
 from agent_tools.text import neutralise
 
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
+Approve = Callable[[CallRequest], Union[bool, Awaitable[bool]]]
 callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
 """The sessions whose calls this task or thread works on."""
 
@@ -107,8 +108,8 @@ class CallRun:
 
     def _refuse(self, call: Call, refusal: Refused) -> None:
         self._admission.refuse(call.size)
-        self._service.fail(call.number, refusal.kind, refusal.message)
         self._note(call, "refused", refusal.message)
+        self._service.fail(call.number, refusal.kind, refusal.message)
         self._service.read_on(not self._admission.is_full)
 
     def _start(self, call: Call) -> None:
@@ -147,25 +148,26 @@ class CallRun:
         """Its status, what is told of its failure, and the answer."""
         try:
             function = self._service.functions[call.name]
-            async with (
-                self._turn("", self._limits.max_concurrent),
-                self._turn(call.name, function.policy.concurrency),
-                self._reading.arguments(call) as (args, kwargs),
-            ):
-                await self._approve(function.policy, CallRequest(call.name, tuple(args), kwargs))
-                return "ok", "", self._result(call, await self._in_time(call, function, args, kwargs))
+            async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
+                if small := self._reading.small(call):
+                    return "ok", "", await self._answer(call, function, *small)
+                async with self._reading.arguments(call) as arguments:
+                    return "ok", "", await self._answer(call, function, *arguments)
         except Refused as refusal:
             return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
             told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
             return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
 
-    async def _approve(self, policy: Policy, request: CallRequest) -> None:
-        if policy.approve is None:
-            return
+    async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
+        if function.policy.approve is not None:
+            await self._approve(function.policy.approve, CallRequest(call.name, tuple(args), kwargs))
+        return self._result(call, await self._in_time(call, function, args, kwargs))
+
+    async def _approve(self, approve: Approve, request: CallRequest) -> None:
         with self._clock_standing():
             try:
-                answer = await asyncio.wait_for(asked(policy.approve, request), self._limits.approval_timeout)
+                answer = await asyncio.wait_for(asked(approve, request), self._limits.approval_timeout)
             except asyncio.TimeoutError:
                 answer = False
         if not answer:
@@ -237,7 +239,7 @@ class CallRun:
                 self._over.append(record)
 
 
-async def asked(approve: Callable[[CallRequest], bool | Awaitable[bool]], request: CallRequest) -> bool:
+async def asked(approve: Approve, request: CallRequest) -> bool:
     """What an approval says; one that is not async may wait for a person, and so has a thread."""
     is_async = inspect.iscoroutinefunction(approve)
     answer = approve(request) if is_async else await asyncio.to_thread(approve, request)

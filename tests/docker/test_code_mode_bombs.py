@@ -21,7 +21,7 @@ pytestmark = pytest.mark.docker
 TIMEOUT = 2
 GRACE = 3 + 5  # what is promised, and what a busy machine takes beside it
 HOST_TICK = 0.02
-LONGEST_STAND = 1.5  # seconds; 0.1 on a machine that does nothing else (benchmarks/decoding.py)
+LONGEST_STAND = 1.0  # seconds of CPU; 0.1 on a machine that does nothing else (benchmarks/decoding.py)
 
 BOMBS = r"""
 import gc, io, json, struct, time
@@ -68,7 +68,10 @@ bombs = {
 
 
 class Ticks:
-    """A thread of the host that wants its turn every so often, and notes the longest time it had none."""
+    """A thread of the host that wants its turn every so often, and notes what others computed at most before it had it.
+
+    That is CPU time: on a busy machine a thread may wait long without anybody of this process holding it up.
+    """
 
     def __enter__(self) -> Ticks:
         self.longest, self._stop = 0.0, threading.Event()
@@ -81,9 +84,9 @@ class Ticks:
         self._thread.join()
 
     def _tick(self) -> None:
-        last = time.monotonic()
+        last = time.process_time()
         while not self._stop.wait(HOST_TICK):
-            now = time.monotonic()
+            now = time.process_time()
             self.longest, last = max(self.longest, now - last), now
 
 
@@ -112,7 +115,8 @@ def test_no_bomb_holds_up_a_run_or_the_host(docker_runtime: Runtime, work_dir: P
                 tool.run("import os\nos._exit(0)")
                 tool.run(BOMBS)
                 assert tool.run("print(await f())").stdout == "1\n"
-        assert all(taken < TIMEOUT + GRACE and stood < LONGEST_STAND for taken, stood in found.values()), found
+        late = {name: each for name, each in found.items() if each[0] > TIMEOUT + GRACE or each[1] > LONGEST_STAND}
+        assert not late
 
 
 def test_many_bombs_at_once_take_bounded_memory_and_end_with_the_run(docker_runtime: Runtime, work_dir: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.execution import HostCall
 from agent_tools.guest.budget import Budget
-from agent_tools.guest.frames import Reader, pack
+from agent_tools.guest.frames import SHORT_HEAD, Reader, pack
 from agent_tools.guest.values import encode
 from agent_tools.runtime.call_admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.call_reading import SMALL_BYTES, Call, CallReading
@@ -94,7 +94,7 @@ def test_a_refused_call_is_answered_without_its_arguments_being_read() -> None:
         guest.send(message(1, "size", "x"))
         assert guest.answer()["value"] == 1
         for name, kind in (("size", "HostCallBudgetExceeded"), ("nothing", "HostCallNotFound")):
-            head = message(2, name, "y" * 1000)[8:].replace(b'"kwargs"', b"this is no JSON")
+            head = message(2, name, "y" * SHORT_HEAD)[8:].replace(b'"kwargs"', b"this is no JSON")
             guest.send(struct.pack(">II", len(head), 0) + head)
             answer = guest.answer()
             assert (answer["id"], answer["kind"]) == (2, kind)

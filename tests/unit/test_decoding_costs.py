@@ -24,6 +24,7 @@ from agent_tools.code_mode.frame_schema import MAX_FIELDS, MAX_NAME_CHARS, MAX_S
 from agent_tools.code_mode.rich import rich_value
 from agent_tools.guest.budget import (
     FREE_BYTES,
+    LOOK_EVERY,
     MADE_PER_BYTE,
     MAX_MADE_BYTES,
     MAX_PARTS,
@@ -33,7 +34,7 @@ from agent_tools.guest.budget import (
     TooCostly,
     Unbounded,
 )
-from agent_tools.guest.frames import LONG_HEAD, MAX_MARKS, MAX_NUMBER_CHARS, FrameError, Reader, pack
+from agent_tools.guest.frames import LONG_HEAD, MAX_MARKS, MAX_NUMBER_CHARS, SHORT_HEAD, FrameError, Reader, pack
 from agent_tools.guest.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
 
 ONE_HASH = 2**61 - 1  # its multiples all have the hash 0
@@ -111,9 +112,9 @@ def test_an_attachment_is_named_once(kind: str) -> None:
 
 
 def test_a_value_has_a_bounded_number_of_parts() -> None:
-    assert len(decode([0] * (MAX_PARTS - 1), [])) == MAX_PARTS - 1
+    assert len(decode([0] * MAX_PARTS, [])) == MAX_PARTS
     with pytest.raises(TooCostly, match=f"more than {MAX_PARTS:,} parts"):
-        decode([0] * MAX_PARTS, [])
+        decode([0] * (MAX_PARTS + 1), [])
     refused({"$": "tuple", "v": "x" * 2**23})
 
 
@@ -133,10 +134,11 @@ def test_a_trusted_message_has_no_bound() -> None:
 
 def test_decoding_ends_when_nobody_waits_any_more() -> None:
     looks = iter([False, False])
-    budget = Budget(2**20, lambda: next(looks, True))
+    made = []
+    frames = [{"$": "frame", "n": each} for each in range(10_000)]
     with pytest.raises(GivenUp):
-        decode([[]] * 10_000, [], None, budget)
-    assert budget._parts < 1000
+        decode(frames, [b""] * 10_000, lambda *_: made.append(1), Budget(2**20, lambda: next(looks, True)))
+    assert len(made) < 2 * LOOK_EVERY
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def test_a_call_that_is_not_wanted_is_not_read() -> None:
 
 
 def test_a_call_is_what_it_began_as() -> None:
-    forged = call()[8:].replace(b'"kwargs"', b'"name": "g", "kwargs"')
+    forged = call(pad=SHORT_HEAD)[8:].replace(b'"kwargs"', b'"name": "g", "kwargs"')
     with pytest.raises(FrameError, match="another than it began as"):
         list(Reader(screen=lambda *_: True).feed(framed(forged)))
 
