@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tests.fuzz.unfold import OPERATIONS
+from tests.fuzz.unfold import OPERATIONS, times_byte
 
 _CODES = {operation.__name__: code for code, operation in enumerate(OPERATIONS)}
 _CONSTANTS = (None, True, False, "")
@@ -13,7 +13,7 @@ _CONSTANTS = (None, True, False, "")
 
 @dataclass(frozen=True)
 class Many:
-    """A value 2**power times: the `same`, a `series` that differs, `keyed` in an object, `nested`, or as `long` text."""
+    """A value 2**power times: the `same`, a `series` of others, `keyed` in an object, `nested`, or `long` as text."""
 
     value: Any
     how: Literal["same", "series", "keyed", "nested", "long"]
@@ -24,7 +24,7 @@ def program(value: Any) -> bytes:
     """The program that leaves this value on the stack."""
     match value:
         case Many():
-            return program(value.value) + _operation(value.how, value.power)
+            return program(value.value) + _operation(value.how, times_byte(value.power))
         case list():
             return b"".join(map(program, value)) + _operation("array", len(value))
         case dict():
@@ -35,7 +35,9 @@ def program(value: Any) -> bytes:
             return _operation("literal", len(data)) + data
         case int() if not isinstance(value, bool):
             return _number(value)
-    return _operation("constant", next(index for index, each in enumerate(_CONSTANTS) if each is value or each == value))
+    return _operation(
+        "constant", next(index for index, each in enumerate(_CONSTANTS) if each is value or each == value)
+    )
 
 
 def _number(value: int) -> bytes:

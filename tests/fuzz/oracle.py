@@ -1,7 +1,7 @@
 """The judge of one call: did it raise only what it may, and did it cost no more than its input can be worth?
 
     processor time <= seconds_per_byte x input + seconds      of the process, so that a library's threads count
-    memory         <= bytes_per_byte   x input + bytes        the highest there was during the call, over what was before
+    memory         <= bytes_per_byte   x input + bytes        the most there was during the call, over what was before
 
 Time is asked first, since it costs nothing to ask. What took long is run again before it is believed, and what touched
 much fresh memory is run again under tracemalloc, which knows what was really taken.
@@ -58,6 +58,7 @@ class Target:
         unfold: the parts that an input stands for (see unfold.py). The bound goes by their size; making them is free.
         allowed: exceptions that say that what came is bad.
         words: what a fuzzer may put in, whole.
+        vocabulary: texts in the values that a program makes, for a reader of values; () for any other.
         max_len: bytes of the longest input a fuzzer makes.
     """
 
@@ -66,6 +67,7 @@ class Target:
     allowed: tuple[type[Exception], ...] = ()
     bound: Bound = Bound()
     words: tuple[bytes, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     max_len: int = 4096
 
 

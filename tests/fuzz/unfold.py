@@ -1,8 +1,8 @@
 """Small inputs that stand for large ones, so that a fuzzer of small inputs finds what only large ones show.
 
 In text and bytes, 0xF5 (no byte of UTF-8) and two more stand for repetition of what came before: `F5 a b` is the last
-`a` bytes, 2**b times over. A JSON value is made by a small machine with a stack, so that any bytes are values, and a
-small change of the bytes is a small change of the values.
+`a` bytes many times over; how many, `b` says (see `times_byte`). A JSON value is made by a small machine with a stack,
+so that any bytes are values, and a small change of the bytes is a small change of the values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ REPEAT = 0xF5
 MOST = 256 * 1024  # bytes of an unfolded text
 MOST_NODES = 20_000  # of all values together
 MOST_CHARS = 256 * 1024
+_FEW, _POWERS, _RARE = 6, 21, 216
 
 
 def text(data: bytes, most: int = MOST) -> bytes:
@@ -25,7 +26,7 @@ def text(data: bytes, most: int = MOST) -> bytes:
     for part in rest:
         if len(part) >= 2:
             unit = bytes(out[-(part[0] or 1) :])
-            times = min((1 << part[1] % 21) - 1, (most - len(out)) // max(1, len(unit)))
+            times = min(_times(part[1]) - 1, (most - len(out)) // max(1, len(unit)))
             out += unit * max(0, times)
         out += part[2:]
     return bytes(out[:most])
@@ -33,7 +34,16 @@ def text(data: bytes, most: int = MOST) -> bytes:
 
 def repeat(size: int, power: int) -> bytes:
     """What to put behind `size` bytes to have them 2**power times."""
-    return bytes((REPEAT, size, power))
+    return bytes((REPEAT, size, times_byte(power)))
+
+
+def times_byte(power: int) -> int:
+    """The operand for 2**power times. Most operands mean few: inputs that stand for little are judged sooner."""
+    return power if power < _FEW else _RARE + (power - _RARE) % _POWERS
+
+
+def _times(operand: int) -> int:
+    return 1 << (operand % _FEW if operand < _RARE else operand % _POWERS)
 
 
 class _Machine:
@@ -114,7 +124,7 @@ class _Machine:
     def long(self) -> None:
         """A text many times over."""
         for value, size in self._pop(1):
-            count = min(1 << self._byte() % 21, self._chars // max(1, len(value) if isinstance(value, str) else 1))
+            count = min(_times(self._byte()), self._chars // max(1, len(value) if isinstance(value, str) else 1))
             self._chars -= count * len(value) if isinstance(value, str) else 0
             self._push(value * max(1, count) if isinstance(value, str) else value, size)
 
@@ -124,7 +134,7 @@ class _Machine:
             self._left -= size
 
     def _many(self, make: Callable[[Any, int], Any]) -> None:
-        count = 1 << self._byte() % 18
+        count = _times(self._byte())
         for value, size in self._pop(1):
             weight = size + (len(value) // 64 if isinstance(value, str) else 0)
             count = max(1, min(count, self._left // max(1, weight)))

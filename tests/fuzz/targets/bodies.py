@@ -5,7 +5,7 @@ The input is a program (see unfold.py) for the body's value; `R` as first byte: 
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
@@ -19,9 +19,18 @@ from agent_tools.gateway.responses.tools import check_network
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
-MOST = 768 * 1024
+MOST = MIB
 WORDS = ("model", "input", "tools", "type", "message", "role", "user", "assistant", "content", "text", "input_text")
-WORDS += ("function_call", "function_call_output", "code_interpreter_call", "call_id", "output", "outputs", "logs", "id")
+WORDS += (
+    "function_call",
+    "function_call_output",
+    "code_interpreter_call",
+    "call_id",
+    "output",
+    "outputs",
+    "logs",
+    "id",
+)
 WORDS += ("name", "arguments", "code", "reasoning", "input_file", "file_data", "filename", "data:text/csv;base64,YQ==")
 WORDS += ("input_image", "image_url", "https://x", "function", "code_interpreter", "container", "auto", "file_ids")
 WORDS += ("messages", "execute_python", "tool_choice", "allowed_tools", "mode", "required", "format", "json_schema")
@@ -40,12 +49,16 @@ def read_body(parts: Parts) -> None:
     """Read it as each kind of request that has a body of JSON."""
     body = json_of(parts[0])
     for read in (_response, _chat, _container):
-        try:
-            read(body)
-        except ApiError as exc:
-            assert 400 <= exc.status < 500
-            assert len(exc.message) < 1_000
-            exc.message.encode()
+        refusal = _refusal(read, body)
+        assert refusal is None or (400 <= refusal.status < 500 and len(refusal.message.encode()) < 1_000)
+
+
+def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> ApiError | None:
+    try:
+        read(body)
+    except ApiError as exc:
+        return exc
+    return None
 
 
 def _response(body: dict[str, Any]) -> None:
@@ -75,5 +88,6 @@ TARGET = Target(
     unfold_body,
     allowed=(ApiError,),
     bound=Bound(seconds_per_byte=4e-6, bytes=8 * MIB, bytes_per_byte=24),
-    words=(b'{"model": "m", "input": [', b"[],", b"{},", b'"a": ', b"]}", b"\\ud800", b"1e999", unfold.repeat(3, 19)),
+    vocabulary=WORDS,
+    words=(b'{"model": "m", "input": [', b"[],", b"{},", b'"a": ', b"]}", b"\\ud800", b"1e999", unfold.repeat(3, 12)),
 )

@@ -28,5 +28,15 @@ def stream_code(parts: Parts) -> None:
 TARGET = Target(
     stream_code,
     lambda data: pieces_of(data, 64 * 1024),
-    words=(b'{"code": "', b'{"a": [', b"\\u", b"\\ud83d\\ude00", b"\\n", b'"}', b"```python\n", b"'", unfold.repeat(1, 15)),
+    words=(
+        b'{"code": "',
+        b'{"a": [',
+        b"\\u",
+        b"\\ud83d\\ude00",
+        b"\\n",
+        b'"}',
+        b"```python\n",
+        b"'",
+        unfold.repeat(1, 12),
+    ),
 )

@@ -27,8 +27,17 @@ TARGET = Target(
     find_calls,
     pieces_of,
     words=(
-        *(b"<tool_call>", b"</tool_call>", b"<|python_tag|>", b"<|eom_id|>", b"```json\n", b"```python\n", b"\n```", b"```"),
+        *(
+            b"<tool_call>",
+            b"</tool_call>",
+            b"<|python_tag|>",
+            b"<|eom_id|>",
+            b"```json\n",
+            b"```python\n",
+            b"\n```",
+            b"```",
+        ),
         *(b'{"name": "python", "arguments": {', b'"parameters": ', b'"input": ', b'{"function": ', b"[{", b"}]", b";"),
-        *(unfold.repeat(1, 16), unfold.repeat(11, 14)),
+        *(unfold.repeat(1, 12), unfold.repeat(11, 12)),
     ),
 )

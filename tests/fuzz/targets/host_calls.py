@@ -82,6 +82,7 @@ TARGET = Target(
     unfold_call,
     allowed=(FrameError, ValueError, TypeError, ArithmeticError),  # what call_run.py takes for bad arguments
     bound=Bound(seconds_per_byte=2e-6, bytes=24 * MIB),
+    vocabulary=WORDS,
     words=(MARK, b"ARROW1", b"\x93NUMPY\x01\x00", b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"),
     max_len=8192,
 )

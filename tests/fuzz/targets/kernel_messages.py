@@ -1,7 +1,7 @@
 """Messages of a kernel that signs what it likes: read, made into outputs, kept within a call's limits.
 
-The input is programs (see unfold.py) with MARK between them: the type is a byte, then header, parent, metadata and content.
-`R` as first byte: the frames themselves.
+The input is a byte for the type, and programs (see unfold.py) for content, metadata, parent and header, with MARK
+between them; `R` as first byte: the frames themselves.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
+from agent_tools.execution import Execution, settle
 from agent_tools.runtime.budget import limited
 from agent_tools.runtime.protocol import outputs_of, read_error, read_message, wire_session
 from agent_tools.settings import Limits
 from agent_tools.tools.render import markdown
-from agent_tools.execution import Execution, settle
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 
@@ -25,7 +25,16 @@ KEY = b"key"
 LIMITS = Limits()
 KINDS = ("stream", "execute_result", "display_data", "update_display_data", "clear_output", "error", "status")
 WORDS = ("name", "text", "stdout", "stderr", "data", "metadata", "transient", "display_id", "text/plain", "text/html")
-WORDS += ("image/png", "image/jpeg", "application/json", "application/vnd.x+json", "ename", "evalue", "traceback", "wait")
+WORDS += (
+    "image/png",
+    "image/jpeg",
+    "application/json",
+    "application/vnd.x+json",
+    "ename",
+    "evalue",
+    "traceback",
+    "wait",
+)
 WORDS += ("msg_id", "msg_type", "date", "version", "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAAAAAA", "/9j/", "\x1b]0;")
 WORDS += ("\x1b[31m", "\u202e", "\r", "\b", "\ud83d", "`", "\n", "image/svg+xml", "2020-01-01T00:00:00Z")
 
@@ -65,5 +74,6 @@ TARGET = Target(
     unfold_message,
     allowed=(ProtocolViolation,),
     bound=Bound(bytes_per_byte=64),
-    words=(MARK, b'{"name": "stdout", "text": "', b'{"data": {"image/png": "', unfold.repeat(1, 17)),
+    vocabulary=WORDS,
+    words=(MARK, b'{"name": "stdout", "text": "', b'{"data": {"image/png": "', unfold.repeat(1, 12)),
 )

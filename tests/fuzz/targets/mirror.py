@@ -1,6 +1,7 @@
 """The file server of a sandbox on another machine, which may say anything of its files.
 
-The input is a program (see unfold.py): an object is an answer, a text is content. `R` as first byte: the bytes themselves.
+The input is a program (see unfold.py): an object is an answer, a text is content. `R` as first byte: the
+bytes themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,22 @@ from agent_tools.settings import MIB, Limits
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 
-WORDS = ("entries", "total", "size", "facts", "error", "a", "a/b", "b", "../a", "/a", ".", "a/", "a" * 255, "b/" * 20 + "c")
+WORDS = (
+    "entries",
+    "total",
+    "size",
+    "facts",
+    "error",
+    "a",
+    "a/b",
+    "b",
+    "../a",
+    "/a",
+    ".",
+    "a/",
+    "a" * 255,
+    "b/" * 20 + "c",
+)
 LIMITS = Limits(max_work_dir_bytes=MIB, max_file_bytes=MIB, max_work_dir_entries=2_000, min_disk_free=0)
 ME = (os.getuid(), os.getgid())
 
@@ -90,5 +106,13 @@ TARGET = Target(
     unfold_answers,
     allowed=(FileRejected,),
     bound=Bound(seconds=1.0),
-    words=(b'{"entries": [["a", 1, 1, 1]], "total": 1}', b'{"size": 1}', b'{"error": "', b"{}", b"a/", unfold.repeat(2, 10)),
+    vocabulary=WORDS,
+    words=(
+        b'{"entries": [["a", 1, 1, 1]], "total": 1}',
+        b'{"size": 1}',
+        b'{"error": "',
+        b"{}",
+        b"a/",
+        unfold.repeat(2, 12),
+    ),
 )

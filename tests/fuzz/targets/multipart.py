@@ -51,8 +51,14 @@ TARGET = Target(
     unfold_upload,
     allowed=(MultiPartException,),
     words=(
-        *(b"multipart/form-data; boundary=b\n", b"--b\r\n", b"\r\n--b--\r\n", b"\r\n\r\n", b"content-transfer-encoding: "),
+        *(
+            b"multipart/form-data; boundary=b\n",
+            b"--b\r\n",
+            b"\r\n--b--\r\n",
+            b"\r\n\r\n",
+            b"content-transfer-encoding: ",
+        ),
         *(b'Content-Disposition: form-data; name="file"; filename="', b"filename*=utf-8''", b"_charset_", b"base64"),
-        *(unfold.repeat(5, 14), b"%00", b"..", b"application/x-www-form-urlencoded\n", b"a=1&"),
+        *(unfold.repeat(5, 12), b"%00", b"..", b"application/x-www-form-urlencoded\n", b"a=1&"),
     ),
 )

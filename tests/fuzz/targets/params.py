@@ -30,6 +30,6 @@ TARGET = Target(
     bound=Bound(seconds_per_byte=20e-6),
     words=(
         *(b'{"code": "', b"{code: '", b"```python\n", b"```\n", b"\n```", b"'''", b'"""', b"//", b"/*", b"*/", b"0x"),
-        *(b"\\u0061", b"Infinity", b"[[", b",", b"\xef\xbb\xbf", unfold.repeat(1, 15), unfold.repeat(2, 12)),
+        *(b"\\u0061", b"Infinity", b"[[", b",", b"\xef\xbb\xbf", unfold.repeat(1, 12), unfold.repeat(2, 12)),
     ),
 )

@@ -8,7 +8,17 @@ from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
 
-LABELS = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "<think>", "</think>", "```", "python")
+LABELS = (
+    "Thought:",
+    "Action:",
+    "Action Input:",
+    "Observation:",
+    "Final Answer:",
+    "<think>",
+    "</think>",
+    "```",
+    "python",
+)
 
 
 def read_reply(parts: Parts) -> None:
@@ -32,5 +42,12 @@ def read_reply(parts: Parts) -> None:
 TARGET = Target(
     read_reply,
     lambda data: pieces_of(data),
-    words=(*(label.encode() for label in LABELS), "：".encode(), b"**", b"\n\n", b'{"code": "1"}', unfold.repeat(1, 16)),
+    words=(
+        *(label.encode() for label in LABELS),
+        "：".encode(),
+        b"**",
+        b"\n\n",
+        b'{"code": "1"}',
+        unfold.repeat(1, 12),
+    ),
 )

@@ -1,6 +1,7 @@
 """A sandbox's stdout, as the engine frames it: carried to sockets by a relay, and its words heard over a link.
 
-The input is payloads with MARK between them, the first byte of each its channel; `R` as first byte: the bytes themselves.
+The input is payloads with MARK between them, the first byte of each its channel; `R` as first byte: the
+bytes themselves.
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ def _hear(link: Link, deadline: float) -> None:
 TARGET = Target(
     carry,
     unfold_stdout,
-    words=(MARK, b"ready", b"exit 1 signal 9 oom", b"failed 1 ", b"code 1", b"\1\0\0\0\0\0\0\x10", unfold.repeat(1, 14)),
+    words=(
+        MARK,
+        b"ready",
+        b"exit 1 signal 9 oom",
+        b"failed 1 ",
+        b"code 1",
+        b"\1\0\0\0\0\0\0\x10",
+        unfold.repeat(1, 12),
+    ),
     max_len=2048,
 )

@@ -23,7 +23,17 @@ from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
 WORDS = ("choices", "index", "delta", "content", "tool_calls", "function", "name", "arguments", "id", "usage", "type")
 WORDS += ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens", "finish_reason", "stop")
-WORDS += ("tool_calls", "reasoning_content", "refusal", "message", "function_call", "python", "f", '{"code": "', "error")
+WORDS += (
+    "tool_calls",
+    "reasoning_content",
+    "refusal",
+    "message",
+    "function_call",
+    "python",
+    "f",
+    '{"code": "',
+    "error",
+)
 WORDS += ("object", "chat.completion.chunk", "model", "created", "call_1", "\ud83d", "\ude00", "length", "role")
 MOST_UNSHOWN = MIB
 """Of what is kept of a reply, so much may leave no trace in the events, on which the gateway has its limit."""
@@ -83,7 +93,9 @@ def follow(parts: Parts) -> None:
 
 def _check(answer: Round) -> None:
     usage = Usage() + (answer.usage or Usage())
-    assert all(isinstance(each, int) for each in (usage.input_tokens, usage.output_tokens)), "tokens that are no numbers"
+    assert all(isinstance(each, int) for each in (usage.input_tokens, usage.output_tokens)), (
+        "tokens that are no numbers"
+    )
     for message in answer.messages:
         str(message.content).encode()
 
@@ -98,5 +110,15 @@ TARGET = Target(
     unfold_stream,
     allowed=(ModelError,),
     bound=Bound(seconds=0.5, seconds_per_byte=30e-6, bytes=16 * MIB, bytes_per_byte=128),
-    words=(b"data: ", b"event: error\n", b": \n", b"\n\n", b"\r\n", b"\r", b'{"choices": [{"delta": {"content": "', b"[DONE]"),
+    vocabulary=WORDS,
+    words=(
+        b"data: ",
+        b"event: error\n",
+        b": \n",
+        b"\n\n",
+        b"\r\n",
+        b"\r",
+        b'{"choices": [{"delta": {"content": "',
+        b"[DONE]",
+    ),
 )

@@ -34,5 +34,5 @@ TARGET = Target(
     receive,
     lambda data: pieces_of(data, MOST),
     allowed=(ProtocolViolation,),
-    words=(b"\0\0", b"\1\0", b"\4\x05READY", b"\2" + bytes(7) + b"\x10", b"\3" + b"\xff" * 8, unfold.repeat(2, 14)),
+    words=(b"\0\0", b"\1\0", b"\4\x05READY", b"\2" + bytes(7) + b"\x10", b"\3" + b"\xff" * 8, unfold.repeat(2, 12)),
 )
