@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,9 +45,8 @@ def steps(target: Target, data: bytes) -> set[Step]:
     before = sys.gettrace()
     sys.settrace(_tracer(found))
     try:
-        target.run(parts)
-    except (AssertionError, *target.allowed):
-        pass
+        with contextlib.suppress(Exception):  # the oracle is asked about those
+            target.run(parts)
     finally:
         sys.settrace(before)
     return found

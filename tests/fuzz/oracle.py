@@ -154,11 +154,13 @@ def _watched(look: _Look, seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    rings = iter(range(1_000_000))
+    rings, is_over = 0, False
 
     def ring(_: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
         look.where = look.where or _innermost(frame)
-        if next(rings) >= PATIENCE:
+        if rings > PATIENCE and not is_over:
             raise _BrokenOff
 
     before = signal.signal(signal.SIGPROF, ring)
@@ -168,6 +170,7 @@ def _watched(look: _Look, seconds: float) -> Iterator[None]:
     except _BrokenOff:
         look.is_broken_off = True
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts
 
-MOST_PIECES = 20_000
+MOST_PIECES = 8_000
 
 
 def pieces_of(data: bytes, most: int = unfold.MOST) -> Parts:

@@ -19,7 +19,7 @@ ATHERIS = "atheris==3.0.0"  # wheels for Python 3.11 to 3.13; it is built from s
 _PACKAGES = ROOT / ".venv-fuzz" / "packages"
 _SHORTEST = 2  # seconds a process is worth starting for
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
-_ARTEFACT = re.compile(r"(crash|oom|timeout|leak|slow-unit)-[0-9a-f]+")
+_ARTEFACT = re.compile(r"(crash|oom|timeout|leak)-[0-9a-f]+")
 
 
 @dataclass
@@ -83,22 +83,22 @@ def supervise(name: str, seconds: int) -> Report:
 
 
 def _run(report: Report, folder: Path, seconds: int) -> None:
-    tally = folder / "tally.json"
+    tally, log = folder / "tally.json", folder / f"log.{report.processes}"
     tally.unlink(missing_ok=True)
     options = {"--corpus": folder / "corpus", "--seeds": CORPUS / report.target, "--findings": folder / "findings"}
     command = [sys.executable, "-m", "tests.fuzz.hunt", report.target, "--seconds", str(seconds), "--tally", tally]
     command += [part for option in options.items() for part in option]
     environment = {**os.environ, "PYTHONPATH": f"{_PACKAGES}:{ROOT}"}
-    with open(folder / "log", "wb") as log:
-        subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False)
+    with open(log, "wb") as out:
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False)
     found = json.loads(tally.read_text()) if tally.exists() else {"executions": 0, "findings": {}}
     report.processes += 1
     report.executions += found["executions"]
     report.findings.update(found["findings"])
-    report.coverage += [int(match[1]) for match in _PROGRESS.finditer((folder / "log").read_text(errors="replace"))]
+    report.coverage += [int(match[1]) for match in _PROGRESS.finditer(log.read_text(errors="replace"))]
     if not found["executions"]:
-        log_end = (folder / "log").read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"the hunt in {report.target} ended before its first input:\n{log_end}")
+        end = log.read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"the hunt in {report.target} ended before its first input:\n{end}")
 
 
 def _inputs(name: str) -> int:

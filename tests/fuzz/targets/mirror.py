@@ -85,8 +85,10 @@ def exchange(parts: Parts) -> None:
     except FileRejected as exc:
         str(exc).encode()
     finally:
-        _check(here)
-        subprocess.run(["rm", "-rf", outer], check=True) if os.listdir(here) else _remove(outer)
+        try:
+            _check(here)
+        finally:
+            _remove(outer)
 
 
 def _check(here: Path) -> None:
@@ -97,8 +99,12 @@ def _check(here: Path) -> None:
 
 
 def _remove(outer: str) -> None:
-    os.rmdir(Path(outer, "here"))
-    os.rmdir(outer)
+    """Remove it, at whatever depth; a process for that is started only where there is something."""
+    try:
+        os.rmdir(Path(outer, "here"))
+        os.rmdir(outer)
+    except OSError:
+        subprocess.run(["rm", "-rf", outer], check=True)
 
 
 TARGET = Target(
