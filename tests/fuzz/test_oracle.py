@@ -57,8 +57,8 @@ def swallows_everything(parts: Parts) -> None:
     ],
 )
 def test_a_planted_defect_is_found(run: object, kind: str) -> None:
+    bound = ROOMY if kind == "memory" else SMALL
     with pytest.raises(Finding) as found:
-        bound = ROOMY if kind == "memory" else SMALL
         judge(Target(run, allowed=(ValueError,), bound=bound), INPUT)  # type: ignore[arg-type]
     assert found.value.kind == kind
 
