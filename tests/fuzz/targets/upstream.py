@@ -5,6 +5,7 @@ The input is a program (see unfold.py), each of its values one chunk; `R` as fir
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -87,6 +88,9 @@ def follow(parts: Parts) -> None:
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))
             assert argued - shown <= MOST_UNSHOWN, "arguments are kept, and are in no event"
     finally:
+        with contextlib.suppress(ModelError):  # its thread ends with the answer, which nothing here can cut short
+            for _ in reply:
+                pass
         reply.close()
     _check(answer)
 
