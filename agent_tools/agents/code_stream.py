@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+(?=[\s"{}\[\]:,])', re.DOTALL)
+_STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)  # what is in it, as far as it has come
+_BARE = re.compile(r'[^\s"{}\[\]:,]*')  # a number, or a word
 _SPACE = re.compile(r"\s*")
 _WHOLE_CHARS = re.compile(
     r"(?:[^\"\\]|\\[^u]"
@@ -28,6 +29,7 @@ class CodeStream:
         self._key = key
         self._pending = ""
         self._sent: list[str] = []
+        self._read = 0  # characters of a token whose end has not come, so that none is read twice
         self._state = "start"  # then: raw, searching, inside, over
         self._depth = 0
         self._last = ""  # the last token at the top level of the object
@@ -66,12 +68,26 @@ class CodeStream:
             if self._name == self._key and self._depth == 1 and self._pending[position : position + 1] == '"':
                 self._state, position = "inside", position + 1
                 break
-            token = _TOKEN.match(self._pending, position)
-            if token is None:
+            end = self._token_end(position)
+            if end is None:
                 break
-            self._take(token[0])
-            position = token.end()
+            self._take(self._pending[position:end])
+            position = end
         self._pending = self._pending[position:]
+
+    def _token_end(self, start: int) -> int | None:
+        """Where the token ends that begins here; None if that has not come."""
+        first = self._pending[start : start + 1]
+        if first and first in "{}[]:,":
+            return start + 1
+        is_string = first == '"'
+        found = (_STRING if is_string else _BARE).match(self._pending, start + max(self._read, is_string))
+        end = found.end()  # type: ignore[union-attr]
+        if end == len(self._pending) or (is_string and self._pending[end] != '"'):
+            self._read = end - start
+            return None
+        self._read = 0
+        return end + is_string
 
     def _take(self, part: str) -> None:
         if part in "{[":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Container, Iterator
 from typing import Any
 
@@ -15,19 +17,19 @@ from agent_tools.messages import FunctionCall
 
 _TAGS = ("<tool_call>", "<|python_tag|>")
 _LANGUAGES = ("", "json", "tool_call", "tool_code")
-_END_MARKS = re.compile(r"(?:\s|</tool_call>|<\|e(?:om|ot)_id\|>)+\Z")
-_FENCED = re.compile(r"\A```[a-z_]*[ \t]*\r?\n(.*?)\n?[ \t]*```\Z", re.DOTALL)
+_END_MARKS = ("</tool_call>", "<|eom_id|>", "<|eot_id|>")
+_FENCE_OPENING = re.compile(r"```[a-z_]*[ \t]*\r?\n")
 _BETWEEN = re.compile(r"(?:[\s;,]|</tool_call>|<tool_call>|<\|python_tag\|>)*")
-_BLOCK = re.compile(r"^[ \t]*(```+)(?:python|py)[ \t]*\r?\n(.*?)^[ \t]*\1[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_BLOCK_OPENING = re.compile(r"[ \t]*(```+)(?:python|py)[ \t]*\r?")
+_BLOCK_CLOSING = re.compile(r"[ \t]*(```+)[ \t]*\r?")
+_MAX_UNDECIDED = 1_000  # characters at an answer's beginning, white space as a rule, that may be held back
 _DECODER = json.JSONDecoder(strict=False)
 _ARGUMENTS = ("arguments", "parameters", "input")
 
 
 def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
     """The calls that a text is; none if it is anything else, or calls a function that is not declared."""
-    body = _END_MARKS.sub("", text).strip()
-    if fenced := _FENCED.match(body):
-        body = fenced[1]
+    body = _inside_fence(_without_end_marks(text).lstrip())
     try:
         calls = tuple(_call(value) for value in _values(body))
     except (ValueError, RecursionError):
@@ -37,7 +39,20 @@ def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
 
 def python_blocks(text: str) -> tuple[str, ...]:
     """The fenced Python blocks of an answer that are complete, in order."""
-    return tuple(found[2].rstrip("\n") for found in _BLOCK.finditer(text))
+    lines = text.split("\n")
+    closings = defaultdict[str, list[int]](list)  # places of the lines that are so many ticks
+    for place, line in enumerate(lines):
+        if found := _BLOCK_CLOSING.fullmatch(line):
+            closings[found[1]].append(place)
+    blocks, after = [], 0
+    for place, line in enumerate(lines):
+        opening = _BLOCK_OPENING.fullmatch(line) if place >= after else None
+        ends = closings[opening[1]] if opening else []
+        if ends and ends[-1] > place:
+            end = ends[bisect_right(ends, place)]
+            blocks.append("\n".join(lines[place + 1 : end]).rstrip("\n"))
+            after = end + 1
+    return tuple(blocks)
 
 
 class Gate:
@@ -55,7 +70,7 @@ class Gate:
         held = "".join(self._held)
         if self._state == "start":
             opens = _opens_call(held)
-            if opens is None:
+            if opens is None and len(held) <= _MAX_UNDECIDED:
                 return ""
             self._state = "holding" if opens else "open"
         cut = 0 if self._state == "holding" else _tag_at(held)
@@ -67,6 +82,25 @@ class Gate:
     def rest(self) -> str:
         """What is held back still."""
         return "".join(self._held)
+
+
+def _without_end_marks(text: str) -> str:
+    """A text without the white space and the marks at its end. By hand: a pattern would try each place anew."""
+    end = len(text)
+    while end:
+        mark = next((mark for mark in _END_MARKS if text.endswith(mark, 0, end)), "")
+        if not mark and not text[end - 1].isspace():
+            break
+        end -= len(mark) or 1
+    return text[:end]
+
+
+def _inside_fence(text: str) -> str:
+    """What is in the fence that a text is; the text, if it is none."""
+    opening = _FENCE_OPENING.match(text)
+    if not opening or not text.endswith("```") or len(text) < opening.end() + 3:
+        return text
+    return text[opening.end() : -3].rstrip(" \t").removesuffix("\n")
 
 
 def _opens_call(text: str) -> bool | None:

@@ -4,48 +4,43 @@ Models are told `Thought:`, `Action:`, `Action Input:`, `Observation:` and `Fina
 differ: bold labels, full-width colons, a label in the middle of a line, several actions in one go, input in a fence or
 not, results they made up. Rules: a label inside a fence is code; in a thought, a label in mid-line counts if it names a
 tool; what follows an action and is none itself is made up and dropped; an observation ends the reply.
+
+The work is linear in the reply's length, however it is cut: no pattern tries each place of a long run anew, and little
+is held back.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
 from agent_tools.models.chunks import new_call_id
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
-_LABEL = re.compile(rf"(?<![\w\"'`])\**(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}")
-_INPUT = re.compile(rf"([^\n]*?)[ \t,;]*\n?\s*\**Action\s*Input{_COLON}")
+_NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"
+_LABEL = re.compile(rf"(?<![\w\"'`])(?:(?<!\*)\*+)?{_NAMES}")
+_INPUT = re.compile(rf"Action\s*Input{_COLON}")
 _LINE_LABEL = re.compile(rf"[ \t]*\**(Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
-_CLOSED_BY_LABEL = re.compile(rf"([ \t]*```+)[ \t]*(?={_LINE_LABEL.pattern})")
-_JSON_THEN_LABEL = re.compile(rf"(\{{.*\}})\s*{_LINE_LABEL.pattern}.*", re.DOTALL)
+_CLOSED_BY_LABEL = re.compile(rf"([ \t]*```+)(?={_LINE_LABEL.pattern})")
+_JSON_THEN_LABEL = re.compile(
+    rf"(\{{.*\}})\s*\**(?:Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}.*", re.DOTALL
+)
 _FENCE = re.compile(r"[ \t]*(```+)([^`]*)$")
 _THOUGHT = re.compile(rf"\**Thought{_COLON}")
-_CUT_STOP_WORD = re.compile(r"(?:^|\n)\**Observ[a-z]*\**[:：]?\**\s*\Z")
-_AROUND_NAME = re.compile(r"^[\s`\"'*\[(<]+|[\s`\"'*\])(>.,;]+$")
+_CUT_STOP_WORD = re.compile(r"(?:^|\n)\**Observ[a-z]*\**(?:[:：]\**)?\s*\Z")
+_SPACES = " \t\r\n\f\v\xa0\u3000"
+_BEFORE_NAME, _AFTER_NAME = "`\"'*[(<" + _SPACES, "`\"'*])(>.,;" + _SPACES
 _OPENING, _CLOSING = "<think>", "</think>"
+_LABELS = ("Action", "Observation", "Final Answer")
+_LINE_LABELS = (*_LABELS, "Thought")
+_BEGINNINGS = sorted({label[:end] for label in _LABELS for end in range(1, len(label) + 1)}, key=len, reverse=True)
+_WITHIN_WORD = re.compile(r"[\w\"'`]")
 _MAX_NAME = 200
-
-
-def _beginnings(*words: str) -> str:
-    """A pattern for every beginning of these words, the empty one excepted."""
-    nested = []
-    for word in words:
-        pattern = ""
-        for char in reversed(word):
-            pattern = f"(?:{re.escape(char)}{pattern})?"
-        nested.append(pattern[3:-2])
-    return "(?:" + "|".join(nested) + ")"
-
-
-_MAY_BE_LABEL = re.compile(
-    rf"\s*(?<![\w\"'`])\**(?:{_beginnings('Action', 'Observation', 'Final Answer')})?\**[ \t]*\Z"
+_MAX_HEADER = 1_000  # characters from `Action:` to the end of `Action Input:`
+_MAX_HELD = (
+    200  # characters of a label, or of a line that opens or closes a fence, with the white space and stars around
 )
-_MAY_BE_LINE_LABEL = re.compile(
-    rf"[ \t]*\**(?:{_beginnings('Action', 'Observation', 'Final Answer', 'Thought')})?\**[ \t]*\Z"
-)
-_MAY_BE_INPUT = re.compile(rf"\s*\**(?:{_beginnings('Action Input')})?\**\s*\Z")
 
 
 class ReActParser:
@@ -67,7 +62,7 @@ class ReActParser:
         self._id = self._name = ""
         self._written: list[str] = []  # of the input
         self._skipped = ""  # characters after a label that belong to neither it nor what follows
-        self._gap = ""  # line ends that belong to the input only if more follows
+        self._gap: list[str] = []  # line ends that belong to the input only if more follows
 
     def feed(self, text: str) -> Iterator[Delta]:
         """What this piece of the reply makes certain."""
@@ -113,7 +108,7 @@ class ReActParser:
         elif found := _THOUGHT.match(self._pending):
             self._pending, self._state, self._skipped = self._pending[found.end() :], "thought", " \t*"
             yield TextDelta("Thought: ")
-        elif is_end or not (_OPENING.startswith(self._pending) or _MAY_BE_LINE_LABEL.match(self._pending)):
+        elif is_end or not (_OPENING.startswith(self._pending) or _may_be_label(self._pending, _LINE_LABELS)):
             self._state = "thought"
             if not _LINE_LABEL.match(self._pending):
                 yield TextDelta("Thought: ")
@@ -140,8 +135,7 @@ class ReActParser:
                 return
             if label == "Action" and (yield from self._action(found, starts_line, is_end)):
                 return
-        held = None if is_end else _MAY_BE_LABEL.search(self._pending)
-        cut = held.start() if held else len(self._pending)
+        cut = len(self._pending) - (0 if is_end else _held(self._pending[-_MAX_HELD:]))
         yield from self._say(self._pending[:cut])
         self._pending = self._pending[cut:]
 
@@ -158,9 +152,12 @@ class ReActParser:
 
     def _action(self, found: re.Match[str], starts_line: bool, is_end: bool) -> Generator[Delta, None, bool]:
         """Begin a call, if this is one; True if it is, or if that is not to be told yet."""
-        rest = self._pending[found.end() :]
-        header = _INPUT.match(rest)
-        name = _bare(header[1] if header else rest)
+        rest = self._pending[found.end() : found.end() + _MAX_HEADER]
+        header = _INPUT.search(rest)
+        written = _name_before(rest[: header.start()]) if header else rest
+        if written is None:
+            header, written = None, rest
+        name = _bare(written)
         if not header and not is_end and _may_be_header(rest):
             before = self._pending[: found.start()].rstrip()
             yield from self._say(before)
@@ -169,9 +166,10 @@ class ReActParser:
         if name not in self._tools and not (header and starts_line and name):
             return False
         yield from self._say(self._pending[: found.start()].rstrip())
-        self._pending, self._state = rest[header.end() :] if header else "", "input"
+        self._pending = self._pending[found.end() + header.end() :] if header else ""
+        self._state = "input"
         self._id, self._name = new_call_id(), name
-        self._written, self._gap, self._fence = [], "", ""
+        self._written, self._gap, self._fence = [], [], ""
         self._skipped = " \t*" if "*" in found[0] else " \t"
         self._at_line_start = True
         yield CallBegun(self.calls, self._id, name)
@@ -179,26 +177,33 @@ class ReActParser:
 
     def _input(self, is_end: bool) -> Iterator[Delta]:
         """The input line by line, up to a label that is not in a fence."""
-        line, newline, rest = self._pending.partition("\n")
-        if self._at_line_start and (closed := _CLOSED_BY_LABEL.match(line)) and self._fence:
-            line, newline, rest = closed[1], "\n", self._pending[closed.end() :]
-        elif self._at_line_start and not self._fence and _LINE_LABEL.match(line):
-            yield self._end_call()
-            self._state, self._at_line_start = "thought", True
-            return
-        elif not newline and not is_end and self._may_end(line):
-            return
-        if self._at_line_start and newline:
-            self._mark_fence(line)
-        self._pending, self._at_line_start = rest, bool(newline)
-        yield from self._write(line, newline)
+        pending, at = self._pending, 0
+        while at < len(pending) and self._state == "input":
+            newline = pending.find("\n", at)
+            after = newline + 1 or len(pending)
+            line = pending[at : after - (newline >= 0)]
+            if self._at_line_start and self._fence and (closed := _CLOSED_BY_LABEL.match(line[:_MAX_HELD])):
+                line, after, newline = closed[1], at + closed.end(), at
+            elif self._at_line_start and not self._fence and _LINE_LABEL.match(line):
+                yield self._end_call()
+                self._state = "thought"
+                break
+            elif newline < 0 and not is_end and self._may_end(line):
+                break
+            if self._at_line_start and newline >= 0:
+                self._mark_fence(line)
+            self._at_line_start, at = newline >= 0, after
+            yield from self._write(line, "\n" if newline >= 0 else "")
+        self._pending = pending[at:]
 
     def _may_end(self, line: str) -> bool:
         """Whether more of this line may show that it is not part of the input, or opens or closes a fence."""
-        return self._at_line_start and (line.lstrip()[:1] == "`" or bool(_MAY_BE_LINE_LABEL.match(line)))
+        if not self._at_line_start or len(line) > _MAX_HELD:
+            return False
+        return line.lstrip()[:1] == "`" or _may_be_label(line, _LINE_LABELS)
 
     def _mark_fence(self, line: str) -> None:
-        if found := _FENCE.match(line):
+        if len(line) <= _MAX_HELD and (found := _FENCE.match(line)):
             if not self._fence:
                 self._fence = found[1]
             elif len(found[1]) >= len(self._fence) and not found[2].strip():
@@ -206,11 +211,11 @@ class ReActParser:
 
     def _write(self, line: str, newline: str) -> Iterator[Delta]:
         if line.strip():
-            text, self._gap = self._gap + line, newline
+            text, self._gap = "".join((*self._gap, line)), [newline]
             self._written.append(text)
             yield ArgumentsDelta(self.calls, text)
         elif self._written:
-            self._gap += line + newline
+            self._gap.append(line + newline)
 
     def _end_call(self) -> Delta:
         arguments = "".join(self._written)
@@ -222,12 +227,19 @@ class ReActParser:
 
     def _answer(self, is_end: bool) -> Iterator[Delta]:
         """The final answer, up to an observation."""
-        line, newline, rest = self._pending.partition("\n")
-        if self._at_line_start and (found := _LINE_LABEL.match(line)) and found[1] == "Observation":
-            self.is_over = True
-        elif newline or is_end or not (self._at_line_start and _MAY_BE_LINE_LABEL.match(line)):
-            self._pending, self._at_line_start = rest, bool(newline)
-            yield TextDelta(line + newline)
+        pending, at = self._pending, 0
+        while at < len(pending) and not self.is_over:
+            newline = pending.find("\n", at)
+            after = newline + 1 or len(pending)
+            line = pending[at:after]
+            if self._at_line_start and (found := _LINE_LABEL.match(line)) and found[1] == "Observation":
+                self.is_over = True
+            elif newline < 0 and not is_end and self._at_line_start and _may_be_label(line, _LINE_LABELS):
+                break
+            else:
+                self._at_line_start, at = newline >= 0, after
+                yield TextDelta(line)
+        self._pending = pending[at:]
 
     def _say(self, text: str) -> Iterator[Delta]:
         if text:
@@ -236,12 +248,34 @@ class ReActParser:
                 yield TextDelta(text)
 
 
+def _may_be_label(text: str, labels: Sequence[str]) -> bool:
+    """Whether a line that begins so may still become one that begins with a label."""
+    return len(text) <= _MAX_HELD and any(label.startswith(text.strip(" \t*")) for label in labels)
+
+
+def _held(text: str) -> int:
+    """How many characters at the end may be the beginning of a label, with the white space and the stars before it."""
+    rest = text.rstrip(" \t").rstrip("*")
+    word = next((part for part in _BEGINNINGS if rest.endswith(part)), "")
+    if word and _WITHIN_WORD.fullmatch(rest.removesuffix(word)[-1:]):
+        word = ""
+    return len(text) - len(rest.removesuffix(word).rstrip("*").rstrip())
+
+
 def _may_be_header(rest: str) -> bool:
     """Whether what follows `Action:` may still become a name and `Action Input:`."""
     name, newline, after = rest.partition("\n")
-    return len(name) <= _MAX_NAME and (not newline or bool(_MAY_BE_INPUT.match(after)))
+    if len(name) > _MAX_NAME or len(rest) >= _MAX_HEADER:
+        return False
+    return not newline or "Action Input".startswith(after.strip().strip("*").strip())
+
+
+def _name_before(text: str) -> str | None:
+    """The name between `Action:` and `Action Input:`; None if more than one line is."""
+    name = text.rstrip("*").rstrip().rstrip(" \t,;")
+    return None if "\n" in name else name
 
 
 def _bare(name: str) -> str:
     """A tool's name without the marks around it."""
-    return _AROUND_NAME.sub("", name.strip().partition("\n")[0])
+    return name.strip().partition("\n")[0].lstrip(_BEFORE_NAME).rstrip(_AFTER_NAME)

@@ -11,6 +11,9 @@ from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
 MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
+MAX_JSON5_PARTS = (
+    2_000  # commas, colons and opening brackets, in strings too: each may take it a tenth of a millisecond
+)
 _FENCE = re.compile(
     r"^[ \t]*(?P<ticks>```+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*\r?$|\Z)", re.DOTALL | re.MULTILINE
 )
@@ -66,7 +69,7 @@ def load_json(text: str) -> Any:
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
     except ValueError:
-        if len(text) > MAX_JSON5_CHARS:
+        if len(text) > MAX_JSON5_CHARS or sum(map(text.count, ",:[{")) > MAX_JSON5_PARTS:
             raise
     return _load_json5(text)
 

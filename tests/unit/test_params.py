@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.settings import MIB, Limits
-from agent_tools.tools.params import code_of, load_json, timeout_of
+from agent_tools.tools.params import MAX_JSON5_PARTS, code_of, load_json, timeout_of
 
 LIMITS = Limits()
 CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprint(text)\n'
@@ -200,3 +200,10 @@ def test_load_json_reads_json_and_json5(text: str, value: object) -> None:
 def test_load_json_refuses_what_is_neither(text: str) -> None:
     with pytest.raises(ValueError):
         load_json(text)
+
+
+def test_json5_of_many_parts_is_refused_since_its_parser_is_slow() -> None:
+    few, many = ("{code: 'x', a: [" + "1," * count + "]}" for count in (MAX_JSON5_PARTS - 10, MAX_JSON5_PARTS))
+    assert code_of(few, LIMITS) == "x"
+    with pytest.raises(InvalidParams, match="cannot be parsed"):
+        code_of(many, LIMITS)

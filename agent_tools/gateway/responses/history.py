@@ -82,7 +82,8 @@ def _code_call(item: Mapping[str, Any], past: Past) -> Iterator[Message]:
     id_ = str(item.get("id") or "")
     told = past.told(id_) if id_ else None
     if told is None:
-        outputs = [each for each in item.get("outputs") or () if isinstance(each, dict)]
+        given = item.get("outputs")
+        outputs = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
         told = "\n".join(str(each.get("logs", "[image]")) for each in outputs) or UNKNOWN_OUTPUT
     call_id = f"call_{id_[-24:]}"
     arguments = json.dumps({"code": str(item.get("code") or "")}, ensure_ascii=False)

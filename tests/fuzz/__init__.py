@@ -1,0 +1,1 @@
+"""Hostile bytes for every reader of untrusted input, and the one oracle that judges what they cost."""

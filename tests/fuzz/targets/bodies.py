@@ -1,0 +1,93 @@
+"""Bodies of requests to the gateway, as far as they are read before anything is done.
+
+The input is a program (see unfold.py) for the body's value; `R` as first byte: the body itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_tools.gateway.chat.request import read_chat_request
+from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.http import json_of
+from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.input_files import InputFile, InputFiles
+from agent_tools.gateway.responses.request import read_request
+from agent_tools.gateway.responses.tools import check_network
+from tests.fuzz import unfold
+from tests.fuzz.oracle import MIB, Bound, Parts, Target
+
+MOST = MIB
+WORDS = ("model", "input", "tools", "type", "message", "role", "user", "assistant", "content", "text", "input_text")
+WORDS += (
+    "function_call",
+    "function_call_output",
+    "code_interpreter_call",
+    "call_id",
+    "output",
+    "outputs",
+    "logs",
+    "id",
+)
+WORDS += ("name", "arguments", "code", "reasoning", "input_file", "file_data", "filename", "data:text/csv;base64,YQ==")
+WORDS += ("input_image", "image_url", "https://x", "function", "code_interpreter", "container", "auto", "file_ids")
+WORDS += ("messages", "execute_python", "tool_choice", "allowed_tools", "mode", "required", "format", "json_schema")
+WORDS += ("include", "metadata", "network_policy", "disabled", "temperature", "n", "stream_options", "include_usage")
+WORDS += ("max_tool_calls", "previous_response_id", "parameters", "summary", "effort", "file_id", "refusal", "store")
+
+
+def unfold_body(data: bytes) -> Parts:
+    """The body."""
+    if data[:1] == b"R":
+        return [unfold.text(data[1:], MOST)]
+    return [unfold.as_json(unfold.value(data[1:], WORDS))]
+
+
+def read_body(parts: Parts) -> None:
+    """Read it as each kind of request that has a body of JSON."""
+    body = json_of(parts[0])
+    for read in (_response, _chat, _container):
+        refusal = _refusal(read, body)
+        assert refusal is None or (400 <= refusal.status < 500 and len(refusal.message.encode()) < 1_000)
+
+
+def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> ApiError | None:
+    try:
+        read(body)
+    except ApiError as exc:
+        return exc
+    return None
+
+
+def _response(body: dict[str, Any]) -> None:
+    request = read_request(body)
+    container_of(request.input)
+    messages_of_items(request.input, Past("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
+
+
+def _chat(body: dict[str, Any]) -> None:
+    read_chat_request(body, ["execute_python"])
+
+
+def _container(body: dict[str, Any]) -> None:
+    given = Fields(body)
+    check_network(given)
+    given.needed("name"), given.text("memory_limit"), given.array("file_ids"), given.object("expires_after")
+
+
+def _upload(id_: str) -> InputFile:
+    return InputFile(id_[:20], b"")
+
+
+NOTHING: Any = None  # containers' files, which no request without code needs
+
+TARGET = Target(
+    read_body,
+    unfold_body,
+    allowed=(ApiError,),
+    bound=Bound(seconds_per_byte=4e-6, bytes=8 * MIB, bytes_per_byte=24),
+    vocabulary=WORDS,
+    words=(b'{"model": "m", "input": [', b"[],", b"{},", b'"a": ', b"]}", b"\\ud800", b"1e999", unfold.repeat(3, 12)),
+)

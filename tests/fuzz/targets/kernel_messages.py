@@ -1,0 +1,79 @@
+"""Messages of a kernel that signs what it likes: read, made into outputs, kept within a call's limits.
+
+The input is a byte for the type, and programs (see unfold.py) for content, metadata, parent and header, with MARK
+between them; `R` as first byte: the frames themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jupyter_client.session import Session
+
+from agent_tools.errors import ProtocolViolation
+from agent_tools.execution import Execution, settle
+from agent_tools.runtime.budget import limited
+from agent_tools.runtime.protocol import outputs_of, read_error, read_message, wire_session
+from agent_tools.settings import Limits
+from agent_tools.tools.render import markdown
+from tests.fuzz import unfold
+from tests.fuzz.oracle import Bound, Parts, Target
+
+MARK = b"<|>"
+KEY = b"key"
+LIMITS = Limits()
+KINDS = ("stream", "execute_result", "display_data", "update_display_data", "clear_output", "error", "status")
+WORDS = ("name", "text", "stdout", "stderr", "data", "metadata", "transient", "display_id", "text/plain", "text/html")
+WORDS += (
+    "image/png",
+    "image/jpeg",
+    "application/json",
+    "application/vnd.x+json",
+    "ename",
+    "evalue",
+    "traceback",
+    "wait",
+)
+WORDS += ("msg_id", "msg_type", "date", "version", "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAAAAAA", "/9j/", "\x1b]0;")
+WORDS += ("\x1b[31m", "\u202e", "\r", "\b", "\ud83d", "`", "\n", "image/svg+xml", "2020-01-01T00:00:00Z")
+
+
+def unfold_message(data: bytes) -> Parts:
+    """The frames of one message, signed."""
+    parts = data[1:].split(MARK)
+    if data[:1] == b"R":
+        frames = [unfold.text(part) for part in parts]
+    else:
+        kind = KINDS[(data[0] if data else 0) % len(KINDS)]
+        content, metadata, parent, header = [*(unfold.value(part, WORDS) for part in parts), *[None] * 4][:4]
+        plain = {"msg_type": kind, "msg_id": "1", "date": "2020-01-01T00:00:00Z"}
+        header = {**plain, **header} if isinstance(header, dict) else header or plain
+        given = (header, parent or {"msg_id": "0"}, metadata or {}, content)
+        frames = [unfold.as_json(each) for each in given]
+    return [b"<IDS|MSG>", _session().sign(frames[:4]), *frames]
+
+
+def show_message(parts: Parts) -> None:
+    """Show it to a person and to a model."""
+    message = read_message(_session(), list(parts))
+    shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content, LIMITS)]
+    answer = markdown(Execution(settle(shown)), {})
+    answer.encode()
+    assert "\x1b" not in answer
+    assert len(answer) < 2 * LIMITS.max_text_chars + 4 * LIMITS.max_rich_chars
+
+
+@functools.cache
+def _session() -> Session:
+    return wire_session(KEY)
+
+
+TARGET = Target(
+    show_message,
+    unfold_message,
+    allowed=(ProtocolViolation,),
+    bound=Bound(bytes_per_byte=64),
+    vocabulary=WORDS,
+    words=(MARK, b'{"name": "stdout", "text": "', b'{"data": {"image/png": "', unfold.repeat(1, 12)),
+)

@@ -1,0 +1,84 @@
+"""Every reader of untrusted input: the corpus in full, and structured inputs, judged by the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.assemble import Many, program
+from tests.fuzz.oracle import Finding, judge
+from tests.fuzz.targets import NAMES, target
+from tests.fuzz.unfold import repeat
+
+CORPUS = Path(__file__).parent / "corpus"
+INPUTS = {name: sorted((CORPUS / name).iterdir()) for name in NAMES}
+UNMENDED = frozenset(
+    (
+        *("bodies/many-empty-lists", "bodies/many-empty-objects", "mirror/deep-folders"),
+        *("host_calls/array-named-many-times", "host_calls/array-that-lies-of-its-shape"),
+        *("host_calls/decimal-with-a-large-exponent", "host_calls/frame-of-nulls", "host_calls/frame-of-string-views"),
+        *("host_calls/set-of-colliding-ints", "host_calls/text-named-many-times"),
+        "upstream/tokens-that-are-no-numbers",
+        *("preview/many-empty-lists", "preview/short-lines", "upstream/arguments-of-a-function-never-offered"),
+    )
+)
+"""Inputs of the corpus that are not stood yet. One that is has to be taken out: a test sees to that."""
+
+
+def test_every_target_has_a_corpus_and_nothing_else_has() -> None:
+    assert {path.name for path in CORPUS.iterdir()} == set(NAMES)
+    assert all(len(paths) >= 3 for paths in INPUTS.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_corpus_is_stood(name: str) -> None:
+    reader = target(name)
+    for path in INPUTS[name]:
+        if f"{name}/{path.name}" not in UNMENDED:
+            judge(reader, path.read_bytes(), slowness=2.0)
+
+
+@pytest.mark.parametrize("path", sorted(UNMENDED))
+def test_what_is_not_mended_yet_is_still_found(path: str) -> None:
+    with pytest.raises(Finding):
+        judge(target(path.partition("/")[0]), (CORPUS / path).read_bytes(), is_exact=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_input_is_stood(name: str, data: st.DataObject) -> None:
+    judge(target(name), data.draw(_inputs(name)), slowness=2.0)
+
+
+def _inputs(name: str) -> st.SearchStrategy[bytes]:
+    """Parts of the corpus, words of the target and noise in any order; where it may be, a program for any value."""
+    known = [path.read_bytes() for path in INPUTS[name] if f"{name}/{path.name}" not in UNMENDED]
+    repeats = st.builds(repeat, st.integers(1, 16), st.integers(1, 10))
+    piece = st.sampled_from(target(name).words or (b"",)) | st.binary(max_size=8) | repeats | _cut(known)
+    mixed = st.lists(piece, max_size=8).map(b"".join)
+    vocabulary = target(name).vocabulary
+    return mixed | _programs(vocabulary) if vocabulary else mixed
+
+
+def _cut(known: list[bytes]) -> st.SearchStrategy[bytes]:
+    starts, ends = st.integers(0, 50), st.integers(1, 300)
+    return st.builds(lambda data, start, end: data[start:end], st.sampled_from(known), starts, ends)
+
+
+def _programs(words: tuple[str, ...]) -> st.SearchStrategy[bytes]:
+    """Values of the words that the reader knows, some of them many times over."""
+    text = st.sampled_from([word for word in words if word.isascii() and 0 < len(word) < 200])
+    number = st.integers(-8, 200) | st.integers(8, 69).map(lambda bits: (1 << bits) - 1)
+    leaf = st.none() | st.booleans() | number | text
+
+    def more(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+        how = st.sampled_from(["same", "series", "keyed", "nested", "long"])
+        many = st.builds(Many, inner, how, st.integers(0, 12))
+        return st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=5) | many
+
+    made = st.lists(st.recursive(leaf, more, max_leaves=12), min_size=1, max_size=4)
+    return made.map(lambda values: b"P" + b"".join(map(program, values)))
