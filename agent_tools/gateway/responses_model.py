@@ -16,9 +16,9 @@ from agent_tools.models.base import (
     Finish,
     ReasoningDelta,
     TextDelta,
-    Usage,
 )
 from agent_tools.models.bounds import refuse_more_calls
+from agent_tools.models.chunks import usage_of
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
@@ -122,11 +122,8 @@ class _Reader:
 
     def _end(self, response: Mapping[str, Any]) -> Iterator[Delta]:
         self.is_over = True
-        usage = response.get("usage") or {}
-        cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-        reasoning = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-        if usage:
-            yield Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached, reasoning)
+        if usage := response.get("usage"):
+            yield usage_of(usage, "input_tokens", "output_tokens")
         reason = str((response.get("incomplete_details") or {}).get("reason"))
         yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
 

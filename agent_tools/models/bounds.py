@@ -15,6 +15,8 @@ MAX_CALLS = 128
 """Calls in one reply."""
 MAX_NAME_CHARS = 1_000
 """Characters of the name in a call."""
+MAX_TOKENS = 2**40
+"""Tokens that a reply may say it took; what says more says nothing."""
 _ENDS = (b"\n\n", b"\r\r", b"\n\r\n")
 
 

@@ -22,7 +22,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, refuse_more_calls, too_large
+from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, MAX_TOKENS, refuse_more_calls, too_large
 
 
 @dataclass
@@ -133,14 +133,23 @@ class ChunkReader:
         return text
 
 
-def usage_of(usage: Mapping[str, Any]) -> Usage:
-    """Tokens from a `usage` object; what is missing is 0."""
+def usage_of(usage: object, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
+    """Tokens from a `usage` object, under the names that an API has for them; what is missing, or no number, is 0."""
     return Usage(
-        usage.get("prompt_tokens") or 0,
-        usage.get("completion_tokens") or 0,
-        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        _tokens(usage, read),
+        _tokens(usage, written),
+        _tokens(_inner(usage, f"{read}_details"), "cached_tokens"),
+        _tokens(_inner(usage, f"{written}_details"), "reasoning_tokens"),
     )
+
+
+def _inner(counts: object, name: str) -> object:
+    return counts.get(name) if isinstance(counts, Mapping) else None
+
+
+def _tokens(counts: object, name: str) -> int:
+    number = _inner(counts, name)
+    return number if type(number) is int and 0 <= number <= MAX_TOKENS else 0
 
 
 def new_call_id() -> str:

@@ -13,7 +13,8 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.chunks import ChunkReader
+from agent_tools.models.bounds import MAX_TOKENS
+from agent_tools.models.chunks import ChunkReader, usage_of
 
 
 def read(*deltas: dict[str, Any], reason: str = "tool_calls", **more: Any) -> list[Delta]:
@@ -97,6 +98,14 @@ def test_the_last_usage_counts() -> None:
     list(reader.read({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}))
     list(reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage}))
     assert list(reader.finish()) == [Usage(7, 3, 2), Finish("stop")]
+
+
+@pytest.mark.parametrize("count", ["7", 7.5, -7, True, None, [7], {"a": 7}, 10**400, MAX_TOKENS + 1])
+def test_tokens_that_are_no_numbers_are_none(count: object) -> None:
+    for usage in ({"prompt_tokens": count, "completion_tokens": 3, "prompt_tokens_details": count}, [count], count):
+        found = usage_of(usage)
+        assert (found.input_tokens, found.cached_tokens) == (0, 0)
+    assert usage_of({"prompt_tokens": MAX_TOKENS}).input_tokens == MAX_TOKENS
 
 
 def test_no_usage_is_none() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.failures import ApiError
 from agent_tools.gateway.fields import Fields
-from agent_tools.gateway.http import json_of
+from agent_tools.gateway.http import parsed
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.request import read_request
@@ -47,7 +47,7 @@ def unfold_body(data: bytes) -> Parts:
 
 def read_body(parts: Parts) -> None:
     """Read it as each kind of request that has a body of JSON."""
-    body = json_of(parts[0])
+    body = parsed(parts[0], 100_000)
     for read in (_response, _chat, _container):
         refusal = _refusal(read, body)
         assert refusal is None or (400 <= refusal.status < 500 and len(refusal.message.encode()) < 1_000)

@@ -106,7 +106,7 @@ def _check(answer: Round) -> None:
 
 @functools.cache
 def _model() -> Model:
-    return Model("m", Endpoint("http://x/v1", "none"))
+    return Model("m", Endpoint("http://x/v1", "none"), max_reply_bytes=MOST_UNSHOWN)
 
 
 TARGET = Target(
