@@ -11,6 +11,7 @@ The head is an object. Its "sizes" are the lengths of the attachments.
 The head of a long call begins with "op", "id" and "name", in this order, so that it can be refused unread.
 """
 
+import gc
 import json
 import re
 import struct
@@ -135,8 +136,17 @@ def _read(data: bytes, body: bytes, max_marks: int) -> tuple[dict[str, Any], lis
 
 
 def _in_steps(data: bytes) -> Any:
-    """Read long JSON. With functions of ours in between, other threads have their turn."""
-    return json.loads(data, parse_int=_int, parse_float=_float)
+    """Read long JSON. With functions of ours in between, other threads have their turn.
+
+    The collector, which would go through all that was made again and again in one piece, does so once, afterwards.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return json.loads(data, parse_int=_int, parse_float=_float)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _int(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import struct
@@ -205,6 +206,26 @@ def test_numbers_of_usual_length_are_read_in_a_long_head() -> None:
     ((head, _, _),) = Reader().feed(pack({"v": numbers}, []))
     assert head["v"] == numbers
     assert max(len(repr(each)) for each in numbers) <= MAX_NUMBER_CHARS
+
+
+def test_a_long_head_is_read_without_the_collector_which_goes_on_afterwards() -> None:
+    passes = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        passes.append(phase)
+
+    message = framed(b'{"sizes":[],"v":[' + b",".join([b"[]"] * 90_000) + b"]}")
+    broken = framed(b"[" * (LONG_HEAD + 1))
+    gc.callbacks.append(note)
+    try:
+        reader = Reader()
+        list(reader.feed(message))
+        assert len(passes) < 20
+        with pytest.raises(FrameError):
+            list(reader.feed(broken))
+    finally:
+        gc.callbacks.remove(note)
+    assert gc.isenabled()
 
 
 def test_texts_full_of_commas_are_no_parts() -> None:
