@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
@@ -22,11 +22,15 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 
 
 class Metrics:
-    """One registry for each gateway. `running` gives the containers with a sandbox, and whether each is held."""
+    """One registry for each gateway.
 
-    def __init__(self, running: Callable[[], Mapping[str, bool]]) -> None:
+    `running` gives the containers with a sandbox, and whether each is held; `sweep_failures` a number that only grows.
+    """
+
+    def __init__(self, running: Callable[[], Mapping[str, bool]], sweep_failures: Callable[[], int] = int) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Sandboxes(running))
+        self.registry.register(_Sweeps(sweep_failures))
         self.requests = Counter(
             "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
         )
@@ -45,7 +49,6 @@ class Metrics:
             "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
         )
         self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["kind"], registry=self.registry)
-
         self._security = Counter(
             "agent_tools_security_events",
             "Requests turned away, and code that broke its bounds.",
@@ -93,6 +96,18 @@ class Metrics:
     def _count_tokens(self, usage: Usage) -> None:
         self.tokens.labels("input").inc(usage.input_tokens)
         self.tokens.labels("output").inc(usage.output_tokens)
+
+
+class _Sweeps(Collector):
+    """Tells how much of sweeping has failed, when asked."""
+
+    def __init__(self, failures: Callable[[], int]) -> None:
+        self._failures = failures
+
+    def collect(self) -> list[CounterMetricFamily]:
+        """The counter."""
+        says = "What sweeps could not end or remove; the next one tries again."
+        return [CounterMetricFamily("agent_tools_sweep_failures", says, value=self._failures())]
 
 
 class _Sandboxes(Collector):

@@ -158,6 +158,7 @@ def test_a_sweep_goes_on_after_whatever_fails(
     services.store.add(store.calls, {"id": "old", "owner": "me", "created_at": 0, "told": ""})
     clock.now += 601
     assert services.sweep() == services.sweep_failures == 2
+    assert b"agent_tools_sweep_failures_total 2.0" in services.metrics.text()
     assert "the disk" not in caplog.text
     assert [status_of(services, id_) for id_ in ids[1:]] == ["expired", "expired"]
     assert [row["id"] for row in services.store.find(store.uploads)] == ["file_a"]
