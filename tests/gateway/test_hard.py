@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -109,7 +110,7 @@ class DeadEngine(ProcessEngine):
 class SilentEngine(ProcessEngine):
     """An engine that answers nothing at all."""
 
-    def guest(self) -> Guest:
+    def guest(self, work_dir: Path | None = None) -> Guest:
         raise EngineUnavailable("No engine answers.")
 
 
