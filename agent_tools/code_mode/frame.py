@@ -15,7 +15,7 @@ from agent_tools.guest.budget import Budget, TooCostly
 MAX_CHUNKS = 100_000  # record batches times columns
 MAX_CATEGORIES = 50_000  # of one column
 MAX_LEVEL_TEXTS = 20_000  # in an index of several levels: pandas hashes them in a way that anybody can foresee
-PIECE_ROWS = 5_000  # rows of Python objects made at once: between them other threads have their turn
+PIECE_ROWS = 2_000  # rows of Python objects made at once: between them other threads have their turn
 
 _TEXT, _OBJECT, _LIST, _STRUCT, _NUMBER = 32, 64, 128, 256, 16  # bytes of a cell in memory, beside its own
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent_tools.guest.budget import MAX_PARTS
 
 MAX_SCHEMA_BYTES = 4 * 1024 * 1024
-MAX_FIELDS = 10_000  # columns, and what is in them
+MAX_FIELDS = 5_000  # columns, and what is in them
 MAX_NAME_CHARS = 1_000
 MAX_NESTED_NAMES_CHARS = 100_000  # of all column names, where pandas reads each of them as a tuple
 MAX_LEVELS = 16  # of an index, of the columns' index, and of types in each other

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-MAX_PARTS = 200_000  # values in a message, whatever they are in
+MAX_PARTS = 100_000  # values in a message, whatever they are in
 MADE_PER_BYTE = 16  # bytes of values that each byte of a message may become
 FREE_BYTES = 8 * 1024 * 1024  # and so many more: a column of nulls takes none in a message
 MAX_MADE_BYTES = 96 * 1024 * 1024

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-MAX_MARKS = 200_000  # commas, brackets and braces: each may become an object many times its size
+MAX_HEAD_BYTES = 8 * 1024 * 1024  # of it beside the attachments: read in one piece, while no other thread has its turn
+MAX_MARKS = 100_000  # commas, brackets and braces: each may become an object many times its size
 MAX_ANSWER_MARKS = 1_000_000  # of what the host sends
 MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
 SHORT_HEAD = 1024  # bytes up to which a head is read as soon as it could be refused
@@ -45,13 +46,17 @@ def pack(
     """One message as bytes.
 
     Raises:
-        TooLarge: it is longer than `limit`, or has more parts than `max_marks`.
+        TooLarge: it is longer than `limit`, its head than `MAX_HEAD_BYTES`, or it has more parts than `max_marks`.
     """
     sizes = [len(part) for part in attachments]
     data = json.dumps({**head, "sizes": sizes}).encode()
     size = len(data) + sum(sizes)
     if size > limit:
         raise TooLarge(f"{size:,} bytes are more than {limit:,}")
+    if len(data) > MAX_HEAD_BYTES:
+        raise TooLarge(
+            f"{len(data):,} bytes of it are JSON, more than {MAX_HEAD_BYTES:,}; send an array, a frame or a text"
+        )
     if _has_more_marks(data, max_marks):
         raise TooLarge(f"it has more than {max_marks:,} parts; an array, a frame or a text counts as one")
     return b"".join((_LENGTHS.pack(len(data), size - len(data)), data, *attachments))
@@ -81,7 +86,7 @@ class Reader:
         self._buffer += data
         while len(self._buffer) >= _LENGTHS.size:
             head_size, body_size = _LENGTHS.unpack_from(self._buffer)
-            if head_size + body_size > self._limit + 65536:
+            if head_size + body_size > self._limit + 65536 or head_size > MAX_HEAD_BYTES:
                 raise FrameError(f"a message of {head_size + body_size:,} bytes")
             end = _LENGTHS.size + head_size + body_size
             if len(self._buffer) < end:

@@ -57,8 +57,8 @@ bombs = {
     "dict": lambda name: frame([{"$": "dict", "v": [[k * M, 0] for k in range(1, 60_000)]}], name=name),
     "tuples": lambda name: frame([{"$": "set", "v": tuples(40_000)}], name=name),
     "annotated": lambda name: frame([[k * M for k in range(1, 100_000)]], name="g" if name == "f" else name),
-    "wrong": lambda name: frame([["x"] * 190_000], name="g" if name == "f" else name),
-    "keys": lambda name: frame([{"%x" % k: 0 for k in range(190_000)}], name=name),
+    "wrong": lambda name: frame([["x"] * 95_000], name="g" if name == "f" else name),
+    "keys": lambda name: frame([{"%x" % k: 0 for k in range(95_000)}], name=name),
     "texts": lambda name: frame([[{"$": "text", "n": 0}] * 40_000], [b"x" * (8 << 20)], name=name),
     "nulls": lambda name: frame([{"$": "frame", "n": 0}], [nulls(60_000_000)], name=name),
     "views": lambda name: frame([{"$": "frame", "n": 0}], [views(2 << 20, 5000)], name=name),
@@ -131,7 +131,7 @@ def test_many_bombs_at_once_take_bounded_memory_and_end_with_the_run(docker_runt
             "content = nulls(450_000)\nfor number in range(60):\n"
             "    host._socket.sendall(frame([{'$': 'frame', 'n': 0}], [content], id=number))\n"
             "for number in range(60, 80):\n"
-            "    host._socket.sendall(frame([[0] * 150_000, 'x' * 2**22], id=number))\ntime.sleep(1)"
+            "    host._socket.sendall(frame([[0] * 75_000, 'x' * 2**22], id=number))\ntime.sleep(1)"
         )
         with Ticks() as ticks:
             tool.run(code, timeout=TIMEOUT)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.frames import MAX_MARKS, FrameError, Reader, TooLarge, pack
+from agent_tools.guest.frames import MAX_HEAD_BYTES, MAX_MARKS, FrameError, Reader, TooLarge, pack
 
 HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text(), max_size=4)
 
@@ -42,8 +42,12 @@ def test_a_message_over_the_limit_is_refused_by_who_sends_it() -> None:
 
 
 def test_a_message_of_too_many_parts_is_refused_by_who_sends_it() -> None:
-    with pytest.raises(TooLarge, match="more than 200,000 parts"):
+    with pytest.raises(TooLarge, match="more than 100,000 parts"):
         pack({"value": [0] * (MAX_MARKS + 1)}, [])
+    with pytest.raises(TooLarge, match="of it are JSON"):
+        pack({"value": "x" * MAX_HEAD_BYTES}, [])
+    with pytest.raises(FrameError):
+        list(Reader().feed(struct.pack(">II", MAX_HEAD_BYTES + 1, 0)))
 
 
 def framed(head: bytes, body: bytes = b"") -> bytes:
