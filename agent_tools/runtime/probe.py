@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ def engine_checks(info: EngineInfo) -> Iterator[Check]:
             "Whoever may use this engine is root here. A rootless one is safer: docs.docker.com/go/rootless",
         )
     yield Check("OCI runtimes", "ok", ", ".join(info.runtimes) or "runc")
+    if info.has_userns_remap and os.getuid() == 0:
+        advice = (
+            "work_dir is given to a uid that sandboxes do not have here. Use an engine without it, or a rootless one."
+        )
+        yield Check("user namespaces", "fail", "userns-remap", advice)
     if not info.memory_limited:
         yield Check("memory limits", "fail", "not supported", "Enable the memory cgroup on this host (or delegate it).")
     pattern = _read("/proc/sys/kernel/core_pattern").strip()

@@ -77,6 +77,14 @@ def test_memory_limits_that_do_not_hold_are_a_failure() -> None:
     assert "memory limits" not in by_name(engine_checks(info()))
 
 
+def test_remapped_users_are_a_failure_for_a_caller_who_is_root() -> None:
+    checks = by_name(engine_checks(info(has_userns_remap=True)))
+    assert [check.verdict for name, check in checks.items() if name == "user namespaces"] == ["fail"] * (
+        os.getuid() == 0
+    )
+    assert "user namespaces" not in by_name(engine_checks(info()))
+
+
 def test_runtimes_and_kernel_are_told() -> None:
     checks = by_name(engine_checks(info()))
     assert checks["OCI runtimes"].found == "runc, runsc"
