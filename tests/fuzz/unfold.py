@@ -53,7 +53,7 @@ class _Machine:
         self._program = program
         self._at = 0
         self._words = words
-        self._stack: list[tuple[Any, int]] = []  # values and how many parts they have
+        self._stack: list[tuple[Any, int]] = []  # values and how many parts they count for
         self._left = MOST_NODES
         self._chars = MOST_CHARS
 
@@ -92,7 +92,8 @@ class _Machine:
         self._push((1 << self._byte() % 70) - 1)
 
     def literal(self) -> None:
-        self._push(self._take(self._byte()).decode("utf-8", "surrogateescape"))
+        text = self._take(self._byte()).decode("utf-8", "surrogateescape")
+        self._push(text, _weight(text))
 
     def word(self) -> None:
         self._push(self._words[self._byte() % len(self._words)] if self._words else "")
@@ -126,7 +127,8 @@ class _Machine:
         for value, size in self._pop(1):
             count = min(_times(self._byte()), self._chars // max(1, len(value) if isinstance(value, str) else 1))
             self._chars -= count * len(value) if isinstance(value, str) else 0
-            self._push(value * max(1, count) if isinstance(value, str) else value, size)
+            made = value * max(1, count) if isinstance(value, str) else value
+            self._push(made, max(size, _weight(made)))
 
     def again(self) -> None:
         for value, size in self._stack[-1:]:
@@ -136,9 +138,8 @@ class _Machine:
     def _many(self, make: Callable[[Any, int], Any]) -> None:
         count = _times(self._byte())
         for value, size in self._pop(1):
-            weight = size + (len(value) // 64 if isinstance(value, str) else 0)
-            count = max(1, min(count, self._left // max(1, weight)))
-            self._left -= count * weight
+            count = max(1, min(count, self._left // max(1, size)))
+            self._left -= count * size
             self._push(make(value, count), 1 + count * size)
 
 
@@ -164,6 +165,11 @@ def as_json(made: Any) -> bytes:
         return json.dumps(made).encode()
     except RecursionError:  # the end of json.dumps, which is not what is tested here
         return b"[" * 2_000 + b"]" * 2_000
+
+
+def _weight(made: Any) -> int:
+    """How many parts a value counts for: a long text, which may be named again and again, for several."""
+    return 1 + (len(made) // 64 if isinstance(made, str) else 0)
 
 
 def _key(made: Any) -> str:
