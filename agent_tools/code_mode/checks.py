@@ -16,6 +16,7 @@ import pydantic_core
 from pydantic_core import core_schema
 
 from agent_tools.guest.budget import MAX_PARTS, dict_of, set_of
+from agent_tools.marks import has_more_parts
 from agent_tools.runtime.aside import look_up
 
 LARGE_PARTS = 1_000  # from which a value is checked patiently
@@ -149,7 +150,7 @@ def _take_turns(value: Any) -> Any:
 
 def _few_parts(value: Any) -> Any:
     if isinstance(value, (str, bytes)):
-        marks: tuple[Any, ...] = (",", "[", "{") if isinstance(value, str) else (b",", b"[", b"{")
-        if sum(map(value.count, marks)) > MAX_PARTS:
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        if has_more_parts(data, MAX_PARTS):
             raise ValueError(f"more than {MAX_PARTS:,} parts")
     return value

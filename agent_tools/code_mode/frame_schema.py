@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_tools.guest.budget import MAX_PARTS
+from agent_tools.marks import has_more_parts
 
 MAX_SCHEMA_BYTES = 4 * 1024 * 1024
 MAX_FIELDS = 5_000  # columns, and what is in them
@@ -97,7 +98,7 @@ def _check_notes(schema: Any) -> list[str]:
     noted = (schema.metadata or {}).get(b"pandas")
     if noted is None:
         return []
-    if sum(map(noted.count, (b",", b"[", b"{"))) > MAX_PARTS:
+    if has_more_parts(noted, MAX_PARTS):
         raise ValueError("notes of pandas of too many parts")
     notes = json.loads(noted)
     columns, index, names = notes["columns"], notes["index_columns"], notes.get("column_indexes", [])

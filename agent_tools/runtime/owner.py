@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_tools.runtime.folder import OPEN_DIR
 from agent_tools.runtime.removal import remove_tree
 from agent_tools.settings import runtime_dir
 
@@ -80,7 +81,7 @@ def _own_folder(path: Path) -> Iterator[int]:
     Raises:
         OSError: it is not.
     """
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    folder = os.open(path, OPEN_DIR)
     try:
         found = os.fstat(folder)
         if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -17,12 +17,12 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from agent_tools.runtime.folder import OPEN_DIR, PASS_DIR
+
 REMOVAL_SECONDS = 60.0
 """How long one removal may take; what is left then is for the next one."""
 BATCH = 1_000
 """Entries of a folder that are looked at before any is removed."""
-_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(
@@ -131,10 +131,10 @@ def _opened(name: Path | str, dir_fd: int | None) -> int:
         OSError: it is no folder, or not the caller's to open.
     """
     try:
-        folder = os.open(name, _OPEN_DIR, dir_fd=dir_fd)
+        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
     except PermissionError:
         _unlock(name, dir_fd=dir_fd)
-        folder = os.open(name, _OPEN_DIR, dir_fd=dir_fd)
+        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
     if os.fstat(folder).st_mode & stat.S_IRWXU != stat.S_IRWXU:
         with contextlib.suppress(OSError):
             os.fchmod(folder, stat.S_IRWXU)
@@ -143,7 +143,7 @@ def _opened(name: Path | str, dir_fd: int | None) -> int:
 
 def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
     """Give a folder's owner all rights to it, by a descriptor that needs none."""
-    folder = os.open(name, _PASS, dir_fd=dir_fd)
+    folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
     try:
         os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
     finally:

@@ -13,6 +13,8 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
+from agent_tools.runtime.folder import PASS_DIR
+
 Identity = tuple[int, int]
 """Of a folder: device and inode."""
 
@@ -20,7 +22,6 @@ NOWHERE: Identity = (0, 0)
 """Of a folder that is not there."""
 
 MAX_LINKS = 40  # on one way, as in the kernel
-_PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
@@ -61,13 +62,13 @@ def folders_passed(path: Path) -> tuple[Identity, ...]:
 def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
     """A descriptor of every folder on the way, open until the next one, and the parts that are left after it."""
     left, links = _parts(str(path.absolute())), 0
-    here = os.open("/", _PASS)
+    here = os.open("/", PASS_DIR)
     try:
         yield here, left
         while left:
             part = left.popleft()
             try:
-                there = os.open(part, _PASS, dir_fd=here)
+                there = os.open(part, PASS_DIR, dir_fd=here)
             except (FileNotFoundError, NotADirectoryError):
                 target = _link_target(part, here, left)
                 if target is None:
@@ -75,7 +76,7 @@ def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
                 if (links := links + 1) > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
                 left.extendleft(reversed(_parts(target)))
-                there = os.open("/" if target.startswith("/") else ".", _PASS, dir_fd=here)
+                there = os.open("/" if target.startswith("/") else ".", PASS_DIR, dir_fd=here)
             os.close(here)
             here = there
             yield here, left

@@ -12,11 +12,11 @@ from pathlib import Path
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.claims import refuse_held
 from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.folder import OPEN_DIR
 from agent_tools.runtime.guest_ids import GUEST_UIDS, hand_over
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)
-_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_ENTRIES_LOOKED_AT = 10_000
 
 
@@ -31,7 +31,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
         _refuse_unsafe(path)
         refuse_held(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, _OPEN_DIR)
+        fd = os.open(path, OPEN_DIR)
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidParams(f"work_dir {str(path)!r} cannot be used: {reason}. Give a folder of your own.") from exc
