@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agent_tools.execution import Execution
     from agent_tools.messages import ContentItem, FunctionCall, Message
     from agent_tools.models.choose import get_chat_model
-    from agent_tools.runtime.host_function import Policy
+    from agent_tools.runtime.host_calls.function import Policy
     from agent_tools.settings import Limits
     from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
     from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -32,7 +32,7 @@ _HOMES = {
     "Limits": "settings",
     "Message": "messages",
     "ModelError": "errors",
-    "Policy": "runtime.host_function",
+    "Policy": "runtime.host_calls.function",
     "TOOL_REGISTRY": "tools.registry",
     "ToolServiceError": "errors",
     "Toolset": "code_mode.toolset",

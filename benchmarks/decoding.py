@@ -24,8 +24,8 @@ from typing import Any, Union
 import pyarrow as pa
 import pydantic
 
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.checks import Check
-from agent_tools.code_mode.rich import rich_value
 from agent_tools.guest.budget import Budget
 from agent_tools.guest.frames import Reader
 from agent_tools.guest.values import decode

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 

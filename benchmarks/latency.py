@@ -27,13 +27,13 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session as Wire
 
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.payload import container_config
+from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, Sandbox, SandboxSpec
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.owner import Owner
-from agent_tools.runtime.payload import container_config
-from agent_tools.runtime.shipped import shipped
-from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.tools import CodeInterpreter
 
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel.json"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from agent_tools.runtime.owner import Owner, remove_stale_run_dirs, same_host
+from agent_tools.runtime.files.private_base import remove_stale_run_dirs
+from agent_tools.runtime.owner import Owner, same_host
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed

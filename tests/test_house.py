@@ -19,7 +19,7 @@ import agent_tools.code_mode
 import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
-from agent_tools.runtime import image
+from agent_tools.runtime.docker import image
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"

@@ -87,7 +87,7 @@ class Agent(ABC):
         import anyio
         import anyio.to_thread
 
-        from agent_tools.runtime.hop import hop
+        from agent_tools.runtime.in_thread import hop
 
         cancel = kwargs.pop("cancel", None) or Cancel()
         responses = self.run(messages, cancel=cancel, **kwargs)

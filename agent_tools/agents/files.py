@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent_tools.agents.language import Language
 from agent_tools.messages import USER, ContentItem, Message
-from agent_tools.runtime.folder import safe_name
+from agent_tools.runtime.files.folder import safe_name
 
 _PHRASES = {
     ("en", "file"): "(Uploaded [file]({}))",

@@ -12,8 +12,8 @@ from rich.table import Table
 from agent_tools import __version__
 from agent_tools.cli.probe import probe
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.runtime import image as images
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image as images
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.probe import Check, engine_checks, sandbox_checks
 from agent_tools.tools.code_interpreter import CodeInterpreter
 

@@ -10,9 +10,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from agent_tools.cli.sbom import bill_of, contents_of
-from agent_tools.runtime import image as images
-from agent_tools.runtime.docker import DockerEngine
-from agent_tools.runtime.origin import origin_of
+from agent_tools.runtime.docker import image as images
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.origin import origin_of
 from agent_tools.settings import MIB
 
 console = Console(stderr=True, highlight=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent_tools import __version__
-from agent_tools.runtime.origin import Origin
+from agent_tools.runtime.docker.origin import Origin
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 if TYPE_CHECKING:

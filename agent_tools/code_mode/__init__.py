@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.mcp import mcp_tools
     from agent_tools.code_mode.template import Template, build_template
     from agent_tools.code_mode.toolset import Toolset
-    from agent_tools.runtime.host_function import CallRequest, Policy
+    from agent_tools.runtime.host_calls.function import CallRequest, Policy
 
 _HOMES = {
     "Arg": "agent_tools.code_mode.args",
-    "CallRequest": "agent_tools.runtime.host_function",
-    "Policy": "agent_tools.runtime.host_function",
+    "CallRequest": "agent_tools.runtime.host_calls.function",
+    "Policy": "agent_tools.runtime.host_calls.function",
     "Template": "agent_tools.code_mode.template",
     "Toolset": "agent_tools.code_mode.toolset",
     "build_template": "agent_tools.code_mode.template",

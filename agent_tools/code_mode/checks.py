@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from agent_tools.guest.budget import MAX_PARTS, dict_of, set_of
 from agent_tools.marks import has_more_parts
-from agent_tools.runtime.aside import look_up
+from agent_tools.runtime.host_calls.aside import look_up
 
 LARGE_PARTS = 1_000  # from which a value is checked patiently
 LARGE_TEXT = 64 * 1024  # characters, likewise

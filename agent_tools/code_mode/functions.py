@@ -13,8 +13,8 @@ import typing_extensions
 
 from agent_tools.code_mode.checks import Check
 from agent_tools.code_mode.stubs import NotCrossing, Stub, check_name, stub_of
-from agent_tools.runtime.aside import aside
-from agent_tools.runtime.host_function import ArgumentError, Policy
+from agent_tools.runtime.host_calls.aside import aside
+from agent_tools.runtime.host_calls.function import ArgumentError, Policy
 
 
 class TypedFunction:

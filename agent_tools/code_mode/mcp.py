@@ -10,8 +10,8 @@ import fastjsonschema
 
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
-from agent_tools.runtime.aside import aside
-from agent_tools.runtime.host_function import ArgumentError, Policy
+from agent_tools.runtime.host_calls.aside import aside
+from agent_tools.runtime.host_calls.function import ArgumentError, Policy
 
 
 async def mcp_tools(

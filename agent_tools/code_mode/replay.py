@@ -22,13 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent_tools.code_mode.rich import rich_value
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.budget import Unbounded
 from agent_tools.guest.values import decode, encode
-from agent_tools.runtime.aside import aside
-from agent_tools.runtime.call_run import asked
-from agent_tools.runtime.host_function import ArgumentError, CallRequest, HostFunction
+from agent_tools.runtime.host_calls.aside import aside
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction
+from agent_tools.runtime.host_calls.run import asked
 
 
 def recorded(

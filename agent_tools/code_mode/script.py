@@ -16,7 +16,7 @@ from agent_tools.code_mode.args import split_args
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
 from agent_tools.guest.values import Encoded, encode
-from agent_tools.runtime.host_calls import HostCalls
+from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.session import Session
 
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader

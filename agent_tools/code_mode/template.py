@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.hop import hop
+from agent_tools.runtime.in_thread import hop
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
-    from agent_tools.code_mode.aio import AsyncScript
+    from agent_tools.code_mode.async_script import AsyncScript
     from agent_tools.code_mode.script import Script
     from agent_tools.runtime.runtime import Runtime
 
@@ -145,12 +145,12 @@ class Creation:
         return self._script
 
     def _started(self) -> Script:
+        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
-        from agent_tools.code_mode.rich import rich_value
         from agent_tools.code_mode.script import Script
-        from agent_tools.runtime.host_calls import HostCalls
+        from agent_tools.runtime.files.work_dir import prepare_work_dir
+        from agent_tools.runtime.host_calls.host_calls import HostCalls
         from agent_tools.runtime.sandbox import SessionSpec
-        from agent_tools.runtime.work_dir import prepare_work_dir
 
         template, runtime = self._template, _runtime_of(self._template)
         if self._work_dir is None:
@@ -178,7 +178,7 @@ class Creation:
         self._close()
 
     async def __aenter__(self) -> AsyncScript:
-        from agent_tools.code_mode.aio import AsyncScript
+        from agent_tools.code_mode.async_script import AsyncScript
 
         try:
             return AsyncScript(await hop(self.__enter__, threading.Event().set))
@@ -197,7 +197,7 @@ class Creation:
     def _close(self) -> None:
         _runtime_of(self._template).close(self._key)
         if self._temporary:
-            from agent_tools.runtime.removal import remove_tree
+            from agent_tools.runtime.files.removal import remove_tree
 
             remove_tree(self._temporary)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Union
 
 from agent_tools.code_mode.functions import PayloadHandler, ToolFunction, TypedFunction
 from agent_tools.code_mode.stubs import NotCrossing, Stub, merged_types, module_source
-from agent_tools.runtime.host_function import HostFunction, Policy
+from agent_tools.runtime.host_calls.function import HostFunction, Policy
 from agent_tools.text import neutralise
 
 Style = Literal["async", "sync"]

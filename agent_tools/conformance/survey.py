@@ -13,12 +13,12 @@ from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.finding import CATEGORIES, PRIVILEGES, Finding, one_line
 from agent_tools.conformance.host import host_findings
 from agent_tools.errors import EngineError
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Isolation, Sandbox
-from agent_tools.runtime.removal import remove_tree
+from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
-from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.settings import Limits
 
 SECONDS = 20.0  # for the code inside, which ends itself after fifteen

@@ -15,7 +15,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent_tools.gateway.failures import Refusal, SecurityEvent, late
+from agent_tools.gateway.requests.failures import Refusal, SecurityEvent, late
 from agent_tools.settings import MIB
 
 FAREWELL = 5.0  # seconds that a client has to take something of what is left for it, once its connection is closed

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.failures import invalid, missing
-from agent_tools.gateway.fields import Fields
-from agent_tools.gateway.files import CHUNK, SHOWN_DIR
+from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.files import CHUNK, SHOWN_DIR
 from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.requests.failures import invalid, missing
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import check_network, read_file_ids
 from agent_tools.gateway.store import Row
 

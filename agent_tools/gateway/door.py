@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError, Refusal, late, too_large
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.failures import ApiError, Refusal, late, too_large
 from agent_tools.gateway.services import Services
 from agent_tools.settings import MIB
 

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agent_tools.gateway.failures import invalid, too_large
-from agent_tools.gateway.fields import Fields, scrubbed
+from agent_tools.gateway.jobs.sse import PART
+from agent_tools.gateway.requests.failures import invalid, too_large
+from agent_tools.gateway.requests.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import PART
 from agent_tools.marks import has_more_parts
 
 MAX_DIGITS = 18

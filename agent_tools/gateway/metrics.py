@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.execution import Died, Execution, TimedOut
-from agent_tools.gateway.failures import SecurityEvent
+from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.models.base import Usage
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

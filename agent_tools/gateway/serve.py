@@ -17,7 +17,7 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
-from agent_tools.gateway.failures import SecurityEvent
+from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.responses.runs import LAST_WORDS
 from agent_tools.gateway.store import Store
 from agent_tools.gateway.upstream import Upstream

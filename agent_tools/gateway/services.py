@@ -11,16 +11,16 @@ from functools import partial
 
 from sqlalchemy import Table
 
-from agent_tools.gateway.auth import Keys
+from agent_tools.gateway.background import UnderWay
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers import Containers
-from agent_tools.gateway.files import ContainerFiles, Uploads
-from agent_tools.gateway.large_json import LargeJson
+from agent_tools.gateway.containers.containers import Containers
+from agent_tools.gateway.containers.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.requests.auth import Keys
+from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.store import Store, calls, events, items, responses
 from agent_tools.gateway.sweeping import failures
 from agent_tools.gateway.tracing import Tracer
-from agent_tools.gateway.under_way import UnderWay
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 

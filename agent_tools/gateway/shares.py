@@ -10,9 +10,9 @@ from pathlib import Path
 
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError, full
+from agent_tools.gateway.requests.failures import ApiError, full
 from agent_tools.gateway.store import Store
-from agent_tools.runtime import folder
+from agent_tools.runtime.files import folder
 
 _WITH_FILES = ["active", "expiring", "deleting"]  # containers whose files are still there
 

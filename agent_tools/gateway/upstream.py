@@ -11,14 +11,14 @@ import httpx
 from starlette.background import BackgroundTask
 from starlette.responses import Response, StreamingResponse
 
-from agent_tools.gateway.auth import bearer
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.jobs.sse import AT_ONCE
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
-from agent_tools.gateway.responses_model import ResponsesModel
-from agent_tools.gateway.sse import AT_ONCE
+from agent_tools.gateway.requests.auth import bearer
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.models.base import Model
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
+from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.settings import Endpoint
 
 MAX_MODELS = 64

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from agent_tools.runtime.folder import OPEN_DIR
-from agent_tools.runtime.removal import remove_tree
-from agent_tools.settings import runtime_dir
 
 NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
 CLAIM = "claim-"  # begins the names of files beside the run directories that are claims on work_dirs
@@ -54,41 +48,9 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
     return labels.get("agent_tools.host") == _host() and _is_gone(labels.get("agent_tools.owner", ""))
 
 
-def remove_stale_run_dirs() -> list[Path]:
-    """Delete the run directories and the claims of processes that are gone; return their paths.
-
-    Their base lies where others may write, too: one that others made or may change is not looked into.
-    """
-    base, removed = runtime_dir(), []
-    with contextlib.suppress(OSError), _own_folder(base) as folder, os.scandir(folder) as entries:
-        for entry in list(entries):
-            is_ours = not entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if is_ours and owner_is_gone(entry.name):
-                remove_tree(entry.name, dir_fd=folder)
-                removed.append(base / entry.name)
-    return removed
-
-
 def owner_is_gone(name: str) -> bool:
     """Whether the process is certainly gone that a run directory, or a claim, is named for."""
     return _is_gone("-".join(name.removeprefix(CLAIM).split("-")[:2]))
-
-
-@contextlib.contextmanager
-def _own_folder(path: Path) -> Iterator[int]:
-    """A descriptor of a folder that is the caller's own, and that nobody else may write to.
-
-    Raises:
-        OSError: it is not.
-    """
-    folder = os.open(path, OPEN_DIR)
-    try:
-        found = os.fstat(folder)
-        if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def _is_gone(token: str) -> bool:

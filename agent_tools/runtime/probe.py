@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.engine_info import EngineInfo
 from agent_tools.settings import MIB
 
 OLDEST_ENGINE = (20, 10)

@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Engine, Sandbox
-from agent_tools.runtime.owner import is_orphan, remove_stale_run_dirs, same_host
+from agent_tools.runtime.files.private_base import remove_stale_run_dirs
+from agent_tools.runtime.owner import is_orphan, same_host
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 

@@ -21,20 +21,20 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.runtime.call_wire import CallWire
-from agent_tools.runtime.channels import Channels
-from agent_tools.runtime.claims import Claim
-from agent_tools.runtime.deleted import Held, held_files
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
-from agent_tools.runtime.exits import refuse_end
-from agent_tools.runtime.host_calls import HostCalls
-from agent_tools.runtime.kernel import Kernel
-from agent_tools.runtime.link import await_input
-from agent_tools.runtime.mirror import Mirror
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.deleted import Held, held_files
+from agent_tools.runtime.files.mirror import Mirror
+from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.wire import CallWire
+from agent_tools.runtime.kernel.channels import Channels
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.zmtp import ZmtpSocket
 from agent_tools.runtime.owner import NAME_LABEL, Owner
-from agent_tools.runtime.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.transport import TransportName, choose
-from agent_tools.runtime.zmtp import ZmtpSocket
+from agent_tools.runtime.transport.exits import refuse_end
+from agent_tools.runtime.transport.lifeline import await_input
+from agent_tools.runtime.transport.transport import TransportName, choose
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
-from agent_tools.runtime.budget import limited
 from agent_tools.runtime.engine import Engine, Sandbox
-from agent_tools.runtime.kernel import Kernel
-from agent_tools.runtime.quota import Quota
+from agent_tools.runtime.files.quota import Quota
+from agent_tools.runtime.kernel.budget import limited
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox import LiveSandbox, SessionSpec
-from agent_tools.runtime.settling import Settling
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 

@@ -120,8 +120,8 @@ class BaseToolWithFileAccess(BaseTool):
             ToolServiceError: a file could not be had.
         """
         from agent_tools.runtime.engine import Guest
-        from agent_tools.runtime.work_dir import prepare_work_dir
-        from agent_tools.runtime.workspace import Workspace
+        from agent_tools.runtime.files.work_dir import prepare_work_dir
+        from agent_tools.runtime.files.workspace import Workspace
 
         me = Guest(inside=_own_ids(), outside=_own_ids())
         workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, settings.Limits())

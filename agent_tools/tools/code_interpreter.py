@@ -25,10 +25,10 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Sandbox
-    from agent_tools.runtime.host_calls import HostCalls
+    from agent_tools.runtime.files.workspace import Workspace
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
-    from agent_tools.runtime.workspace import Workspace
 
 
 @register_tool("code_interpreter")
@@ -151,7 +151,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         **kwargs: Any,
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        from agent_tools.runtime.hop import hop
+        from agent_tools.runtime.in_thread import hop
 
         cancelled = threading.Event()
         return await hop(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
@@ -257,10 +257,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         """What serves this tool's host functions, and the code that makes them known in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
+        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
-        from agent_tools.code_mode.rich import rich_value
         from agent_tools.code_mode.toolset import Toolset
-        from agent_tools.runtime.host_calls import HostCalls
+        from agent_tools.runtime.host_calls.host_calls import HostCalls
 
         toolset = Toolset.of(self.options.hostcalls)
         functions = recorded(toolset.functions, self.options.record, self.options.replay)
@@ -278,8 +278,8 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def _open_workspace(self) -> Workspace:
         if self._workspace is None or not self._workspace.path.is_dir():
-            from agent_tools.runtime.work_dir import prepare_work_dir
-            from agent_tools.runtime.workspace import Workspace
+            from agent_tools.runtime.files.work_dir import prepare_work_dir
+            from agent_tools.runtime.files.workspace import Workspace
 
             guest = self._open_runtime().engine.guest(Path(self.work_dir))
             path = prepare_work_dir(Path(self.work_dir), guest)

@@ -15,7 +15,7 @@ from agent_tools.tools.params import timeout_of
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Isolation
-    from agent_tools.runtime.transport import TransportName
+    from agent_tools.runtime.transport.transport import TransportName
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
 _FORBIDDEN = frozenset(

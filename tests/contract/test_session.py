@@ -14,15 +14,15 @@ import pytest
 
 from agent_tools.errors import SessionBusy, SessionClosed
 from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
-from agent_tools.runtime import image
-from agent_tools.runtime.connection import private_base
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Engine, Isolation
+from agent_tools.runtime.files.private_base import private_base
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
-from agent_tools.runtime.transport import TransportName
-from agent_tools.runtime.work_dir import prepare_work_dir
+from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import Limits
 from agent_tools.tools.render import markdown
 from tests.doubles import ProcessEngine

@@ -14,9 +14,9 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
-from agent_tools.runtime.origin import origin_of, origin_on
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.origin import origin_of, origin_on
 from supply.audit import pinned
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

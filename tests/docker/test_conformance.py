@@ -18,8 +18,8 @@ from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import RULES
 from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
 from agent_tools.errors import EngineError
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

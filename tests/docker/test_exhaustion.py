@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.execution import Died, TimedOut
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 

@@ -18,8 +18,8 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Restarted, TimedOut
-from agent_tools.runtime import image
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.engine_proxy import EngineProxy, Fault

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime

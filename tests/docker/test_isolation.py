@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.docker import DockerEngine
-from agent_tools.runtime.payload import ENVIRONMENT
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.payload import ENVIRONMENT
 from agent_tools.runtime.probe import engine_checks, sandbox_checks
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter

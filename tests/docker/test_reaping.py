@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.docker import DockerEngine
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Sandbox
 from agent_tools.runtime.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
@@ -101,7 +101,7 @@ def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
     dead = subprocess.Popen(["true"])
     dead.wait()
     labels = {**Owner.current().labels, "agent_tools.owner": f"{dead.pid}-1"}
-    from agent_tools.runtime import image
+    from agent_tools.runtime.docker import image
 
     made = docker_engine.connection.api().create_container(image.tag_for(), labels=labels)
     assert Sandbox(made["Id"]) in docker_runtime.sweep()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.admission import Admission
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError, stopped
+from agent_tools.gateway.jobs.admission import Admission
+from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.in_loop import serving, until

@@ -22,8 +22,8 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Error, Execution, Omitted, Result, Stream, TimedOut
-from agent_tools.gateway.failures import ApiError
-from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
 from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citations
 from agent_tools.gateway.responses.composer import Composer, Scene

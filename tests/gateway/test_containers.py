@@ -15,8 +15,8 @@ from openai.types.containers import FileCreateResponse
 
 from agent_tools.gateway import store
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply

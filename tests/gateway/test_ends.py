@@ -13,11 +13,11 @@ import pytest
 
 from agent_tools.gateway import store
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.failures import ApiError
-from agent_tools.gateway.remains import Remains
+from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.remains import Remains
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
-from agent_tools.runtime.removal import remove_tree
+from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway

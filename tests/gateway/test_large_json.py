@@ -13,12 +13,12 @@ import pytest
 
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError
-from agent_tools.gateway.fields import scrubbed
-from agent_tools.gateway.large_json import LARGE, LargeJson
-from agent_tools.gateway.responses.kept import resolved
-from agent_tools.gateway.sse import PART, EventStream
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.jobs.sse import PART, EventStream
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import scrubbed
+from agent_tools.gateway.requests.large_json import LARGE, LargeJson
+from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.store import Row, Store
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.gateway.containers import Wanted
+from agent_tools.gateway.containers.containers import Wanted
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.failures import ApiError
 from agent_tools.gateway.forms import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.tools import MAX_FILES
 from agent_tools.gateway.shares import Shares
 from agent_tools.gateway.store import Store

@@ -16,9 +16,9 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.gateway import store
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.sse import EventStream
-from agent_tools.gateway.under_way import MAX_SILENCE
+from agent_tools.gateway.background import MAX_SILENCE
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.jobs.sse import EventStream
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream

@@ -8,7 +8,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from agent_tools.gateway.failures import SecurityEvent
+from agent_tools.gateway.requests.failures import SecurityEvent
 from tests.gateway.conftest import NewGateway
 
 KEYS = ("first-key-123", "second-key-123")

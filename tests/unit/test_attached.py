@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.runtime.attached import OutputFrames, conversation
+from agent_tools.runtime.docker.attached import OutputFrames, conversation
 
 FOREVER = 10.0
 

@@ -18,8 +18,8 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.runtime.budget import limited
-from agent_tools.runtime.settling import settle
+from agent_tools.runtime.kernel.budget import limited
+from agent_tools.runtime.kernel.settling import settle
 from agent_tools.settings import Limits
 
 TEN = Limits(max_text_chars=10)

@@ -20,11 +20,11 @@ from agent_tools.execution import HostCall
 from agent_tools.guest.budget import Budget
 from agent_tools.guest.frames import SHORT_HEAD, Reader, pack
 from agent_tools.guest.values import encode
-from agent_tools.runtime.call_admission import REFUSAL_BYTES, Admission
-from agent_tools.runtime.call_reading import SMALL_BYTES, Call, CallReading
-from agent_tools.runtime.call_wire import CallWire
-from agent_tools.runtime.host_calls import HostCalls
-from agent_tools.runtime.host_function import Refused
+from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
+from agent_tools.runtime.host_calls.function import Refused
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, CallReading
+from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.settings import CallLimits
 
 

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from agent_tools.runtime.channels import Channels
-from agent_tools.runtime.zmtp import ZmtpSocket
+from agent_tools.runtime.kernel.channels import Channels
+from agent_tools.runtime.kernel.zmtp import ZmtpSocket
 from agent_tools.settings import MIB
 
 

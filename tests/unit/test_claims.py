@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.runtime.claims import Claim
-from agent_tools.runtime.connection import private_base
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.owner import remove_stale_run_dirs
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.private_base import private_base, remove_stale_run_dirs
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
-from agent_tools.runtime.work_dir import prepare_work_dir
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
@@ -123,7 +122,7 @@ def test_no_folder_is_made_inside_one_that_is_held(top: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from agent_tools.runtime.claims import Claim
+from agent_tools.runtime.files.claims import Claim
 Claim(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

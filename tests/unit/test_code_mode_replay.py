@@ -13,7 +13,7 @@ import pytest
 from agent_tools.code_mode import Policy, Toolset
 from agent_tools.code_mode.replay import recorded
 from agent_tools.errors import GuestError, InvalidParams
-from agent_tools.runtime.host_function import ArgumentError
+from agent_tools.runtime.host_calls.function import ArgumentError
 from agent_tools.tools import CodeInterpreter
 from tests.code_mode import process_runtime, template
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineError
-from agent_tools.runtime.connection import RunDir, private_base
-from agent_tools.runtime.link import Link
+from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.transport.run_dir import RunDir
 
 
 @pytest.fixture(autouse=True)

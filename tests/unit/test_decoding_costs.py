@@ -20,9 +20,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.frame import MAX_CATEGORIES, MAX_LEVEL_TEXTS, PIECE_ROWS
 from agent_tools.code_mode.frame_schema import MAX_FIELDS, MAX_NAME_CHARS, MAX_SCHEMA_BYTES
-from agent_tools.code_mode.rich import rich_value
 from agent_tools.guest.budget import (
     FREE_BYTES,
     LOOK_EVERY,

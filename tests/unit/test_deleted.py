@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.deleted import Held, held_files
+from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.settings import MIB
 
 STRANGER = 54321  # a uid of nobody's

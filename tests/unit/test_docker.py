@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.docker import LOOK_SECONDS, DockerEngine
+from agent_tools.runtime.docker.engine import LOOK_SECONDS, DockerEngine
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 
 TIMEOUT = 60

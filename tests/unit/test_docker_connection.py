@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.docker_connection import DockerConnection, translated
+from agent_tools.runtime.docker.connection import DockerConnection, translated
 
 
 class Engine(socketserver.ThreadingUnixStreamServer):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime import folder
-from agent_tools.runtime.folder import MAX_DEPTH, MAX_LEVELS, Usage
+from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.folder import MAX_DEPTH, MAX_LEVELS, Usage
 
 ME = (os.getuid(), os.getgid())
 BOUNDLESS = Usage(2**63, 2**63, 2**63)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.folder import OPEN_DIR
-from agent_tools.runtime.guest_ids import GUEST_UIDS, GuestIds, hand_over, is_account
+from agent_tools.runtime.files.folder import OPEN_DIR
+from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds, hand_over, is_account
 
 ROOT = 0
 A, B = Path("/srv/a"), Path("/srv/b")

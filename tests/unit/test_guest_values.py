@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.code_mode.rich import Attached, rich_value
+from agent_tools.code_mode.attachments import Attached, rich_value
 from agent_tools.guest.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation, ToolServiceError
 from agent_tools.execution import Output, Restarted, Stream
-from agent_tools.runtime.zmtp import MAX_FRAMES, ZmtpSocket
+from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, ZmtpSocket
 from agent_tools.tools.render import markdown
 from tests.fake_kernel import ATTACK, DELIMITER, GREETING, MORE, FakeEngine, FakeKernel, Turn, frame, sign, wire
 from tests.under_attack import NewTool, assert_is_safe, tools_to_attack

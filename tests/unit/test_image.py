@@ -15,9 +15,17 @@ from packaging.requirements import Requirement
 
 import agent_tools
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
-from agent_tools.runtime import image
-from agent_tools.runtime.image import DEBIAN_BASE, REGISTRY_BASE, context_files, ensure, ensure_base, tag_for, validated
-from agent_tools.runtime.shipped import shipped
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.image import (
+    DEBIAN_BASE,
+    REGISTRY_BASE,
+    context_files,
+    ensure,
+    ensure_base,
+    tag_for,
+    validated,
+)
+from agent_tools.runtime.docker.shipped import shipped
 
 OTHER_BASE = "registry.example/python:3.13"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.link import MAX_WORDS, Link
+from agent_tools.runtime.transport.lifeline import MAX_WORDS, Link
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import FileRejected
-from agent_tools.runtime.mirror import Mirror, is_plain_name
+from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 from agent_tools.settings import MIB, Limits
 
 ME = (os.getuid(), os.getgid())

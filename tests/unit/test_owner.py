@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.owner import Owner, is_orphan, remove_stale_run_dirs, same_host
+from agent_tools.runtime.files.private_base import remove_stale_run_dirs
+from agent_tools.runtime.owner import Owner, is_orphan, same_host
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from agent_tools.runtime.docker.payload import ENVIRONMENT, container_config
+from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
-from agent_tools.runtime.payload import ENVIRONMENT, container_config
-from agent_tools.runtime.shipped import shipped
 from agent_tools.settings import GIB, MIB
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "container_config.json"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from agent_tools.runtime.pictures import PictureRefused, check_picture
+from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
 from agent_tools.settings import MIB, Limits
 
 LIMITS = Limits()

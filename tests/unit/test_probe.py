@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.engine_info import EngineInfo
 from agent_tools.runtime.probe import Check, engine_checks, sandbox_checks
 from agent_tools.settings import MIB
 

@@ -12,7 +12,7 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
-from agent_tools.runtime.protocol import (
+from agent_tools.runtime.kernel.protocol import (
     MAX_HEADER_BYTES,
     MAX_JSON_NODES,
     MAX_MARKS,
@@ -24,7 +24,7 @@ from agent_tools.runtime.protocol import (
     read_message,
     wire_session,
 )
-from agent_tools.runtime.settling import settle
+from agent_tools.runtime.kernel.settling import settle
 from agent_tools.settings import MIB, Limits
 
 LIMITS = Limits()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import FileRejected
-from agent_tools.runtime.deleted import Held
-from agent_tools.runtime.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.deleted import Held
+from agent_tools.runtime.files.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
 from agent_tools.settings import MIB, Limits
 
 FOREVER = 20.0  # seconds: only a failing test waits this long

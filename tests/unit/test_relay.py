@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_tools.guest.mux import MAX_FRAME, WINDOW, Mux
-from agent_tools.runtime.relay import MAX_WORDS, Relay
+from agent_tools.runtime.transport.relay import MAX_WORDS, Relay
 from tests.doubles import SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long

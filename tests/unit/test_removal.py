@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.removal import BATCH, remove_tree
+from agent_tools.runtime.files.removal import BATCH, remove_tree
 from tests.unit.test_folder import dig
 
 NOBODY = 65534
@@ -184,7 +184,7 @@ def test_what_is_mounted_inside_is_not_entered(top: Path, outside: Path) -> None
     (top / "a" / "mounted").mkdir(parents=True)
     (top / "a" / "file").touch()
     code = (
-        "import subprocess, sys\nfrom agent_tools.runtime.removal import remove_tree\n"
+        "import subprocess, sys\nfrom agent_tools.runtime.files.removal import remove_tree\n"
         "subprocess.run(['mount', '--bind', sys.argv[2], sys.argv[1] + '/a/mounted'], check=True)\n"
         "print(remove_tree(sys.argv[1]))\n"
         "subprocess.run(['umount', '-R', '-l', sys.argv[1] + '/a/mounted'])"

@@ -11,7 +11,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from agent_tools.cli.sbom import Contents, bill_of
-from agent_tools.runtime.origin import Origin
+from agent_tools.runtime.docker.origin import Origin
 from supply.audit import pinned
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance.guest.arguments import ATTEMPTS, Attempt
-from agent_tools.runtime.shipped import shipped
+from agent_tools.runtime.docker.shipped import shipped
 
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())
 CONDITIONAL = sorted({name for rule in PROFILE["syscalls"] if rule.get("args") for name in rule["names"]})

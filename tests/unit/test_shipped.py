@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.shipped import shipped
+from agent_tools.runtime.docker.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 

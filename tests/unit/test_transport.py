@@ -7,7 +7,7 @@ import os
 import pytest
 
 from agent_tools.runtime.engine import Guest, Isolation
-from agent_tools.runtime.transport import SocketTransport, StdioTransport, TransportName, choose
+from agent_tools.runtime.transport.transport import SocketTransport, StdioTransport, TransportName, choose
 
 ME = (os.getuid(), os.getgid())
 CHOICES: list[tuple[TransportName, bool, bool, str | None, type]] = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.way import folders_passed, parts_below
+from agent_tools.runtime.files.way import folders_passed, parts_below
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.work_dir import prepare_work_dir
-from agent_tools.runtime.workspace import Workspace, safe_name
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.files.workspace import Workspace, safe_name
 from agent_tools.settings import Limits
 
 NOBODY = 65534

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.runtime import zmtp
-from agent_tools.runtime.zmtp import MAX_FRAMES, READ_SIZE, ZmtpSocket
+from agent_tools.runtime.kernel import zmtp
+from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, READ_SIZE, ZmtpSocket
 
 MIB = 1024 * 1024
 LIMIT = 16 * MIB

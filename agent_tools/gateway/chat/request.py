@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.failures import invalid
-from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.fields import Fields
 
 _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functions", "function_call")
 

@@ -9,9 +9,9 @@ from starlette.routing import Route
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.chat.run import ChatRun
 from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.jobs.sse import EventStream, ended, unless_gone
 from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.responses.routes import runs_of
-from agent_tools.gateway.sse import EventStream, ended, unless_gone
 
 _MODELS = "/v1/models/"
 

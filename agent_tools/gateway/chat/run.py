@@ -14,11 +14,11 @@ from agent_tools.agents.turn import Turn
 from agent_tools.errors import ModelError
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
-from agent_tools.gateway.container_tool import ContainerTool
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import ApiError, from_model, from_tool, stopped
+from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.requests.failures import ApiError, from_model, from_tool, stopped
 from agent_tools.gateway.services import Services
 
 _log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.failures import ApiError
-from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.containers.containers import Wanted
 from agent_tools.gateway.http import Json, json_body, owner_of, services_of
+from agent_tools.gateway.jobs.sse import EventStream
 from agent_tools.gateway.page.trial import Trial
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.routes import runs_of
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventStream
 from agent_tools.gateway.store import Row
 
 _HERE = Path(__file__).parent

@@ -20,8 +20,8 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
-from agent_tools.gateway.container_tool import ContainerTool
-from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.containers.tool import ContainerTool
+from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.services import Services
 
 MAX_TITLE = 200  # characters

@@ -23,7 +23,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.gateway.failures import ApiError
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.wire import wire_messages
 

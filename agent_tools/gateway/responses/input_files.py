@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.container_tool import ContainerTool
-from agent_tools.gateway.failures import ApiError, invalid
-from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads
-from agent_tools.runtime.folder import safe_name
+from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
+from agent_tools.gateway.containers.tool import ContainerTool
+from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.runtime.files.folder import safe_name
 
 MAX_FILES = 100
 """Files in one request's input."""

@@ -12,15 +12,15 @@ from typing import Any
 
 from agent_tools.agents.turn import Turn
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.container_tool import ContainerTool
-from agent_tools.gateway.containers import Wanted
-from agent_tools.gateway.failures import ApiError, invalid
+from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.responses.composer import Scene
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
-from agent_tools.gateway.responses.kept import resolved
 from agent_tools.gateway.responses.request import Request
+from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store import Row

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.gateway.failures import invalid, missing
-from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.requests.failures import invalid, missing
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, read_tools
 
 OUTPUTS = "code_interpreter_call.outputs"

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
-from agent_tools.gateway.failures import ApiError, invalid, not_found
+from agent_tools.gateway.background import UNDER_WAY
 from agent_tools.gateway.http import (
     Json,
     JsonText,
@@ -24,14 +23,15 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
+from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
+from agent_tools.gateway.jobs.sse import EventStream, ended
+from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.body import listed_rows
-from agent_tools.gateway.responses.kept import forget
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
 from agent_tools.gateway.responses.run import Run
 from agent_tools.gateway.responses.runs import Runs
-from agent_tools.gateway.sse import EventStream, ended
+from agent_tools.gateway.responses.stored_items import forget
 from agent_tools.gateway.store import Row, Store
-from agent_tools.gateway.under_way import UNDER_WAY
 
 _SHORT = ("status", "background", "bytes")  # columns
 _T = TypeVar("_T")

@@ -12,13 +12,13 @@ from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import CallBegun, CallDone, Finished, RoundDone, Step
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.gateway import store as tables
-from agent_tools.gateway.event_log import EventLog, encoded, packed_events
-from agent_tools.gateway.failures import ApiError, from_model, from_tool, stopped
+from agent_tools.gateway.jobs.event_log import EventLog, encoded, packed_events
+from agent_tools.gateway.requests.failures import ApiError, from_model, from_tool, stopped
 from agent_tools.gateway.responses.body import fresh_body, listed_items
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
-from agent_tools.gateway.responses.kept import keep
 from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.stored_items import keep
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store import StoreError, packed, packed_lines
 from agent_tools.models.base import Usage

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.gateway.admission import Admission
-from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.failures import busy, stopped
+from agent_tools.gateway.jobs.admission import Admission
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.requests.failures import busy, stopped
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.run import Run

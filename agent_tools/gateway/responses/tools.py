@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.gateway.failures import ApiError, invalid, missing
-from agent_tools.gateway.fields import Fields
+from agent_tools.gateway.requests.failures import ApiError, invalid, missing
+from agent_tools.gateway.requests.fields import Fields
 
 MAX_ID = 64
 MAX_FILES = 100

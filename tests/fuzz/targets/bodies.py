@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
-from agent_tools.gateway.failures import ApiError
-from agent_tools.gateway.fields import Fields
 from agent_tools.gateway.http import parsed
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.request import read_request

@@ -13,11 +13,11 @@ import numpy
 import pandas
 import pyarrow  # noqa: F401  (where it is not loaded, its memory is not counted)
 
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.code_mode.rich import rich_value
 from agent_tools.guest.frames import FrameError, Reader
 from agent_tools.guest.values import decode, encode
-from agent_tools.runtime.host_function import ArgumentError
+from agent_tools.runtime.host_calls.function import ArgumentError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

@@ -13,9 +13,9 @@ from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Execution
-from agent_tools.runtime.budget import limited
-from agent_tools.runtime.protocol import outputs_of, read_error, read_message, wire_session
-from agent_tools.runtime.settling import settle
+from agent_tools.runtime.kernel.budget import limited
+from agent_tools.runtime.kernel.protocol import outputs_of, read_error, read_message, wire_session
+from agent_tools.runtime.kernel.settling import settle
 from agent_tools.settings import Limits
 from agent_tools.tools.render import markdown
 from tests.fuzz import unfold

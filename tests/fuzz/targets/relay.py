@@ -12,10 +12,10 @@ import struct
 import time
 
 from agent_tools.errors import KernelDied
-from agent_tools.runtime.exits import describe_exit, refuse_end
-from agent_tools.runtime.link import Link
-from agent_tools.runtime.relay import Relay
-from agent_tools.runtime.stdio import AttachedStdio
+from agent_tools.runtime.docker.stdio import AttachedStdio
+from agent_tools.runtime.transport.exits import describe_exit, refuse_end
+from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

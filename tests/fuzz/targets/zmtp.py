@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.runtime.zmtp import MAX_FRAMES, ZmtpSocket
+from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, ZmtpSocket
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of

@@ -1,0 +1,50 @@
+"""The script's asynchronous door: each method hops into a thread once; host calls are tasks of the caller's loop."""
+
+# ruff: noqa: ASYNC109  (these time limits are the guest's)
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from agent_tools.execution import Execution
+from agent_tools.runtime.in_thread import hop
+
+if TYPE_CHECKING:
+    from agent_tools.code_mode.script import Event, Script
+
+
+class AsyncScript:
+    """A `Script` whose methods are awaited. Cancelling one interrupts its code and keeps the script's state."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    @property
+    def last(self) -> Execution | None:
+        """All that the last call's code produced."""
+        return self._script.last
+
+    async def load_script(self, code: str, timeout: float | None = None) -> None:
+        """See `Script.load_script`."""
+        await hop(partial(self._script.load_script, code, timeout), self._script.cancel)
+
+    async def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        """See `Script.run`."""
+        return await hop(partial(self._script.run, name, *args, timeout=timeout, **kwargs), self._script.cancel)
+
+    async def run_stream(
+        self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> AsyncIterator[Event]:
+        """See `Script.run_stream`."""
+        events = self._script.run_stream(name, *args, timeout=timeout, **kwargs)
+        done = object()
+        try:
+            while (event := await hop(lambda: next(events, done), self._script.cancel)) is not done:
+                yield event  # type: ignore[misc]
+        finally:
+            with anyio.CancelScope(shield=True):
+                await hop(events.close, lambda: None)

@@ -1,0 +1,1 @@
+"""Containers and their files: what outlives a response."""

@@ -1,0 +1,309 @@
+"""Containers: what outlives a response. A row, a folder of files, and while it is in use or room is left, a sandbox.
+
+There are at most `max_sandboxes` sandboxes. One that nobody holds is parked when another needs its place: the longest
+unused first; its variables go, its files stay until the container itself expires.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent_tools.errors import AgentToolsError, ToolServiceError
+from agent_tools.gateway import store as tables
+from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
+from agent_tools.gateway.containers.remains import Ending, Remains
+from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.shares import Shares
+from agent_tools.gateway.store import Row, Store, StoreError
+from agent_tools.gateway.sweeping import failures
+from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import MIB, Limits
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+WORK_DIR_URL = "sandbox:/mnt/data"
+TIERS = tuple(MEMORY_TIERS)
+
+
+@dataclass
+class _Live:
+    """A container's sandbox, or one that its next call starts."""
+
+    interpreter: CodeInterpreter
+    holders: int = 0
+    used_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A container that is to be made. `idle_minutes` is None for the gateway's own."""
+
+    name: str
+    memory: str | None = None
+    idle_minutes: float | None = None
+
+
+class Containers:
+    """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe."""
+
+    def __init__(
+        self, config: GatewayConfig, store: Store, runtime: Runtime, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.clock = clock
+        self.shares = Shares(config, store)
+        self.remains = Remains(config.data_dir / "containers", store)
+        self._store = store
+        self._lock = threading.Lock()
+        self._live: dict[str, _Live] = {}
+        self._starters = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
+
+    def create(self, owner: str, wanted: Wanted, id_: str | None = None) -> Row:
+        """Make a container; its sandbox starts with its first call.
+
+        Raises:
+            ApiError: the memory is more than it may be, or there are too many.
+        """
+        memory = self.check_memory(wanted.memory)
+        self.check_room(owner)
+        now = self.clock()
+        row: dict[str, Any] = {
+            "id": id_ or new_id("cntr"),
+            "owner": owner,
+            "name": wanted.name.replace("\0", "")[:256],
+            "created_at": now,
+            "last_active_at": now,
+            "idle_minutes": wanted.idle_minutes or self.config.container_idle / 60,
+            "memory_limit": memory,
+            "status": "active",
+            "has_run": False,
+            "bytes": 0,
+        }
+        path = self.folder(row["id"])
+        prepare_work_dir(path, self.runtime.engine.guest(path))
+        self._store.add(tables.containers, row)
+        return row
+
+    def check_room(self, owner: str) -> None:
+        """Whether an owner may have another container.
+
+        Raises:
+            ApiError: 429, there are too many; 400, their files are too large in all; 507.
+        """
+        self.shares.check_disk()
+        self.shares.containers_left(owner)
+        if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
+            self.sweep()
+            if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
+                message = f"You have {self.config.max_containers:,} containers; delete one, or wait until one expires."
+                raise ApiError(429, message, code="too_many")
+
+    def check_memory(self, memory: str | None, param: str = "memory_limit") -> str:
+        """The memory tier that is meant.
+
+        Raises:
+            ApiError: there is no such tier, or this gateway does not give it.
+        """
+        tier = memory or self.config.memory
+        if tier not in MEMORY_TIERS or MEMORY_TIERS[tier] > MEMORY_TIERS[self.config.max_memory]:
+            allowed = [t for t in TIERS if MEMORY_TIERS[t] <= MEMORY_TIERS[self.config.max_memory]]
+            raise invalid(f"memory_limit {tier!r:.20} is not to be had here: use {', '.join(allowed)}.", param)
+        return tier
+
+    def find(self, owner: str, id_: str) -> Row:
+        """A container of this owner, expired or not.
+
+        Raises:
+            ApiError: 404.
+        """
+        row = self._store.get(tables.containers, id_, owner=owner)
+        if row is None:
+            raise not_found("container", id_)
+        return self._expired(row) if self._is_due(row) else row
+
+    def active(self, owner: str, id_: str) -> Row:
+        """A container of this owner that lives; asking for it counts as use.
+
+        Raises:
+            ApiError: 404, or 400 if it is expired.
+        """
+        row = self.find(owner, id_)
+        if row["status"] != "active":
+            raise invalid("Container is expired.")
+        self.touch(id_)
+        return row
+
+    def touch(self, id_: str) -> None:
+        """Count as use."""
+        self._store.change(tables.containers, id_, last_active_at=self.clock())
+
+    def all_of(self, owner: str) -> list[Row]:
+        """All containers of an owner, oldest first."""
+        rows = self._store.find(tables.containers, owner=owner)
+        return [self._expired(row) if self._is_due(row) else row for row in rows]
+
+    def delete(self, owner: str, id_: str) -> None:
+        """Delete a container with all it holds; code that runs in it ends.
+
+        Raises:
+            ApiError: 404; or 503, not all of its files could be deleted yet. It is over all the same.
+        """
+        self.find(owner, id_)
+        if not self._end(id_, "deleting"):
+            message = "The container is over, but not all of its files could be deleted yet; that is tried again."
+            raise ApiError(503, message, code="container_not_deleted")
+
+    def sweep(self) -> int:
+        """Expire what is due, remove what is left of what is over, and forget what has been expired for long.
+
+        Returns how many containers that failed for; the next sweep tries again.
+        """
+        failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
+        for row in self._store.find(tables.containers, status="active"):
+            failed += failures(partial(self._end_if_due, row))
+        long_ago = self.clock() - self.config.retention
+        self._store.delete_before(tables.containers, long_ago, "last_active_at", status="expired")
+        return failed
+
+    def folder(self, id_: str) -> Path:
+        """A container's work_dir, which is there until the container is over. Code may have put anything into it."""
+        return self.config.data_dir / "containers" / id_
+
+    def measure(self, id_: str) -> int:
+        """Count the bytes of a container's files, and note them for its owner's share."""
+        limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
+        used = folder.usage(self.folder(id_), limit).bytes
+        self._store.change(tables.containers, id_, bytes=used)
+        return used
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, bool]]:
+        """Hold a container's interpreter, so that its sandbox stays; also whether earlier variables are gone.
+
+        Raises:
+            ToolServiceError: the container is gone, or every sandbox is held.
+        """
+        with self._lock:  # which the end of a container takes, too
+            row = self._store.get(tables.containers, id_, status="active")
+            if row is None:
+                raise ToolServiceError(code="ContainerExpired", message="The container is expired.")
+            was_live = id_ in self._live
+            live = self._live.get(id_) or self._added(row)
+            live.holders += 1
+        try:
+            self._store.change(tables.containers, id_, has_run=True, last_active_at=self.clock())
+            yield live.interpreter, bool(row["has_run"]) and not was_live
+        finally:
+            with self._lock:
+                live.holders -= 1
+                live.used_at = self.clock()
+                is_over = self._live.get(id_) is not live and not live.holders
+            if is_over:
+                self._tidy(id_, live.interpreter)
+            with suppress(StoreError):  # the next use of it will do
+                self.measure(id_)
+                self.touch(id_)
+
+    def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
+        """Start the sandbox of an interpreter that is held, in a thread. If that fails, so will a run, which tells."""
+        with suppress(RuntimeError):  # all is being closed
+            self._starters.submit(self._start, id_, interpreter)
+
+    def _start(self, id_: str, interpreter: CodeInterpreter) -> None:
+        with suppress(AgentToolsError):
+            interpreter.start()
+        with self._lock:
+            live = self._live.get(id_)
+        if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
+            self._tidy(id_, interpreter)
+
+    def _added(self, row: Row) -> _Live:
+        if len(self._live) >= self.config.max_sandboxes:
+            self._park_one()
+        live = self._live[row["id"]] = _Live(CodeInterpreter(self._cfg(row), runtime=self.runtime))
+        return live
+
+    def _cfg(self, row: Row) -> dict[str, Any]:
+        config = self.config
+        room = min(config.max_container_bytes, row["bytes"] + self.shares.containers_room(row["owner"]))
+        return {
+            "work_dir": str(self.folder(row["id"])),
+            "memory": MEMORY_TIERS[row["memory_limit"]],
+            "timeout": config.timeout,
+            "static_url": WORK_DIR_URL,
+            "packages": list(config.packages),
+            "limits": {"max_work_dir_bytes": max(room, MIB), "min_disk_free": config.min_disk_free},
+            **({"runtime": config.runtime} if config.runtime else {}),
+        }
+
+    def _park_one(self) -> None:
+        idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders]
+        if not idle:
+            raise ToolServiceError(code="NoSandbox", message="Every sandbox is in use; try again later.")
+        self._live.pop(min(idle)[1]).interpreter.close()
+
+    def running(self) -> Mapping[str, bool]:
+        """The containers that have a sandbox now, and whether each is held."""
+        with self._lock:
+            return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
+
+    def close(self) -> None:
+        """Remove every sandbox; files stay."""
+        with self._lock:
+            lives, self._live = list(self._live.values()), {}
+        for live in lives:
+            live.interpreter.close()
+        self._starters.shutdown()
+
+    # -- the end of a container ---------------------------------------------------------------------------------------
+
+    def _is_due(self, row: Row) -> bool:
+        if row["status"] != "active":
+            return False
+        with self._lock:
+            live = self._live.get(row["id"])
+            return not (live and live.holders) and self.clock() > row["last_active_at"] + row["idle_minutes"] * 60
+
+    def _expired(self, row: Row) -> Row:
+        self._end(row["id"], "expiring")
+        return {**row, "status": "expired"}
+
+    def _end_if_due(self, row: Row) -> int:
+        return int(self._is_due(row) and not self._end(row["id"], "expiring"))
+
+    def _end_again(self, id_: str, ending: Ending) -> int:
+        return int(not self._end(id_, ending))
+
+    def _end(self, id_: str, ending: Ending) -> bool:
+        """Close a container's sandbox, remove its files, and then call it deleted or expired; whether that is done."""
+        with self._lock:
+            live = self._live.get(id_)
+            if ending == "expiring" and live and live.holders:  # just now it was due
+                return True
+            self.remains.begin(id_, ending)
+            self._live.pop(id_, None)
+        if live:
+            live.interpreter.close()
+        return self.remains.finish(id_, ending)
+
+    def _tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
+        """Close an interpreter that was put away while it was in use or being started: it may have begun anew since.
+
+        If the container is over, that made its folder again.
+        """
+        interpreter.close()
+        if self._store.get(tables.containers, id_, status="active") is None:
+            self.remains.remove_files(id_)

@@ -1,0 +1,1 @@
+"""Work that goes on for a client: admitted, followed, cancelled, streamed."""

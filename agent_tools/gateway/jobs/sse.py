@@ -1,0 +1,122 @@
+"""Streams of server-sent events over an event log, and noticing that nobody reads them any more.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from agent_tools.gateway.jobs.event_log import EventLog, Logged
+
+PART = 256 * 1024  # bytes
+DONE = b"data: [DONE]\n\n"
+AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""What tells proxies to hold nothing of a stream back."""
+_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
+
+
+class EventStream(Response):
+    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
+
+    `patience` is the seconds a client has to take one part; then it counts as gone.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        on_gone: Callable[[], None],
+        *,
+        start: int = 0,
+        named: bool = True,
+        heartbeat: float = 15.0,
+        patience: float = 300.0,
+    ) -> None:
+        super().__init__(None, 200, _HEADERS)
+        self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._log = log
+        self._on_gone = on_gone
+        self._start = start
+        self._named = named
+        self._heartbeat = heartbeat
+        self._patience = patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it all."""
+        await send({"type": "http.response.start", "status": 200, "headers": self._sent_headers})
+        if not await unless_gone(self._send_events(send), receive):
+            self._on_gone()
+
+    async def _send_events(self, send: Send) -> None:
+        async for data in self._framed():
+            with anyio.fail_after(self._patience):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+
+    async def _framed(self) -> AsyncIterator[bytes]:
+        """All events that are there at once, whenever there are; a comment after a long silence."""
+        seen, events = self._start, list[Logged]()
+        while True:
+            with anyio.move_on_after(self._heartbeat) as patience:
+                events = await self._log.after(seen)
+            if patience.cancelled_caught:
+                yield b": still there\n\n"
+                continue
+            if not events:
+                return
+            seen += len(events)
+            for part in _parts(piece for event in events for piece in self._frame(event)):
+                yield part
+
+    def _frame(self, event: Logged) -> tuple[bytes, bytes, bytes]:
+        name = f"event: {event.kind}\n".encode() if self._named else b""
+        return name + b"data: ", event.data, b"\n\n"
+
+
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """As much in one part as a slow client can be expected to take in time: a large event is sent in several."""
+    part = bytearray()
+    for piece in pieces:
+        for start in range(0, len(piece), PART):
+            part += piece[start : start + PART]
+            if len(part) >= PART:
+                yield bytes(part)
+                part.clear()
+    if part:
+        yield bytes(part)
+
+
+async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
+    """Do some work; given up as soon as the client hangs up. Whether it was done."""
+    working = asyncio.ensure_future(work)
+    listening = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait([working, listening], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return False
+        with contextlib.suppress(OSError):
+            working.result()
+            return True
+        return False
+    finally:
+        for task in (working, listening):
+            task.cancel()
+        await asyncio.gather(working, listening, return_exceptions=True)
+
+
+async def ended(log: EventLog, request: Request) -> bool:
+    """Wait for a log's end; False if the client hung up before."""
+    return await unless_gone(log.closed(), request.receive)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,109 @@
+"""Reading a request's fields: what is not of the right kind is refused by name, what is unknown is let be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_tools.gateway.requests.failures import ApiError, invalid
+
+_NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", list: "an array"}
+
+
+class Fields:
+    """The fields of an object in a request; `path` is how errors name it."""
+
+    def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
+        self.given = given
+        self.path = path
+
+    def param(self, name: str) -> str:
+        """A field's path."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def text(self, name: str) -> str | None:
+        """A string, or None."""
+        value: str | None = self._of(name, str)
+        return value
+
+    def needed(self, name: str) -> str:
+        """A string that must be there.
+
+        Raises:
+            ApiError: it is not.
+        """
+        value = self.text(name)
+        if not value:
+            param = self.param(name)
+            raise invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        """A boolean, or None."""
+        value: bool | None = self._of(name, bool)
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """A number within bounds, or None."""
+        value: float | None = self._within(name, self._of(name, float), least, most)
+        return value
+
+    def integer(self, name: str, least: int, most: int = 2**53) -> int | None:
+        """A whole number within bounds, or None."""
+        value: int | None = self._within(name, self._of(name, int), least, most)
+        return value
+
+    def object(self, name: str) -> dict[str, Any] | None:
+        """An object, or None."""
+        value: dict[str, Any] | None = self._of(name, dict)
+        return value
+
+    def array(self, name: str) -> list[Any]:
+        """An array; none is an empty one."""
+        value: list[Any] | None = self._of(name, list)
+        return value or []
+
+    def wrong(self, name: str, wanted: str) -> ApiError:
+        """The error for a field of the wrong kind."""
+        kind = type(self.given.get(name)).__name__
+        param = self.param(name)
+        return invalid(f"Invalid type for '{param}': expected {wanted}, but got {kind} instead.", param, "invalid_type")
+
+    def _of(self, name: str, kind: type) -> Any:
+        value = self.given.get(name)
+        if value is None:
+            return None
+        fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name, _NAMES[kind])
+        return value
+
+    def _within(self, name: str, value: Any, least: float, most: float) -> Any:
+        if value is None or least <= value <= most:
+            return value
+        below = value < least
+        code = f"integer_{'below_min' if below else 'above_max'}_value"
+        word = f">= {least:g}" if below else f"<= {most:g}"
+        param = self.param(name)
+        raise invalid(f"Invalid '{param}': expected a value {word}, but got {value!r:.20} instead.", param, code)
+
+
+def scrubbed(value: Any) -> Any:
+    """A JSON value without halves of characters, which no encoding could carry on. It is changed in place."""
+    found = [value]
+    left: list[Any] = [found]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            for key in [key for key in part if not key.isascii()]:
+                part[_whole(key)] = part.pop(key)
+        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(each, str):
+                part[key] = each if each.isascii() else _whole(each)
+            elif isinstance(each, (list, dict)):
+                left.append(each)
+    return found[0]
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,287 @@
+"""The Docker engine, on the docker SDK."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import docker.errors
+import requests
+
+import docker
+from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
+from agent_tools.runtime.docker.attached import OutputFrames, conversation
+from agent_tools.runtime.docker.connection import DockerConnection, translated
+from agent_tools.runtime.docker.info import EngineInfo
+from agent_tools.runtime.docker.payload import container_config, local_log
+from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.docker.stdio import AttachedStdio
+from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
+from agent_tools.runtime.owner import NAME_LABEL
+
+DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
+LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
+DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
+LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
+
+
+class DockerEngine:
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST).
+
+    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    """
+
+    def __init__(self, timeout: int = 60) -> None:
+        self.connection = DockerConnection(timeout)
+        self._info: EngineInfo | None = None
+        self._doubtful: dict[str, float] = {}
+        self._guest_ids = GuestIds()
+
+    # -- the Engine protocol ------------------------------------------------------------------------------------------
+
+    @translated()
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """The caller's own ids; for root an unprivileged pair of the folder's; the mapped root of a rootless engine."""
+        caller = (os.getuid(), os.getgid())
+        info = self.info()
+        is_local = self.connection.is_local
+        shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
+        if info.is_rootless and os.getuid() != 0:
+            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
+        if os.getuid() == 0:
+            uid = self._guest_ids.of(work_dir) if work_dir else GUEST_UIDS[0]
+            caller = (uid, uid)
+        return Guest(inside=caller, outside=caller, **shares)
+
+    @translated()
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        """Create and start a sandbox.
+
+        Raises:
+            SandboxStartError: the engine does not have what the spec asks for.
+        """
+        self._remove_doubtful()
+        sandbox = self._create(spec)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._doubt, spec)
+            try:
+                if spec.run_dir is None:  # before the start, so that no output is missed
+                    stdio = self._attach(sandbox)
+                    undo.callback(stdio.close)
+                    sandbox = Sandbox(sandbox.id, stdio)
+                self.connection.api().start(sandbox.id)
+                if spec.work_dir is not None:
+                    sandbox = replace(sandbox, pid=self._pid(sandbox))
+            except docker.errors.APIError as exc:
+                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            undo.pop_all()
+        return sandbox
+
+    def _pid(self, sandbox: Sandbox) -> int:
+        """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
+            return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
+        return 0
+
+    def _attach(self, sandbox: Sandbox) -> AttachedStdio:
+        """Its stdin and stdout, on a connection of its own."""
+        with contextlib.ExitStack() as undo:
+            client = self.connection.new_client(timeout=60)
+            undo.callback(client.close)
+            everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
+
+    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Sandbox:
+        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        if for_diagnosis:
+            config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        api = self.connection.api()
+        try:
+            return Sandbox(api.create_container_from_config(config)["Id"])
+        except docker.errors.ImageNotFound as exc:
+            raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
+        except docker.errors.APIError as exc:
+            raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+        except BaseException:
+            self._doubt(spec)
+            raise
+
+    def _doubt(self, spec: SandboxSpec) -> None:
+        self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
+        self._remove_doubtful()
+
+    def _remove_doubtful(self) -> None:
+        """Remove what was made although its making was given up, be it later: only its name is known."""
+        for name, since in list(self._doubtful.items()):
+            if time.monotonic() > since + DOUBT_SECONDS:
+                self._doubtful.pop(name, None)
+        if not self._doubtful:
+            return
+        failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
+        with contextlib.suppress(*failures), contextlib.closing(self.connection.new_client(LOOK_SECONDS)) as client:
+            for name in list(self._doubtful):
+                for found in client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
+                    client.api.remove_container(found["Id"], force=True, v=True)
+                    self._doubtful.pop(name, None)
+
+    @translated()
+    def remove(self, sandbox: Sandbox) -> None:
+        """Kill and remove at once."""
+        try:
+            self.connection.api().remove_container(sandbox.id, force=True, v=True)
+        except docker.errors.NotFound:
+            pass
+        except docker.errors.APIError as exc:
+            if exc.status_code != 409:  # 409: its removal is already in progress
+                raise
+
+    @translated()
+    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+        """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
+        try:
+            if self.connection.api().inspect_container(sandbox.id)["State"]["Running"]:
+                return None
+        except docker.errors.NotFound:
+            pass
+        again = self._create(spec, for_diagnosis=True)
+        try:
+            self.connection.api().start(again.id)
+            with contextlib.suppress(requests.RequestException):
+                self.connection.api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
+            output: bytes = self.connection.api().logs(again.id, tail=40)
+            return output[-LOG_TAIL:].decode("utf-8", "replace")
+        finally:
+            self.remove(again)
+
+    @translated()
+    def strays(self, host: Mapping[str, str]) -> list[tuple[Sandbox, Mapping[str, str]]]:
+        """Containers in any state whose labels contain `host`."""
+        filters = {"label": [f"{name}={value}" for name, value in host.items()]}
+        found = self.connection.api().containers(all=True, filters=filters)
+        return [(Sandbox(each["Id"]), each.get("Labels") or {}) for each in found]
+
+    # -- images -------------------------------------------------------------------------------------------------------
+
+    @translated()
+    def has_image(self, tag: str) -> bool:
+        """Whether the engine has the image."""
+        try:
+            self.connection.api().inspect_image(tag)
+        except docker.errors.ImageNotFound:
+            return False
+        return True
+
+    @translated()
+    def image_facts(self, tag: str) -> dict[str, Any]:
+        """`docker image inspect` of one image."""
+        facts: dict[str, Any] = self.connection.api().inspect_image(tag)
+        return facts
+
+    @translated()
+    def images(self, repository: str) -> list[dict[str, Any]]:
+        """All images of one repository, with `RepoTags` and `Size` (bytes)."""
+        found: list[dict[str, Any]] = self.connection.api().images(name=repository)
+        return found
+
+    @translated()
+    def remove_image(self, tag: str) -> None:
+        """Remove an image; containers that use it make this an error."""
+        self.connection.api().remove_image(tag)
+
+    def pull(self, tag: str) -> Iterator[str]:
+        """Pull an image, yielding the engine's progress lines.
+
+        Raises:
+            EngineError: no registry answers, or it does not have the image.
+        """
+        with translated():
+            for line in self.connection.api(is_patient=True).pull(tag, stream=True, decode=True):
+                if "error" in line:
+                    raise EngineError(f"{tag} could not be pulled: {line['error']}")
+                yield str(line.get("status", ""))
+
+    def build(self, context: BinaryIO, tag: str, arguments: Mapping[str, str]) -> Iterator[str]:
+        """Build an image from a tar of its context, yielding output lines.
+
+        Raises:
+            ImageBuildError: a step failed; carries the end of the log.
+        """
+        log: list[str] = []
+        options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
+        with translated():
+            for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
+                if "error" in line:
+                    tail = "".join(log)[-8192:]
+                    raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
+                log.append(str(line.get("stream", "")))
+                yield log[-1]
+
+    @translated()
+    def import_image(self, archive: Path, repository: str, tag: str) -> None:
+        """Make an image of one layer from a tar of its file system."""
+        self.connection.api(is_patient=True).import_image_from_file(str(archive), repository, tag)
+
+    @translated()
+    def prune_build_stage(self, label: str) -> None:
+        """Remove the untagged images a build left that carry `label`."""
+        self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    @translated()
+    def info(self) -> EngineInfo:
+        """The engine's facts, asked once."""
+        if self._info is None:
+            api = self.connection.api()
+            self._info = EngineInfo.of(api.info(), api.api_version)
+        return self._info
+
+    @translated()
+    def inspect(self, sandbox: Sandbox) -> dict[str, Any]:
+        """`docker inspect` of one sandbox."""
+        facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)
+        return facts
+
+    @translated()
+    def processes(self, container: Sandbox) -> list[int]:
+        """The pids of a running container's processes, as the engine's host numbers them."""
+        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
+
+    @translated()
+    def execute(
+        self, container: Sandbox, command: Sequence[str], data: bytes, seconds: float, most: int
+    ) -> tuple[int | None, bytes]:
+        """Run a command in a container that is not a sandbox of ours, with `data` as its input (`docker exec`).
+
+        Returns its exit code, None if it has none after `seconds`, and what it printed, cut where it passes `most`.
+        """
+        api = self.connection.api()
+        process = api.exec_create(container.id, list(command), stdin=True)["Id"]
+        stream = api.exec_start(process, socket=True)
+        with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
+            raw = conversation(connection, data, seconds, 2 * most)
+        exit_code: int | None = api.exec_inspect(process)["ExitCode"]
+        return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
+
+    @translated()
+    def memory_usage(self, sandbox: Sandbox) -> int:
+        """Bytes of memory the sandbox uses now, its page cache not counted."""
+        stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
+        cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
+        return int(stats.get("usage", 0)) - int(cache)
+
+
+def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
+    text = str(exc.explanation or exc)
+    if spec.isolation.runtime and "runtime" in text.lower():
+        return f"{text}. Install the runtime {spec.isolation.runtime!r} and add it to the engine's daemon.json."
+    if "bind source path does not exist" in text or "invalid mount config" in text:
+        return f"{text}. The engine does not see this machine's files (a remote engine, or a VM)."
+    return text

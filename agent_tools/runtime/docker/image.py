@@ -1,0 +1,177 @@
+"""The sandbox's image: which one it is, and how it comes to be, once, on whatever machine this is.
+
+The tag is a fingerprint of everything the image is made from, so that a stale image is never run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from agent_tools import settings
+from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.origin import origin_on
+from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.files.private_base import private_base
+
+REPOSITORY = "agent-tools"
+REGISTRY_BASE = "python:3.13-slim-trixie"
+DEBIAN_BASE = "agent-tools-base:trixie"
+BUILD_STAGE_LABEL = "agent_tools.stage=builder"
+
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
+
+Progress = Callable[[str], None]
+
+
+def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
+    """The build context, by name, without what differs from machine to machine (the CA bundle)."""
+    files = {"Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes()}
+    for name in ("requirements.lock", "font_fallback.py", "matplotlibrc"):
+        files[name] = shipped(f"docker/{name}").read_bytes()
+    for folder, pattern in (("guest", "*.py"), ("fonts", "*")):
+        files.update({f"{folder}/{path.name}": path.read_bytes() for path in sorted(shipped(folder).glob(pattern))})
+    files["extra-requirements.txt"] = "".join(f"{name}\n" for name in validated(packages)).encode()
+    return files
+
+
+def validated(packages: Sequence[str]) -> list[str]:
+    """The packages as requirement lines, sorted.
+
+    Raises:
+        InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
+    """
+    if isinstance(packages, str):
+        raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
+    return sorted({_requirement(entry) for entry in packages})
+
+
+def _requirement(entry: str) -> str:
+    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    try:
+        requirement = Requirement(entry)
+        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
+    except (ValueError, TypeError) as exc:
+        raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
+    if requirement.url:
+        raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
+    if not _PLAIN.fullmatch(line):
+        raise InvalidParams(
+            f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "
+            "spaces, quotes and ._-+*!<>=~,;()[]."
+        )
+    return line
+
+
+def tag_for(packages: Sequence[str] = ()) -> str:
+    """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
+    digest = hashlib.sha256()
+    for name, content in sorted(context_files(packages).items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
+
+
+def ensure(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress = lambda _: None) -> str:
+    """Return the tag of an image that is there, building it first if need be; concurrent processes build it once.
+
+    Raises:
+        ImageBuildError: it could not be built.
+        EngineUnavailable: no engine answers.
+    """
+    tag = tag_for(packages)
+    if engine.has_image(tag):
+        return tag
+    with _build_lock(tag, progress):
+        if not engine.has_image(tag):
+            build(engine, packages, progress)
+    return tag
+
+
+def build(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress = lambda _: None) -> str:
+    """Build the image now, whether or not it is there."""
+    tag = tag_for(packages)
+    base = ensure_base(engine, progress)
+    progress(f"Building {tag} on {base}: Python, IPython and the data stack (a minute or two, once)")
+    origin = origin_on(base, engine.image_facts(base))
+    arguments = {"BASE_IMAGE": base, **origin.arguments, **settings.package_index()}
+    for line in engine.build(_tar(context_files(packages)), tag, arguments):
+        for part in filter(None, (part.strip() for part in line.splitlines())):
+            progress(part)
+    engine.prune_build_stage(BUILD_STAGE_LABEL)
+    progress(f"Built {tag}")
+    return tag
+
+
+def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> str:
+    """The image to build on: a given one, one that is there, pulled, or made from Debian packages; in that order."""
+    given = settings.base_image()
+    for candidate in (given,) if given else (REGISTRY_BASE, DEBIAN_BASE):
+        if engine.has_image(candidate):
+            return candidate
+    wanted = given or REGISTRY_BASE
+    try:
+        progress(f"Pulling {wanted}")
+        for line in engine.pull(wanted):
+            progress(line)
+        return wanted
+    except EngineError as exc:
+        if given:
+            raise ImageBuildError(f"AGENT_TOOLS_BASE_IMAGE: {exc}") from exc
+        progress(f"No container registry answers ({exc})")
+        return _make_debian_base(engine, progress, exc)
+
+
+def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
+    script = shipped("docker/debian_base.sh")
+    if os.getuid() != 0 or not shutil.which("mmdebstrap"):
+        raise ImageBuildError(
+            f"No container registry answers, and the base image cannot be made here ({cause}). Either load "
+            f"{REGISTRY_BASE} into the engine; or, as root on Debian or Ubuntu, `apt-get install mmdebstrap` and try "
+            "again; or set AGENT_TOOLS_BASE_IMAGE to a Python 3.13 image that the engine has."
+        ) from cause
+    progress("Making the base image from Debian packages (about half a minute)")
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "base.tar"
+        made = subprocess.run(["sh", str(script), str(archive)], capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise ImageBuildError(f"{script} failed: {made.stderr.strip()[-500:]}", made.stderr[-8192:])
+        engine.import_image(archive, *DEBIAN_BASE.split(":"))
+    return DEBIAN_BASE
+
+
+def _tar(files: dict[str, bytes]) -> io.BytesIO:
+    bundle = settings.ca_bundle()
+    files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    archive.seek(0)
+    return archive
+
+
+@contextmanager
+def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
+    """One build at a time among the processes of this user."""
+    with open(private_base() / f"{tag.replace(':', '-')}.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("Another process is building the image; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""work_dir as the host touches it, while somebody else writes to it."""

@@ -1,0 +1,287 @@
+"""Keeps work_dir the same on both sides of an engine that shares no folder with this machine (guest/files.py serves).
+
+Before a run, what is new or changed here goes in; after it, what the code wrote, changed or deleted comes out. Regular
+files only. What the guest says is bounded before it is held, and its names are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent_tools.errors import FileRejected
+from agent_tools.marks import has_more_parts
+from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.folder import Facts, Snapshot
+from agent_tools.settings import Limits
+from agent_tools.text import neutralise
+
+CHUNK = 256 * 1024
+MAX_HEAD_BYTES = 32 * 1024 * 1024
+MAX_NAME = 4096  # characters of a relative name
+MARKS_PER_ENTRY = 10  # commas and brackets an answer may have for each entry that is allowed: each can become an object
+SHOWN_NAMES = 5  # of files that could not be fetched
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Mirror:
+    """One guest's work_dir and its likeness here. Used by the thread whose turn it is.
+
+    `connect` gives a socket to a fresh file server in the guest, None when there is none to be had.
+    """
+
+    def __init__(
+        self, path: Path, owner: tuple[int, int], limits: Limits, connect: Callable[[], socket.socket | None]
+    ) -> None:
+        self._path = path
+        self._owner = owner
+        self._limits = limits
+        self._connect = connect
+        self._socket: socket.socket | None = None
+        self._deadline = 0.0
+        self._here: Snapshot = {}
+        self._there: Snapshot = {}
+        self._may_fetch = 0  # bytes
+
+    def push(self) -> None:
+        """Bring the guest's folder up to what is here.
+
+        Raises:
+            FileRejected: it could not be done in time, or there is no room in there.
+        """
+        self._in_time(self._push)
+
+    def pull(self) -> str:
+        """Bring what is here up to the guest's folder; says in words which files could not be had, '' as a rule.
+
+        Raises:
+            FileRejected: it could not be done in time, or what the code wrote cannot be taken.
+        """
+        reasons: dict[str, str] = {}
+        self._in_time(lambda: self._pull(reasons))
+        shown = [f"{name} ({reason})" for name, reason in list(reasons.items())[:SHOWN_NAMES]]
+        return ", ".join(shown) + (f" and {len(reasons) - SHOWN_NAMES:,} more" if len(reasons) > SHOWN_NAMES else "")
+
+    def close(self) -> None:
+        """Hang up on the file server; the next use gets a fresh one."""
+        if self._socket:
+            self._socket.close()
+            self._socket = None
+
+    def _in_time(self, work: Callable[[], None]) -> None:
+        """Do it, once more with a fresh file server if the last one is gone: it goes with a kernel that is killed."""
+        self._deadline = time.monotonic() + self._limits.sync_timeout
+        try:
+            if self._socket is not None:
+                with contextlib.suppress(ConnectionError):
+                    return work()
+                self.close()
+            self._socket = self._connect()
+            work()
+        except (OSError, ValueError, struct.error) as exc:
+            self.close()
+            raise FileRejected(f"the files of work_dir could not be exchanged with the sandbox ({exc})") from exc
+        except BaseException:
+            self.close()
+            raise
+
+    def _push(self) -> None:
+        now = self._snapshot()
+        for name in self._here.keys() - now.keys():
+            self._ask({"op": "delete", "name": name})
+            del self._here[name]
+            self._there.pop(name, None)
+        for name, facts in now.items():
+            if self._here.get(name) != facts:
+                self._put(name, facts)
+
+    def _pull(self, reasons: dict[str, str]) -> None:
+        now = self._list()
+        changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
+        self._refuse_excess(now, changed)
+        for name in self._there.keys() - now.keys():
+            del self._there[name]
+            if known := self._here.pop(name, None):
+                folder.delete(self._path, name, known)
+        for name, facts in changed.items():
+            if reason := self._get(name, facts):
+                reasons[name] = reason
+
+    def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
+        """Fetch nothing when all of it would be too much; what is fetched is held to the sum that was told."""
+        total, needed = _total(now), _total(changed)
+        if total > self._limits.max_work_dir_bytes:
+            raise FileRejected(f"work_dir holds {total:,} bytes, more than max_work_dir_bytes")
+        free = folder.free(self._path)
+        if needed and free - needed < min(self._limits.min_disk_free, free // 2):
+            raise FileRejected(f"fetching {needed:,} bytes would leave too little disk free (min_disk_free)")
+        self._may_fetch = self._limits.max_work_dir_bytes - (total - needed)
+
+    def _put(self, name: str, facts: Facts) -> None:
+        with folder.opened(self._path, name) as file:
+            if file is None:  # gone since, or not a plain file
+                return
+            size = os.fstat(file.fileno()).st_size
+            self._send_head({"op": "put", "name": name, "size": size})
+            left = size
+            while left:
+                data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))
+                self._send(data)
+                left -= len(data)
+        self._here[name], self._there[name] = facts, _facts(self._check(self._read_head(), name).get("facts"))
+
+    def _get(self, name: str, facts: Facts) -> str:
+        """Fetch a file; why it cannot be had, '' if it can. Either way it is not asked for again until it changes."""
+        if facts[0] > self._limits.max_file_bytes:
+            self._there[name] = facts
+            return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
+        self._send_head({"op": "get", "name": name})
+        head = self._read_head()
+        if reason := _error(head):
+            self._there[name] = facts
+            return reason
+        if head:  # else it is gone since
+            size = _whole(head.get("size"), min(self._limits.max_file_bytes, self._may_fetch))
+            self._may_fetch -= size
+            self._here[name] = folder.replace(self._path, name, self._content(size), self._owner)
+            self._there[name] = facts
+        return ""
+
+    def _content(self, size: int) -> Iterator[bytes]:
+        while size:
+            data = self._receive(min(CHUNK, size))
+            size -= len(data)
+            yield data
+
+    def _snapshot(self) -> Snapshot:
+        limit = self._limits.max_work_dir_entries
+        found, is_all = folder.snapshot(self._path, limit)
+        if not is_all:
+            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
+        return {name: facts for name, facts in found.items() if is_plain_name(name)}
+
+    def _list(self) -> Snapshot:
+        limit = self._limits.max_work_dir_entries
+        head = self._ask({"op": "list", "limit": limit})
+        entries = head.get("entries")
+        if not isinstance(entries, list) or len(entries) > limit:
+            raise ValueError("a malformed list of files")
+        if _whole(head.get("total"), 2**53) > limit:
+            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
+        found = dict(_entry(entry) for entry in entries)
+        if len(found) + _folders_of(found) > limit:
+            raise ValueError("a list of files in more folders than there may be")
+        return found
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._send_head(request)
+        return self._check(self._read_head(), str(request.get("name", "work_dir")))
+
+    def _check(self, head: dict[str, Any], name: str) -> dict[str, Any]:
+        if reason := _error(head):
+            raise FileRejected(f"{name} could not be brought into the sandbox: {reason}")
+        return head
+
+    def _send_head(self, head: dict[str, Any]) -> None:
+        data = json.dumps(head).encode()
+        self._send(struct.pack(">I", len(data)) + data)
+
+    def _read_head(self) -> dict[str, Any]:
+        size = struct.unpack(">I", self._receive_all(4))[0]
+        if size > MAX_HEAD_BYTES:
+            raise ValueError("an answer that is too long")
+        data = self._receive_all(size)
+        if has_more_parts(data, MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100)):
+            raise ValueError("an answer that would be costly to read")
+        try:
+            head = json.loads(data)
+        except RecursionError as exc:
+            raise ValueError("an answer that is nested too deep") from exc
+        if not isinstance(head, dict):
+            raise ValueError("an answer that is not an object")
+        return head
+
+    def _receive_all(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self._receive(min(CHUNK, size - len(data)))
+        return bytes(data)
+
+    def _receive(self, most: int) -> bytes:
+        data = self._ready_socket().recv(most)
+        if not data:
+            raise ConnectionError("the sandbox hung up")
+        return data
+
+    def _send(self, data: bytes) -> None:
+        self._ready_socket().sendall(data)
+
+    def _ready_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise OSError("the sandbox ended")
+        if (left := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)
+        return self._socket
+
+
+def _entry(entry: object) -> tuple[str, Facts]:
+    if not isinstance(entry, list) or len(entry) != 4 or not is_plain_name(entry[0]):
+        raise ValueError("a malformed entry in the list of files")
+    return entry[0], _facts(entry[1:])
+
+
+def _facts(values: object) -> Facts:
+    if not isinstance(values, list) or len(values) != 3:
+        raise ValueError("malformed facts of a file")
+    size, modified, inode = (_whole(value, 2**63) for value in values)
+    return size, modified, inode
+
+
+def _error(head: Mapping[str, Any]) -> str:
+    """The reason of an answer that tells a failure, '' for any other; bounded, and harmless to show."""
+    reason = head.get("error", "")
+    if not isinstance(reason, str):
+        raise ValueError("a malformed error")
+    return neutralise(reason[:200])
+
+
+def _folders_of(names: Iterable[str]) -> int:
+    """How many folders it takes to hold files of these names."""
+    count, before = 0, list[str]()
+    for name in sorted(
+        names, key=lambda name: name.replace("/", "\0")
+    ):  # so that those of one folder follow each other
+        folders = name.split("/")[:-1]
+        shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folders, before))
+        count += len(folders) - sum(1 for _ in shared)
+        before = folders
+    return count
+
+
+def _total(files: Snapshot) -> int:
+    return sum(size for size, _, _ in files.values())
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether this is a relative name, not too deep and without a way out or what could disturb who reads it."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or _UNSAFE.search(name):
+        return False
+    if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here
+        return False
+    return all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def _whole(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("a number out of range")
+    return value

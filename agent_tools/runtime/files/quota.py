@@ -1,0 +1,142 @@
+"""Watches how much a guest puts into a mounted work_dir. The engine has no limit for that which works everywhere.
+
+A thread looks, now and then; a guest over the limit it pauses, so that nothing can be written any more, counts again,
+and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk takes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_tools.errors import FileRejected
+from agent_tools.runtime.files.deleted import Held
+from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
+from agent_tools.settings import Limits
+
+LOOK_EVERY = 0.5  # seconds, while code runs
+IDLE_LOOK_EVERY = 5.0  # seconds, between runs
+COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
+_BOUNDLESS = Usage(2**63, 2**63, 2**63)
+MOST_OF_TIME = 10  # a look that takes t seconds is followed by a pause of at least this many t
+
+
+@dataclass(frozen=True)
+class Brake:
+    """What the watcher may do to a guest: have PID 1 'pause' it, and then 'resume' it, or kill it for a reason."""
+
+    tell: Callable[[str], object]
+    kill: Callable[[str], None]
+
+
+class Quota:
+    """How much one work_dir may hold, for all sandboxes of a session. What is there before may stay, but not grow."""
+
+    def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
+        self.has_stopped_one = False
+        """Whether code was killed for an excess that has not been found gone since."""
+        self._path = path
+        self._free = free
+        self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
+        self._least_free = limits.min_disk_free
+        self._counted = threading.Event()
+
+    def count(self) -> None:
+        """Find out what is there already, the first time."""
+        if not self._counted.is_set():
+            found, limit = usage(self._path, _BOUNDLESS), self._limit
+            self._limit = Usage(
+                max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
+            )
+            self._least_free = min(self._least_free, self._free(self._path) // 2)
+            self._counted.set()
+
+    def refuse_excess(self) -> None:
+        """Let no code run before what is there was counted, or while what code was killed for still lies there.
+
+        Raises:
+            FileRejected: it does.
+        """
+        self._counted.wait(COUNT_SECONDS)
+        if self.has_stopped_one:
+            excess = self.excess()
+            self.has_stopped_one = bool(excess)
+            if excess:
+                raise FileRejected(
+                    f"No code was run: earlier code {excess}. Delete files in {self._path}, or raise that limit."
+                )
+
+    def excess(self, held: Held | None = None) -> str:
+        """What is over a limit, in words that go on from 'it'; '' as a rule.
+
+        `held` is what the sandbox has of files that are deleted already: they count like those that are there.
+        """
+        found, limit, held = usage(self._path, self._limit), self._limit, held or Held()
+        if found.bytes > limit.bytes:
+            return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
+        if found.bytes + held.bytes > limit.bytes:
+            return f"filled work_dir beyond {limit.bytes:,} bytes with deleted files it holds open (max_work_dir_bytes)"
+        if held.is_hidden:
+            return "hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
+        if found.entries > limit.entries:
+            return f"filled work_dir beyond {limit.entries:,} entries (max_work_dir_entries)"
+        if found.levels > limit.levels:
+            return f"nested folders in work_dir more than {limit.levels:,} deep"
+        if self._free(self._path) < self._least_free:
+            return f"left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
+        return ""
+
+
+class QuotaWatch:
+    """Holds one sandbox to a quota, until closed."""
+
+    def __init__(
+        self, quota: Quota, brake: Brake, is_busy: Callable[[], bool], held: Callable[[], Held] = Held
+    ) -> None:
+        self.quota = quota
+        self._brake = brake
+        self._is_busy = is_busy
+        self._held = held
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        self.quota.count()
+        pause, idle_for = LOOK_EVERY, 0.0
+        while not self._closed.wait(pause):
+            idle_for = 0.0 if self._is_busy() else idle_for + pause
+            if 0.0 < idle_for < IDLE_LOOK_EVERY:
+                continue
+            idle_for = 0.0
+            started = time.monotonic()
+            if self._has_suspects() and self._excess():
+                self._stop()
+            pause = max(LOOK_EVERY, MOST_OF_TIME * (time.monotonic() - started))
+
+    def _stop(self) -> None:
+        self._brake.tell("pause")
+        excess = self._excess()
+        if excess and self._has_suspects():
+            self.quota.has_stopped_one = True
+            self._brake.kill(f"it {excess}")
+        else:
+            self._brake.tell("resume")
+
+    def _excess(self) -> str:
+        """Between runs a process that cannot be looked at may be a kernel that PID 1 has just forked."""
+        held = self._held()
+        return self.quota.excess(held if self._is_busy() else Held(held.bytes))
+
+    def _has_suspects(self) -> bool:
+        """Whether there may be code to stop. After one was killed there is none, until a run is let through again."""
+        return self._is_busy() or not self.quota.has_stopped_one

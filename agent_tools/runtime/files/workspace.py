@@ -1,0 +1,226 @@
+"""The work_dir as the host touches it: files in, figures out, and what changed. The guest may have put anything there.
+
+Every access is relative to an open descriptor of the folder, follows no link and waits for no FIFO; new files are made
+exclusively, so nothing that is there is ever replaced, deleted or written through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from agent_tools.errors import FileRejected, InvalidParams
+from agent_tools.execution import FileChange, StagedFile
+from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.files.download import CHUNK, is_url, open_url
+from agent_tools.runtime.files.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
+from agent_tools.runtime.files.way import parts_below
+from agent_tools.settings import Limits
+
+
+@dataclass
+class Workspace:
+    """One work_dir of one tool instance; remembers what it has staged."""
+
+    path: Path
+    guest: Guest
+    limits: Limits
+    allow_private_urls: bool = False
+    _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def stage(self, sources: Sequence[str]) -> tuple[StagedFile, ...]:
+        """Bring files in: local paths, file:// and http(s) URLs. What cannot be had is told in the result, not raised.
+
+        An unchanged source is not copied again, and a copy the code has edited since stays as the code left it. A name
+        that is taken gets a number.
+        """
+        if len(sources) > self.limits.max_files:
+            raise InvalidParams(f"{len(sources)} files are more than {self.limits.max_files} (max_files) in one call.")
+        return tuple(self._stage_one(source) for source in sources)
+
+    def save_picture(self, data: bytes, suffix: str, folder: Path | None = None) -> str:
+        """Write a picture under a fresh name and return its path.
+
+        Raises:
+            FileRejected: the disk is full or the folder is gone.
+        """
+        target, name = folder or self.path, f"{uuid.uuid4()}{suffix}"
+        if ".." in target.parts:  # taken by name, as in work_dir's own path: a link before it has no say
+            target = Path(os.path.abspath(target))
+        try:
+            inside = parts_below(target, self.path)
+            if inside is None:
+                target.mkdir(parents=True, exist_ok=True)
+            top, names = (target, (name,)) if inside is None else (self.path, (*inside, name))
+            with open_parent(top, "/".join(names), make=True) as (dir_fd, _):
+                self._write(dir_fd, name, iter([data]), limit=len(data))
+        except OSError as exc:
+            raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
+        return str(target / name)
+
+    def snapshot(self) -> Snapshot:
+        """What regular files are there now, links not followed, up to `max_listed_entries` entries."""
+        found, _ = snapshot(self.path, self.limits.max_listed_entries)
+        return found
+
+    def changes(self, before: Snapshot, ignore: Sequence[str] = ()) -> tuple[FileChange, ...]:
+        """Files that are new or changed since a snapshot, by name."""
+        return tuple(
+            FileChange(name, facts[0], is_new=name not in before)
+            for name, facts in sorted(self.snapshot().items())
+            if before.get(name) != facts and name not in ignore
+        )
+
+    def _stage_one(self, source: str) -> StagedFile:
+        shown = _shown(source)
+        try:
+            if is_url(source):
+                return self._stage_url(source, shown)
+            return self._stage_path(_local_path(source), shown)
+        except FileRejected as exc:
+            return StagedFile(shown, None, error=str(exc))
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or "the name is not usable"
+            return StagedFile(shown, None, error=str(reason).lower())
+
+    def _stage_url(self, url: str, shown: str) -> StagedFile:
+        key = ("url", url)
+        if key in self._staged and self._still_has(self._staged[key]):
+            return StagedFile(shown, self._staged[key])
+        download = open_url(url, self.limits, self.allow_private_urls)
+        wanted = safe_name(download.name)
+        with open_folder(self.path) as dir_fd:
+            name = self._write_new(dir_fd, wanted, download.chunks)
+        self._staged[key] = name
+        return StagedFile(shown, name, is_renamed=name != wanted)
+
+    def _stage_path(self, path: Path, shown: str) -> StagedFile:
+        path = Path(os.path.abspath(path))
+        inside = self._name_inside(path)
+        if inside is not None:
+            return StagedFile(shown, inside)
+        with _regular_file(path, self.limits) as (fd, facts):
+            key = ("path", facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if key not in self._staged or not self._still_has(self._staged[key]):
+                self._staged[key] = self._copy(fd, safe_name(path.name))
+        name = self._staged[key]
+        return StagedFile(shown, name, is_renamed=name != safe_name(path.name))
+
+    def _still_has(self, name: str) -> bool:
+        """Whether a staged file is still there as a file; the code may have deleted it."""
+        try:
+            with open_folder(self.path) as fd:
+                return stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
+
+    def _name_inside(self, path: Path) -> str | None:
+        """The name of a source that already lies in work_dir, which is used where it is.
+
+        Work_dir is recognised on whatever way the path takes to it: from there on, links are the guest's.
+        """
+        parts = parts_below(path, self.path)
+        if not parts:
+            return None
+        relative = "/".join(parts)
+        with open_parent(self.path, relative) as (fd, last):
+            if not stat.S_ISREG(os.stat(last, dir_fd=fd, follow_symlinks=False).st_mode):
+                raise FileRejected("it is not a regular file")
+        return relative
+
+    def _copy(self, source_fd: int, wanted: str) -> str:
+        with open_folder(self.path) as dir_fd:
+            if _same_content(source_fd, dir_fd, wanted):
+                return wanted
+            os.lseek(source_fd, 0, os.SEEK_SET)
+            return self._write_new(dir_fd, wanted, iter(lambda: os.read(source_fd, CHUNK), b""))
+
+    def _write_new(self, dir_fd: int, wanted: str, chunks: Iterator[bytes]) -> str:
+        """Write under the wanted name, or with the first number that is free."""
+        stem, suffix = os.path.splitext(wanted)
+        for name in itertools.chain([wanted], (f"{stem}-{number}{suffix}" for number in range(1, 10_000))):
+            try:
+                self._write(dir_fd, name, chunks, self.limits.max_file_bytes)
+            except FileExistsError:
+                continue
+            return name
+        raise FileRejected("no free name is left")
+
+    def _write(self, dir_fd: int, name: str, chunks: Iterator[bytes], limit: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o644, dir_fd=dir_fd)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                for chunk in chunks:
+                    if file.tell() + len(chunk) > limit:
+                        raise FileRejected(f"it is larger than {limit:,} bytes (max_file_bytes)")
+                    file.write(chunk)
+                file.flush()
+                if os.getuid() == 0:
+                    os.fchown(file.fileno(), *self.guest.outside)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=dir_fd)  # ours: it was made exclusively
+            raise
+
+
+def _shown(source: str) -> str:
+    """A source as it may be repeated to a model: without a URL's credentials and query."""
+    if not is_url(source):
+        return source
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(source)
+        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return "a URL"
+
+
+def _local_path(source: str) -> Path:
+    if source.lower().startswith("file:"):
+        return Path(unquote(urlsplit(source).path))
+    if "://" in source:
+        raise FileRejected("only paths, file://, http:// and https:// are known")
+    return Path(os.path.expanduser(source))
+
+
+@contextlib.contextmanager
+def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_result]]:
+    """A caller's own file, opened without waiting for FIFOs or devices. The caller's links may be followed."""
+    fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise FileRejected("it is not a regular file")
+        if facts.st_size > limits.max_file_bytes:
+            raise FileRejected(f"it is larger than {limits.max_file_bytes:,} bytes (max_file_bytes)")
+        yield fd, facts
+    finally:
+        os.close(fd)
+
+
+def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
+    """Whether work_dir already holds this very content under this name, as from an earlier session."""
+    try:
+        fd = os.open(name, OPEN_FILE, dir_fd=dir_fd)
+    except OSError:
+        return False
+    try:
+        theirs, ours = os.fstat(fd), os.fstat(source_fd)
+        return stat.S_ISREG(theirs.st_mode) and theirs.st_size == ours.st_size and _digest(fd) == _digest(source_fd)
+    finally:
+        os.close(fd)
+
+
+def _digest(fd: int) -> bytes:
+    digest = hashlib.sha256()
+    os.lseek(fd, 0, os.SEEK_SET)
+    while chunk := os.read(fd, CHUNK):
+        digest.update(chunk)
+    return digest.digest()

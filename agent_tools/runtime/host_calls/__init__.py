@@ -1,0 +1,1 @@
+"""Host functions served to the code in a sandbox."""

@@ -1,0 +1,82 @@
+"""The right of a call to be made: looked into before anything but its name is read."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+from agent_tools.runtime.host_calls.function import HostFunction, Refused
+from agent_tools.settings import CallLimits
+
+REFUSAL_BYTES = 64 * 1024  # a refused call that is longer counts once for each of these
+
+
+class Admission:
+    """The calls of one run, counted. For any thread.
+
+    Attributes:
+        host_seconds: what its functions took together.
+        open: calls that are not over.
+        open_bytes: the bytes of their messages.
+        refusals: calls that were refused, long ones counted more than once.
+    """
+
+    def __init__(self, functions: Mapping[str, HostFunction], limits: CallLimits) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._made = 0
+        self._made_of: Counter[str] = Counter()
+        self.host_seconds = 0.0
+        self.open = 0
+        self.open_bytes = 0
+        self.refusals = 0
+
+    def check(self, name: str) -> None:
+        """Look whether one more call may be made.
+
+        Raises:
+            Refused: it may not.
+        """
+        limits, policy = self._limits, getattr(self._functions.get(name), "policy", None)
+        if policy is None:
+            known = ", ".join(sorted(self._functions)) or "none"
+            raise Refused("HostCallNotFound", f"There is no host function {name!r}. There is: {known}.")
+        if self._made >= limits.max_calls:
+            raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
+        if policy.max_calls is not None and self._made_of[name] >= policy.max_calls:
+            raise Refused("HostCallBudgetExceeded", f"{name} may be called {policy.max_calls} times in a run.")
+        if self.open >= limits.max_pending + limits.max_concurrent:
+            raise Refused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
+        if self.host_seconds >= limits.max_host_seconds:
+            raise Refused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
+
+    def begin(self, name: str, size: int) -> None:
+        """Count a call that begins.
+
+        Raises:
+            Refused: it may not be made.
+        """
+        with self._lock:
+            self.check(name)
+            self._made += 1
+            self._made_of[name] += 1
+            self.open += 1
+            self.open_bytes += size
+
+    def end(self, size: int) -> None:
+        """Count a call that is over."""
+        with self._lock:
+            self.open -= 1
+            self.open_bytes -= size
+
+    def refuse(self, size: int) -> None:
+        """Count a call that was refused."""
+        with self._lock:
+            self.refusals += 1 + size // REFUSAL_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages are to be read for now."""
+        return self.open_bytes > self._limits.max_open_bytes or self.refusals > self._limits.max_refusals

@@ -1,0 +1,140 @@
+"""Serves host functions to the code in a sandbox: every limit, every check, and the record of what was called.
+
+An event loop of our own, in a thread, reads a kernel's socket (guest/frames.py has the format). The calls are tasks of
+the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it is held,
+its types are checked, and a guest that breaks the protocol is hung up on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from agent_tools.execution import HostCall, Omitted
+from agent_tools.guest.budget import Budget, GivenUp
+from agent_tools.guest.frames import TooLarge
+from agent_tools.guest.values import Encoded, Rich, decode
+from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused
+from agent_tools.runtime.host_calls.own_loop import OwnLoop
+from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
+from agent_tools.runtime.host_calls.run import CallRun, callers
+from agent_tools.runtime.host_calls.service import CallService
+from agent_tools.runtime.host_calls.wire import CallWire
+from agent_tools.settings import CallLimits
+
+serving_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
+    "serving_loop", default=None
+)
+"""The event loop whose tasks host calls are to be; it must be free while the run goes on."""
+
+
+class HostCalls:
+    """The functions of one session. `serve` and `run` are for the thread whose turn it is.
+
+    `internal` are functions for the host's own code in the guest, of one argument at most and with an encoded result:
+    called where the socket is read, without limits.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, HostFunction],
+        limits: CallLimits | None = None,
+        rich: Rich | None = None,
+    ) -> None:
+        self.limits = limits or CallLimits()
+        self.internal: dict[str, Callable[..., Encoded]] = {}
+        self._service = CallService(functions, self.limits, rich)
+        self._run: CallRun | None = None
+        self._loop: OwnLoop | None = None
+        self._refused_outside = 0
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether this very task or thread works on a call of this session."""
+        return id(self._service) in callers.get()
+
+    def serve(self, wire: CallWire) -> None:
+        """Take the calls of a fresh kernel."""
+        self._service.hang_up()
+        self._service.wire = wire
+        wire.start(self._own_loop().loop, self._take, self._is_wanted)
+
+    @contextlib.contextmanager
+    def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:
+        """Around a run: calls are answered within its limits. Gives what takes the calls that are over by now."""
+        own = self._own_loop()
+        run = self._run = CallRun(self._service, serving_loop.get() or own.loop, clock, own)
+        self._refused_outside = 0
+        self._service.read_on(True)
+        try:
+            yield run.take_over
+        finally:
+            if not self.limits.allow_outside_run:
+                self._run = None
+                run.end()
+
+    def close(self) -> None:
+        """Hang up and end what is running."""
+        if self._run:
+            self._run.end()
+        self._service.hang_up()
+        if self._loop:
+            self._loop.close()
+            self._loop = None
+
+    def _own_loop(self) -> OwnLoop:
+        if self._loop is None:
+            self._loop = OwnLoop(self.limits.max_concurrent)
+        return self._loop
+
+    def _is_wanted(self, number: int, name: str, size: int) -> bool:
+        """Whether a call is to be read; if not, it is answered. In our loop."""
+        if name in self.internal:
+            return True
+        if self._run is not None:
+            return self._run.is_wanted(number, name, size)
+        self._refuse_outside(number)
+        return False
+
+    def _refuse_outside(self, number: int) -> None:
+        self._service.fail(number, "HostCallDenied", "Host functions answer only while a run goes on.")
+        self._refused_outside += 1
+        self._service.read_on(self._refused_outside <= self.limits.max_refusals)
+
+    def _take(self, head: dict[str, Any], attachments: list[bytes], size: int) -> None:
+        """One message of the guest, in our loop."""
+        run = self._run
+        match head:
+            case {"op": "call", "id": int(number), "name": str(name), "args": list(args), "kwargs": dict(kwargs)}:
+                if name in self.internal:
+                    self._begin_internal(number, name, args, attachments, size)
+                elif run is None:
+                    self._refuse_outside(number)
+                else:
+                    run.begin(Call(number, name[:200], args, kwargs, attachments, size))
+            case {"op": "cancel", "id": int(number)} if run:
+                run.cancel(number)
+
+    def _begin_internal(self, number: int, name: str, args: list[Any], attachments: list[bytes], size: int) -> None:
+        """Answer the host's own code in the guest; its long values are read in the thread for arguments."""
+        work = partial(self._answer_internal, number, self.internal[name], args, attachments)
+        if size <= SMALL_BYTES:
+            work(Budget(size))
+        else:
+            run = self._run
+            self._own_loop().reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
+
+    def _answer_internal(
+        self, number: int, function: Callable[..., Encoded], args: list[Any], attachments: list[bytes], budget: Budget
+    ) -> None:
+        try:
+            value = read(lambda: decode(args[:1], attachments, self._service.rich, budget))
+            encoded, parts = function(*value)
+            self._service.reply({"op": "result", "id": number, "value": encoded}, parts)
+        except (Refused, TypeError, TooLarge, GivenUp) as exc:
+            message = exc.message if isinstance(exc, Refused) else str(exc)
+            self._service.fail(number, "HostCallArgumentError", message)

@@ -1,0 +1,126 @@
+"""The arguments of a call, read within a budget: small ones where the call is done, others in a thread beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.guest.budget import Budget
+from agent_tools.guest.values import Rich, decode
+from agent_tools.runtime.host_calls.aside import Aside, current
+from agent_tools.runtime.host_calls.function import Refused
+
+SMALL_BYTES = 32 * 1024  # of a message whose arguments are read and checked in the caller's event loop
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+@dataclass
+class Call:
+    """A call as it came."""
+
+    number: int
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    attachments: list[bytes]
+    size: int
+    begun: float = 0.0
+    preview: str = ""
+    is_over: bool = False
+
+
+class CallReading:
+    """Reads the arguments of one run's calls, in its event loop. `most` is what they may take together, in bytes."""
+
+    def __init__(self, rich: Rich | None, threads: Executor, most: int) -> None:
+        self._rich = rich
+        self._threads = threads
+        self._most = most
+        self._taken = 0
+        self._freed = asyncio.Event()
+        self._under_way: set[Aside] = set()
+
+    def give_up(self) -> None:
+        """Have what is being read end soon. For any thread."""
+        for beside in list(self._under_way):
+            beside.give_up()
+
+    @asynccontextmanager
+    async def arguments(self, call: Call) -> AsyncIterator[Arguments]:
+        """Large arguments; what they take is free again afterwards.
+
+        Raises:
+            Refused: they cannot be read.
+        """
+        beside = Aside(self._threads)
+        budget = Budget(call.size, lambda: beside.is_over)
+        await self._room(budget.limit)
+        taken = budget.limit
+        self._under_way.add(beside)
+        token = current.set(beside)
+        try:
+            found = await beside.do(_arguments, call, self._rich, budget)
+            self._free(taken - budget.made)
+            taken = budget.made
+            yield found
+        finally:
+            beside.give_up()
+            self._under_way.discard(beside)
+            current.reset(token)
+            self._free(taken)
+
+    def small(self, call: Call) -> Arguments | None:
+        """The arguments, if that is a matter of microseconds.
+
+        Raises:
+            Refused: they cannot be read.
+        """
+        if call.size > SMALL_BYTES:
+            return None
+        try:
+            return _arguments(call, _too_rich, Budget(call.size))
+        except _TooRich:
+            return None
+
+    async def _room(self, size: int) -> None:
+        """Wait until so many bytes may be taken; the first may always."""
+        while self._taken and self._taken + size > self._most:
+            self._freed.clear()
+            await self._freed.wait()
+        self._taken += size
+
+    def _free(self, size: int) -> None:
+        self._taken -= size
+        self._freed.set()
+
+
+class _TooRich(Exception):
+    """A frame, an array or a picture: not a matter of microseconds."""
+
+
+def _too_rich(*_: Any) -> Any:
+    raise _TooRich
+
+
+def _arguments(call: Call, rich: Rich | None, budget: Budget) -> Arguments:
+    args, kwargs = read(lambda: decode([call.args, call.kwargs], call.attachments, rich, budget))
+    if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
+        raise Refused("HostCallArgumentError", "The names of the arguments are none.", "error")
+    return args, kwargs
+
+
+def read(decoded: Callable[[], Any]) -> Any:
+    """What was decoded.
+
+    Raises:
+        Refused: it cannot be.
+    """
+    try:
+        return decoded()
+    except (ValueError, TypeError, ArithmeticError) as exc:
+        raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc

@@ -1,0 +1,292 @@
+"""The calls of one run: admitted within its limits, done in an event loop, answered, and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import reprlib
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Union
+
+from agent_tools.execution import HostCall, Omitted
+from agent_tools.guest.frames import TooLarge
+from agent_tools.guest.values import NotEncodable, encode
+from agent_tools.runtime.host_calls.admission import Admission
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
+from agent_tools.runtime.host_calls.own_loop import OwnLoop
+from agent_tools.runtime.host_calls.reading import Call, CallReading
+from agent_tools.runtime.host_calls.service import MAX_ERROR_CHARS, CallService
+from agent_tools.text import neutralise
+
+MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
+END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
+
+Approve = Callable[[CallRequest], Union[bool, Awaitable[bool]]]
+callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
+"""The sessions whose calls this task or thread works on."""
+
+
+class CallRun:
+    """The calls of one run. Methods with a leading underscore run in the event loop."""
+
+    def __init__(self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, own: OwnLoop) -> None:
+        self._service = service
+        self._is_own_loop = loop is own.loop
+        self._limits = service.limits
+        self._admission = Admission(service.functions, service.limits)
+        self._reading = CallReading(service.rich, own.reading, service.limits.max_argument_bytes)
+        self._loop = loop
+        self._clock = clock
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._over: list[HostCall] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._refused = 0
+        self._held = 0  # approvals that are being asked for
+        self.has_ended = False
+
+    def is_wanted(self, number: int, name: str, size: int) -> bool:
+        """Whether a call may be made, before it is read; if not, it is answered. In our loop."""
+        try:
+            self._admission.check(name)
+        except Refused as refusal:
+            self._refuse(Call(number, name, [], {}, [], size, time.monotonic()), refusal)
+            return False
+        return True
+
+    def begin(self, call: Call) -> None:
+        """Take a call on, or refuse it; in our loop."""
+        call.begun = time.monotonic()
+        try:
+            self._admission.begin(call.name, call.size)
+        except Refused as refusal:
+            self._refuse(call, refusal)
+            return
+        self._service.read_on(not self._admission.is_full)
+        call.preview = _preview(call, self._limits.max_preview_chars)
+        if self._is_own_loop:
+            self._start(call)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._start, call)
+        except RuntimeError:  # the loop is closed
+            self._give_up(call)
+
+    def cancel(self, number: int) -> None:
+        """The guest does not want the answer any more."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel, number)
+
+    def take_over(self) -> list[HostCall | Omitted]:
+        """The calls that are over and were not taken yet, and after the run's end how many were left out."""
+        with self._lock:
+            over, self._over = list[HostCall | Omitted](self._over), []
+        if self.has_ended and self._refused > MAX_REFUSALS:
+            over.append(Omitted(f"{self._refused - MAX_REFUSALS:,} host calls that were refused"))
+        return over
+
+    def end(self) -> None:
+        """Cancel what is pending and wait, but not long, until it is over."""
+        self.has_ended = True
+        self._reading.give_up()
+        self._service.read_on(True)
+        if not self._admission.open:
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel_all)
+        deadline = time.monotonic() + END_SECONDS
+        while self._admission.open and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def _refuse(self, call: Call, refusal: Refused) -> None:
+        self._admission.refuse(call.size)
+        self._note(call, "refused", refusal.message)
+        self._service.fail(call.number, refusal.kind, refusal.message)
+        self._service.read_on(not self._admission.is_full)
+
+    def _start(self, call: Call) -> None:
+        if self.has_ended or call.number in self._tasks:
+            self._give_up(call)
+            return
+        task = self._tasks[call.number] = _new_task(self._loop, self._perform(call))
+        task.add_done_callback(partial(self._after, call))
+
+    def _after(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(call.number, None)
+        if task.cancelled() and not call.is_over:
+            self._give_up(call)
+
+    def _give_up(self, call: Call) -> None:
+        """It was cancelled: by the code, by the run's end, or by the host function itself."""
+        self._finish(call, "cancelled")
+        self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
+
+    def _cancel(self, number: int) -> None:
+        if task := self._tasks.get(number):
+            task.cancel()
+
+    def _cancel_all(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    async def _perform(self, call: Call) -> None:
+        """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
+        callers.set(callers.get() | {id(self._service)})
+        status, error, answer = await self._outcome(call)
+        self._finish(call, status, error, len(answer) if status == "ok" else 0)
+        self._service.send(answer)
+
+    async def _outcome(self, call: Call) -> tuple[Status, str, bytes]:
+        """Its status, what is told of its failure, and the answer."""
+        try:
+            function = self._service.functions[call.name]
+            async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
+                if small := self._reading.small(call):
+                    return "ok", "", await self._answer(call, function, *small)
+                async with self._reading.arguments(call) as arguments:
+                    return "ok", "", await self._answer(call, function, *arguments)
+        except Refused as refusal:
+            return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
+        except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
+            told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
+            return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
+
+    async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
+        if function.policy.approve is not None:
+            await self._approve(function.policy.approve, CallRequest(call.name, tuple(args), kwargs))
+        return self._result(call, await self._in_time(call, function, args, kwargs))
+
+    async def _approve(self, approve: Approve, request: CallRequest) -> None:
+        with self._clock_standing():
+            try:
+                answer = await asyncio.wait_for(asked(approve, request), self._limits.approval_timeout)
+            except asyncio.TimeoutError:
+                answer = False
+        if not answer:
+            raise Refused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")
+
+    @contextlib.contextmanager
+    def _clock_standing(self) -> Iterator[None]:
+        """The run's time limit stands still, here and in the guest, while any call is in here."""
+        self._held += 1
+        if self._held == 1:
+            self._clock.hold()
+            self._service.reply({"op": "hold"}, [])
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._held == 0:
+                self._clock.go()
+                self._service.reply({"op": "go"}, [])
+
+    async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        limit = function.policy.timeout or self._limits.call_timeout
+        left = min(limit, max(0.0, self._limits.max_host_seconds - self._admission.host_seconds))
+        started = time.monotonic()
+        with _Alarm(left) as alarm:
+            try:
+                return await function.call(tuple(args), kwargs)
+            except ArgumentError as exc:
+                raise Refused("HostCallArgumentError", str(exc), "error") from exc
+            except (Exception, asyncio.CancelledError) as exc:
+                if alarm.has_rung:
+                    raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from exc
+                raise
+            finally:
+                self._admission.host_seconds += time.monotonic() - started
+
+    def _result(self, call: Call, value: Any) -> bytes:
+        try:
+            encoded, attachments = encode(value, f"result of {call.name}")
+            return self._service.packed({"op": "result", "id": call.number, "value": encoded}, attachments)
+        except NotEncodable as exc:
+            raise Refused("HostCallError", str(exc), "error") from exc
+        except TooLarge as exc:
+            raise Refused("HostCallTooLarge", f"The result of {call.name} is too large: {exc}", "error") from exc
+
+    def _turn(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
+        if width is None:
+            return contextlib.nullcontext()
+        if name not in self._turns:
+            self._turns[name] = asyncio.Semaphore(width)
+        return self._turns[name]
+
+    def _told(self, exc: Exception) -> str:
+        return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
+
+    def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+        call.is_over = True
+        self._note(call, status, error, sent)
+        self._admission.end(call.size)
+        self._service.read_on(not self._admission.is_full)
+
+    def _note(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+        start, duration = call.begun - self._started, time.monotonic() - call.begun
+        name, error = neutralise(call.name), neutralise(error)
+        record = HostCall(call.number, name, call.preview, start, duration, status, error, call.size, sent)
+        with self._lock:
+            self._refused += status == "refused"
+            if status != "refused" or self._refused <= MAX_REFUSALS:
+                self._over.append(record)
+
+
+async def asked(approve: Approve, request: CallRequest) -> bool:
+    """What an approval says; one that is not async may wait for a person, and so has a thread."""
+    is_async = inspect.iscoroutinefunction(approve)
+    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)
+
+
+class _Alarm:
+    """Cancels the task that entered it when it is in there too long. A task of its own would cost more than a call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.has_rung = False
+
+    def __enter__(self) -> _Alarm:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.cancel()
+        if self.has_rung and hasattr(self._task, "uncancel"):
+            self._task.uncancel()
+
+    def _ring(self) -> None:
+        self.has_rung = True
+        self._task.cancel()
+
+
+class _Preview(reprlib.Repr):
+    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+
+
+def _preview(call: Call, most: int) -> str:
+    shown = _Preview()
+    shown.maxstring = shown.maxother = most
+    parts = [shown.repr(each) for each in call.args[:6]]
+    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in islice(call.kwargs.items(), 6)]
+    text = neutralise(", ".join(parts))
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,0 +1,63 @@
+"""What serves the calls of one session: the functions, their limits, and the wire on which they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.guest.frames import MAX_ANSWER_MARKS, pack
+from agent_tools.guest.values import Rich
+from agent_tools.runtime.host_calls.function import HostFunction
+from agent_tools.runtime.host_calls.wire import CallWire
+from agent_tools.settings import CallLimits
+
+MAX_ERROR_CHARS = 2_000
+"""Of what a failed call says, so much is told to the guest."""
+
+
+@dataclass(eq=False)
+class CallService:
+    """`rich` makes values of the guest's frames, arrays and pictures. Without a wire, answers go nowhere."""
+
+    functions: Mapping[str, HostFunction]
+    limits: CallLimits
+    rich: Rich | None = None
+    wire: CallWire | None = None
+
+    def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
+        """A message for the guest.
+
+        Raises:
+            TooLarge: it is over the limit.
+        """
+        return pack(head, attachments, self.limits.max_message_bytes, MAX_ANSWER_MARKS)
+
+    def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
+        """The answer to a call that failed."""
+        head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
+        return pack(head, [])
+
+    def send(self, message: bytes) -> None:
+        """Send the guest a message."""
+        if self.wire:
+            self.wire.send(message)
+
+    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> None:
+        """Make a message and send it."""
+        self.send(self.packed(head, attachments))
+
+    def fail(self, number: int, kind: str, message: str) -> None:
+        """Answer a call with an error."""
+        self.send(self.error(number, kind, message))
+
+    def read_on(self, wanted: bool) -> None:
+        """Read what the guest sends, or leave it where it is for now."""
+        if self.wire:
+            self.wire.read_on(wanted)
+
+    def hang_up(self) -> None:
+        """Close the wire, if there is one."""
+        if self.wire:
+            self.wire.close()
+            self.wire = None

@@ -1,0 +1,62 @@
+"""From an event loop into a thread and back: the one way in which asynchronous doors call the synchronous core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from agent_tools.runtime.host_calls.host_calls import serving_loop
+
+T = TypeVar("T")
+
+
+async def hop(work: Callable[[], T], cancel: Callable[[], object]) -> T:
+    """Do `work` in a thread. Being cancelled calls `cancel`, which is to end the work soon, and waits for its end.
+
+    Host calls of the work are tasks of the caller's own event loop, if that is asyncio's.
+    """
+    is_done = False
+    outcome: list[Future[T]] = []
+
+    async def cancel_with_us() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if not is_done:
+                cancel()
+
+    loop = None
+    with contextlib.suppress(RuntimeError):  # trio's
+        loop = asyncio.get_running_loop()
+
+    async def settle() -> None:
+        nonlocal is_done
+        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop))
+        is_done = True
+        group.cancel_scope.cancel()
+
+    async with (
+        anyio.create_task_group() as group
+    ):  # a child does the waiting: asyncio's own cancelling goes past shields
+        group.start_soon(cancel_with_us)
+        group.start_soon(settle)
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    return outcome[0].result()
+
+
+def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:
+    """What the work returned or raised, as a value: raised inside the task group it would come out in a group."""
+    serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
+    done: Future[T] = Future()
+    try:
+        done.set_result(work())
+    except Exception as exc:  # noqa: BLE001  (raised again by whoever asked for the work)
+        done.set_exception(exc)
+    return done

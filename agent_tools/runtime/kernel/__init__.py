@@ -1,0 +1,1 @@
+"""One IPython process: its messages as outputs, under a deadline."""

@@ -1,0 +1,199 @@
+"""Jupyter messages as values: frames in, `Message` out; message in, `Output` out. Pure; all is checked here once.
+
+Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jupyter_client.session import Session
+
+from agent_tools.errors import ProtocolViolation
+from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.marks import has_more_parts
+from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
+from agent_tools.settings import MIB, Limits
+from agent_tools.text import neutralise, shorten
+
+MAX_FRAMES = 64
+MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
+MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
+MAX_DECODED_BYTES = 16 * MIB  # of a content with characters that take more than a byte each once decoded
+MAX_TEXT_CHARS = MIB  # of a text that is looked at whole; the guest's streams send less at a time
+MAX_JSON_NODES = 50_000
+MAX_MIME_TYPES = 16
+MAX_JSON_DEPTH = 64
+MAX_TRACEBACK_LINES = 2_000
+_MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
+_TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
+_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+_JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the kernel: its type, the id of the request it belongs to ('' if none), its content."""
+
+    kind: str
+    parent_id: str
+    content: dict[str, Any]
+
+
+def wire_session(key: bytes) -> Session:
+    """What signs, packs and reads messages: never with orjson, of which an old one can be crashed."""
+    return Session(key=key, packer="json", unpacker="json")
+
+
+def read_message(session: Session, frames: list[bytes]) -> Message:
+    """Verify and decode one message.
+
+    Raises:
+        ProtocolViolation: the frames are not a signed, well-formed message.
+    """
+    if len(frames) > MAX_FRAMES:
+        raise ProtocolViolation(f"a message of {len(frames)} parts")
+    try:
+        _, parts = session.feed_identities(frames)
+        if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]):
+            raise ProtocolViolation("a header that is too long")
+        is_costly = _is_costly(parts[4])
+        raw = session.deserialize(parts, content=not is_costly)
+        kind, parent = raw["msg_type"], raw["parent_header"]
+        content = {"omitted": len(parts[4])} if is_costly else raw["content"]
+        parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError, Warning) as exc:
+        raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
+    if not isinstance(kind, str) or not isinstance(content, dict):
+        raise ProtocolViolation("a message without a type or content")
+    return Message(kind, parent_id if isinstance(parent_id, str) else "", content)
+
+
+def _is_costly(packed: bytes) -> bool:
+    """Whether reading a content would cost more memory and time than it can be worth."""
+    if has_more_parts(packed, MAX_MARKS):
+        return True
+    return len(packed) * 4 > MAX_DECODED_BYTES and _decoded_size(packed) > max(len(packed), MAX_DECODED_BYTES)
+
+
+def _decoded_size(packed: bytes) -> int:
+    """Bytes of the text in memory, where one wide character makes all the others as wide."""
+    width = 4 if _FOUR_BYTES.search(packed) else 2 if _TWO_BYTES.search(packed) else 1
+    return len(packed) * width
+
+
+def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
+    """What an iopub message shows the reader: nothing, its output, or that with notes of what it had to lose."""
+    content = message.content
+    match message.kind:
+        case "stream" | "execute_result" | "display_data" | "update_display_data" if content.keys() == {"omitted"}:
+            yield Omitted(f"a message of {content['omitted']:,} bytes that would be costly to read")
+        case "stream":
+            yield from _streams("stderr" if content.get("name") == "stderr" else "stdout", _joined(content.get("text")))
+        case "execute_result":
+            data, notes = read_bundle(content.get("data"), limits)
+            yield Result(data)
+            yield from notes
+        case "display_data" | "update_display_data":
+            data, notes = read_bundle(content.get("data"), limits)
+            yield Display(data, _display_id(content), message.kind == "update_display_data")
+            yield from notes
+        case "clear_output":
+            yield Cleared(content.get("wait") is True)
+        case "error":
+            yield read_error(content, limits)
+
+
+def _streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
+    """The text in pieces, so that no copy of a very long one is made; an escape across two of them loses its ESC."""
+    for start in range(0, max(1, len(text)), MAX_TEXT_CHARS):
+        yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))
+
+
+def read_error(content: dict[str, Any], limits: Limits) -> Error:
+    """The error of an `error` message or of an execute_reply."""
+    lines = content.get("traceback")
+    limit = limits.max_error_chars
+    lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
+    return Error(
+        name=_text(content.get("ename"), 200) or "Error",
+        value=_text(content.get("evalue"), limit),
+        traceback=shorten("\n".join(lines), limit),
+    )
+
+
+def read_bundle(data: object, limits: Limits) -> tuple[dict[str, Any], list[Omitted]]:
+    """A MIME bundle as values, with a note for each part that could not be kept."""
+    kept: dict[str, Any] = {}
+    notes: list[Omitted] = []
+    for mime, value in list(data.items())[:MAX_MIME_TYPES] if isinstance(data, dict) else ():
+        if not isinstance(mime, str) or not _MIME_TYPE.fullmatch(mime):
+            continue
+        try:
+            kept[mime] = _mime_value(mime, value, limits)
+        except PictureRefused as exc:
+            notes.append(Omitted(f"a picture ({exc})"))
+        except _TooLong as exc:
+            notes.append(Omitted(f"{mime} of {exc}"))
+    return kept, notes
+
+
+class _TooLong(ValueError):
+    pass
+
+
+def _mime_value(mime: str, value: object, limits: Limits) -> Any:
+    if mime in ("image/png", "image/jpeg"):
+        return check_picture(mime, value, limits)
+    if _JSON_TYPE.fullmatch(mime):
+        value = _neutral(value, MAX_JSON_DEPTH, iter(range(MAX_JSON_NODES)), limits.max_rich_chars)
+        if (size := len(repr(value))) > limits.max_rich_chars:
+            raise _TooLong(f"{size:,} characters")
+        return value
+    if mime == "text/plain":
+        return _text(value, limits.max_text_chars)
+    return _whole(_joined(value), limits.max_rich_chars)
+
+
+def _neutral(value: object, depth: int, nodes: Iterator[int], max_chars: int) -> object:
+    """A JSON value with all its text neutralised; `nodes` counts its parts down."""
+    if depth == 0:
+        raise _TooLong(f"more than {MAX_JSON_DEPTH} levels")
+    if next(nodes, None) is None:
+        raise _TooLong(f"more than {MAX_JSON_NODES:,} parts")
+    match value:
+        case str():
+            return _whole(value, max_chars)
+        case list():
+            return [_neutral(item, depth - 1, nodes, max_chars) for item in value]
+        case dict():
+            return {_whole(key, max_chars): _neutral(item, depth - 1, nodes, max_chars) for key, item in value.items()}
+    return value
+
+
+def _display_id(content: dict[str, Any]) -> str | None:
+    transient = content.get("transient")
+    found = transient.get("display_id") if isinstance(transient, dict) else None
+    return _text(found, 200) if isinstance(found, str) else None
+
+
+def _whole(text: str, limit: int) -> str:
+    """A text that is of no use in part; its length is checked before anything is made of it."""
+    if len(text) > limit:
+        raise _TooLong(f"{len(text):,} characters")
+    return neutralise(text)
+
+
+def _text(value: object, limit: int) -> str:
+    """A text's first and last part, `limit` characters in all; what is far too long is cut before it is copied."""
+    text = _joined(value)
+    return neutralise(shorten(text, limit)) if len(text) > MAX_TEXT_CHARS else shorten(neutralise(text), limit)
+
+
+def _joined(value: object) -> str:
+    if isinstance(value, list):  # multi-line strings may come as lists
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,123 @@
+"""The two ways from the host to a sandbox: mounted unix sockets, or the sandbox's own stdin and stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, Protocol
+
+from agent_tools.runtime.engine import Guest, Isolation, Stdio
+from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.run_dir import RunDir
+
+TransportName = Literal["auto", "sockets", "stdio"]
+_SHARED_KERNEL = (None, "runc", "crun", "youki")  # OCI runtimes under which host and guest can share a unix socket
+StillRuns = Callable[[], bool]
+
+
+class Transport(Protocol):
+    """Made before the sandbox and closed after it. The lifeline's words go over `link`."""
+
+    link: Link
+    run_dir: Path | None
+    """What the sandbox must have mounted; None if it is spoken to over stdio."""
+
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
+        """Wait for PID 1; False when the deadline passes or `still_runs` says that the sandbox ended."""
+        ...
+
+    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
+        """Send an order with new sockets of these kinds for the guest; our connected ends, None if it cannot be sent.
+
+        `number` counts the orders up, and is the first word after the order's name.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release everything, which ends the sandbox."""
+        ...
+
+
+def choose(wanted: TransportName, guest: Guest, isolation: Isolation) -> Transport:
+    """The transport asked for, or the fastest that works with this engine and OCI runtime."""
+    can_share = guest.shares_sockets and isolation.runtime in _SHARED_KERNEL
+    use_sockets = wanted == "sockets" or (wanted == "auto" and can_share)
+    return SocketTransport() if use_sockets else StdioTransport()
+
+
+class SocketTransport:
+    """Unix sockets: one in a folder that is mounted, the rest passed over it as open descriptors."""
+
+    def __init__(self) -> None:
+        with ExitStack() as undo:
+            self._run_dir = RunDir()
+            undo.callback(self._run_dir.remove)
+            self.run_dir: Path | None = self._run_dir.mounted
+            self.link = Link(self._run_dir.init_socket)
+            undo.callback(self.link.close)
+            self._undo = undo.pop_all()
+
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
+        """Wait until PID 1 connects."""
+        return self.link.accept(deadline, still_runs)
+
+    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
+        """Make the sockets on this side and pass the guest's ends on."""
+        with ExitStack() as theirs, ExitStack() as undo:
+            ours = []
+            descriptors = []
+            for kind in kinds:
+                end, other = self._run_dir.new_channel() if kind == "listener" else socket.socketpair()
+                ours.append(undo.enter_context(end))
+                descriptors.append(theirs.enter_context(other).fileno())
+            if not self.link.send(words, descriptors):
+                return None
+            undo.pop_all()
+        return ours
+
+    def close(self) -> None:
+        """Hang up and delete the folder."""
+        self._undo.close()
+
+
+class StdioTransport:
+    """Everything over the sandbox's stdin and stdout; a thread carries it."""
+
+    run_dir: Path | None = None
+
+    def __init__(self) -> None:
+        ours, self._words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link = Link.of(ours)
+        self._relay: Relay | None = None
+
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
+        """Wait until PID 1 says that it is ready."""
+        assert stdio is not None
+        self._relay = Relay(stdio, self._words)
+        return self._relay.await_ready(deadline, still_runs)
+
+    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
+        """Have the relay carry new channels; the guest makes the sockets at its side."""
+        assert self._relay is not None
+        ours = []
+        for channel, _ in enumerate(kinds, start=3 * number):
+            end, other = socket.socketpair()
+            self._relay.carry(channel, other)
+            ours.append(end)
+        if self.link.send(words):
+            return ours
+        for end in ours:
+            end.close()
+        return None
+
+    def close(self) -> None:
+        """Hang up."""
+        self.link.close()
+        if self._relay:
+            self._relay.close()
+        with contextlib.suppress(OSError):
+            self._words.close()
