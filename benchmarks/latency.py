@@ -31,7 +31,7 @@ from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.payload import container_config
 from agent_tools.runtime.docker.shipped import shipped
-from agent_tools.runtime.engine import Guest, Isolation, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Container, Guest, Isolation, SandboxSpec
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.owner import Owner
 from agent_tools.tools import CodeInterpreter
@@ -52,7 +52,7 @@ class ByHand:
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
         config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets
         api = engine.connection.api()
-        self.sandbox = Sandbox(api.create_container_from_config(config)["Id"])
+        self.sandbox = Container(api.create_container_from_config(config)["Id"])
         api.start(self.sandbox.id)
         self._connect()
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 
 
 class ProcessEngine:
@@ -33,7 +33,7 @@ class ProcessEngine:
         me = (os.getuid(), os.getgid())
         return Guest(inside=me, outside=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 
-    def start(self, spec: SandboxSpec) -> Sandbox:
+    def start(self, spec: SandboxSpec) -> Container:
         home = spec.run_dir or Path(tempfile.mkdtemp(prefix="agent-tools-home-"))
         work_dir = spec.work_dir or Path(tempfile.mkdtemp(prefix="agent-tools-guest-"))
         ours, theirs = socket.socketpair()
@@ -58,7 +58,7 @@ class ProcessEngine:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        sandbox = Sandbox(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
+        sandbox = Container(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
         if not over_stdio:
             ours.close()
         self.processes[sandbox.id] = process
@@ -67,7 +67,7 @@ class ProcessEngine:
         self._temporary[sandbox.id] = [home] * over_stdio + [work_dir] * (spec.work_dir is None)
         return sandbox
 
-    def remove(self, sandbox: Sandbox) -> None:
+    def remove(self, sandbox: Container) -> None:
         process = self.processes.pop(sandbox.id, None)
         if process is None:
             return
@@ -78,12 +78,12 @@ class ProcessEngine:
         for folder in self._temporary.pop(sandbox.id, []):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
         process = self.processes.get(sandbox.id)
         return None if process and process.poll() is None else "it ended"
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:
-        return [(Sandbox(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+        return [(Container(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
 
 
 class SocketStdio:

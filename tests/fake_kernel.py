@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 
 ATTACK = "attack"
 DELIMITER = b"<IDS|MSG>"
@@ -340,19 +340,19 @@ class FakeEngine:
         me = (os.getuid(), os.getgid())
         return Guest(inside=me, outside=me)
 
-    def start(self, spec: SandboxSpec) -> Sandbox:
+    def start(self, spec: SandboxSpec) -> Container:
         self.started += 1
-        sandbox = Sandbox(str(self.started))
+        sandbox = Container(str(self.started))
         self._sandboxes[sandbox.id] = FakeSandbox(self, spec)
         return sandbox
 
-    def remove(self, sandbox: Sandbox) -> None:
+    def remove(self, sandbox: Container) -> None:
         if found := self._sandboxes.pop(sandbox.id, None):
             found.remove()
 
-    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
         found = self._sandboxes.get(sandbox.id)
         return None if found and found.is_running else "it ended"
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
         return []

@@ -87,12 +87,12 @@ class Agent(ABC):
         import anyio
         import anyio.to_thread
 
-        from agent_tools.runtime.in_thread import hop
+        from agent_tools.runtime.in_thread import in_thread
 
         cancel = kwargs.pop("cancel", None) or Cancel()
         responses = self.run(messages, cancel=cancel, **kwargs)
         try:
-            while (response := await hop(lambda: next(responses, _END), cancel.set)) is not _END:
+            while (response := await in_thread(lambda: next(responses, _END), cancel.set)) is not _END:
                 yield cast("list[Said]", response)
         finally:
             with anyio.CancelScope(shield=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from agent_tools.execution import Execution
-from agent_tools.runtime.in_thread import hop
+from agent_tools.runtime.in_thread import in_thread
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.script import Event, Script
@@ -30,11 +30,11 @@ class AsyncScript:
 
     async def load_script(self, code: str, timeout: float | None = None) -> None:
         """See `Script.load_script`."""
-        await hop(partial(self._script.load_script, code, timeout), self._script.cancel)
+        await in_thread(partial(self._script.load_script, code, timeout), self._script.cancel)
 
     async def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """See `Script.run`."""
-        return await hop(partial(self._script.run, name, *args, timeout=timeout, **kwargs), self._script.cancel)
+        return await in_thread(partial(self._script.run, name, *args, timeout=timeout, **kwargs), self._script.cancel)
 
     async def run_stream(
         self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
@@ -43,8 +43,8 @@ class AsyncScript:
         events = self._script.run_stream(name, *args, timeout=timeout, **kwargs)
         done = object()
         try:
-            while (event := await hop(lambda: next(events, done), self._script.cancel)) is not done:
+            while (event := await in_thread(lambda: next(events, done), self._script.cancel)) is not done:
                 yield event  # type: ignore[misc]
         finally:
             with anyio.CancelScope(shield=True):
-                await hop(events.close, lambda: None)
+                await in_thread(events.close, lambda: None)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.in_thread import hop
+from agent_tools.runtime.in_thread import in_thread
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ async def build_template(
         isolation,
         tuple(packages),
     )
-    await hop(partial(_runtime_of(template).ensure_image, template.packages), lambda: None)
+    await in_thread(partial(_runtime_of(template).ensure_image, template.packages), lambda: None)
     return template
 
 
@@ -181,7 +181,7 @@ class Creation:
         from agent_tools.code_mode.async_script import AsyncScript
 
         try:
-            return AsyncScript(await hop(self.__enter__, threading.Event().set))
+            return AsyncScript(await in_thread(self.__enter__, threading.Event().set))
         except BaseException:  # cancelled while it started
             await self.__aexit__(None, None, None)
             raise
@@ -192,7 +192,7 @@ class Creation:
         import anyio
 
         with anyio.CancelScope(shield=True):
-            await hop(self._close, lambda: None)
+            await in_thread(self._close, lambda: None)
 
     def _close(self) -> None:
         _runtime_of(self._template).close(self._key)

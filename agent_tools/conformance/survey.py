@@ -14,7 +14,7 @@ from agent_tools.conformance.finding import CATEGORIES, PRIVILEGES, Finding, one
 from agent_tools.conformance.host import host_findings
 from agent_tools.errors import EngineError
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Isolation, Sandbox
+from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox import SessionSpec
@@ -83,7 +83,7 @@ sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], std
 """
 
 
-def _is_running(engine: DockerEngine, sandbox: Sandbox) -> bool:
+def _is_running(engine: DockerEngine, sandbox: Container) -> bool:
     """A sandbox whose PID 1 ended is removed by the engine, which then knows nothing of it."""
     try:
         return bool(engine.inspect(sandbox)["State"]["Running"])
@@ -104,7 +104,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
     Raises:
         EngineError: there is no such container, or it does not run.
     """
-    container = Sandbox(name)
+    container = Container(name)
     settings = engine.inspect(container)
     if not settings["State"]["Running"]:
         raise EngineError(f"The container {name} does not run; start it first.")
@@ -114,7 +114,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
     return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(found), note)
 
 
-def _asked(engine: DockerEngine, container: Sandbox, labels: dict[str, str]) -> tuple[bytes | None, str]:
+def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -> tuple[bytes | None, str]:
     """What the code inside says, or why it was not heard."""
     if OURS in labels:
         return None, "not asked: a sandbox in use, in which nothing else is executed"

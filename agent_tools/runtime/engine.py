@@ -147,7 +147,7 @@ class Stdio(Protocol):
 
 
 @dataclass(frozen=True)
-class Sandbox:
+class Container:
     """One running sandbox, by the engine's id.
 
     Attributes:
@@ -167,18 +167,18 @@ class Engine(Protocol):
         """Who the guest's processes will be under this engine, in a sandbox of this work_dir: always the same."""
         ...
 
-    def start(self, spec: SandboxSpec) -> Sandbox:
+    def start(self, spec: SandboxSpec) -> Container:
         """Create and start a sandbox."""
         ...
 
-    def remove(self, sandbox: Sandbox) -> None:
+    def remove(self, sandbox: Container) -> None:
         """End a sandbox at once and remove all of it; one that is already gone is no error."""
         ...
 
-    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
         """None while the sandbox runs; once it has ended at its start, what such a sandbox prints before it ends."""
         ...
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Sandbox, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
         """Every sandbox of ours with labels that contain `host`, with its labels."""
         ...

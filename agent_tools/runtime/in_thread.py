@@ -17,7 +17,7 @@ from agent_tools.runtime.host_calls.host_calls import serving_loop
 T = TypeVar("T")
 
 
-async def hop(work: Callable[[], T], cancel: Callable[[], object]) -> T:
+async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
     """Do `work` in a thread. Being cancelled calls `cancel`, which is to end the work soon, and waits for its end.
 
     Host calls of the work are tasks of the caller's own event loop, if that is asyncio's.

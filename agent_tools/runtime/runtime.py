@@ -11,7 +11,7 @@ from functools import partial
 
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Engine, Sandbox
+from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
 from agent_tools.runtime.sandbox import SessionSpec
@@ -65,7 +65,7 @@ class Runtime:
         for session in sessions:
             session.close()
 
-    def sweep(self) -> list[Sandbox]:
+    def sweep(self) -> list[Container]:
         """Remove the sandboxes and run directories of processes that are gone; return the sandboxes."""
         removed = []
         for sandbox, labels in self.engine.strays(same_host()):

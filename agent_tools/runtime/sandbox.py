@@ -56,7 +56,7 @@ class SessionSpec:
     """Code that every fresh kernel runs before anything else."""
 
 
-class LiveSandbox:
+class RunningSandbox:
     """Starts with its first kernel ready, or not at all; `close` releases everything."""
 
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:

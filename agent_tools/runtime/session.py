@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
-from agent_tools.runtime.engine import Engine, Sandbox
+from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
-from agent_tools.runtime.sandbox import LiveSandbox, SessionSpec
+from agent_tools.runtime.sandbox import RunningSandbox, SessionSpec
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 
@@ -45,7 +45,7 @@ class Session:
         self._running_thread: int | None = None
         self._current: threading.Event | None = None
         self._closed = False
-        self._sandbox: LiveSandbox | None = None
+        self._sandbox: RunningSandbox | None = None
         self._lost = ""
         self._quota = Quota(spec.work_dir, spec.limits)
 
@@ -183,7 +183,7 @@ class Session:
         return self._closed
 
     @property
-    def sandbox(self) -> Sandbox | None:
+    def sandbox(self) -> Container | None:
         """The running sandbox, if there is one."""
         return self._sandbox.sandbox if self._sandbox else None
 
@@ -228,11 +228,11 @@ class Session:
             kernel = self._replace_kernel(self._sandbox)
             if kernel:
                 return kernel, self._take_lost()
-        self._sandbox = fresh = LiveSandbox(self._engine, self.spec, self._quota)
+        self._sandbox = fresh = RunningSandbox(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel, self._take_lost()
 
-    def _replace_kernel(self, sandbox: LiveSandbox) -> Kernel | None:
+    def _replace_kernel(self, sandbox: RunningSandbox) -> Kernel | None:
         """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
         if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):

@@ -24,7 +24,7 @@ from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.engine import Sandbox
+    from agent_tools.runtime.engine import Container
     from agent_tools.runtime.files.workspace import Workspace
     from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
@@ -151,10 +151,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
         **kwargs: Any,
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        from agent_tools.runtime.in_thread import hop
+        from agent_tools.runtime.in_thread import in_thread
 
         cancelled = threading.Event()
-        return await hop(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
+        return await in_thread(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
@@ -200,7 +200,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
             self._finalizer = None
 
     @property
-    def sandbox(self) -> Sandbox | None:
+    def sandbox(self) -> Container | None:
         """The sandbox that runs now, if there is one."""
         session = self._find_session()
         return session.sandbox if session else None

@@ -25,7 +25,7 @@ from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Restarted, TimedOut
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Sandbox
+from agent_tools.runtime.engine import Container
 from agent_tools.runtime.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
@@ -386,7 +386,7 @@ def test_an_engine_reached_over_ssh_serves_and_is_left_clean(
     with subprocess.Popen(command, env=environment, text=True, **pipes) as user:  # type: ignore[call-overload]
         assert user.stdout.readline() == "in\n"
         id_ = user.stdout.readline().strip()
-        assert docker_engine.inspect(Sandbox(id_))["Mounts"] == []
+        assert docker_engine.inspect(Container(id_))["Mounts"] == []
         assert (work_dir / "out.txt").stat().st_size == 2_000_000
     assert user.returncode == 0
     assert id_ not in {sandbox.id for sandbox, _ in docker_engine.strays(same_host())}

@@ -11,7 +11,7 @@ import pytest
 from agent_tools.errors import EngineUnavailable
 from agent_tools.gateway import store
 from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT
-from agent_tools.runtime.engine import Engine, Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Container, Engine, Guest, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.doubles import ProcessEngine
@@ -103,7 +103,7 @@ def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
 class DeadEngine(ProcessEngine):
     """An engine that starts nothing."""
 
-    def start(self, spec: SandboxSpec) -> Sandbox:
+    def start(self, spec: SandboxSpec) -> Container:
         raise EngineUnavailable("No engine answers.")
 
 

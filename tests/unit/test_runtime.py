@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineUnavailable, SessionClosed
-from agent_tools.runtime.engine import Isolation, Sandbox
+from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox import SessionSpec
@@ -33,7 +33,7 @@ def engine() -> Iterator[ProcessEngine]:
     engine = ProcessEngine()
     yield engine
     for id_ in list(engine.processes):
-        engine.remove(Sandbox(id_))
+        engine.remove(Container(id_))
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def finished() -> Owner:
     return Owner(Owner.current().host, int(pid), int(start))
 
 
-def put(engine: ProcessEngine, labels: Mapping[str, str]) -> Sandbox:
+def put(engine: ProcessEngine, labels: Mapping[str, str]) -> Container:
     """A running sandbox with these labels."""
     process = subprocess.Popen(["sleep", "600"])
-    sandbox = Sandbox(str(process.pid))
+    sandbox = Container(str(process.pid))
     engine.processes[sandbox.id] = process
     engine.labels[sandbox.id] = labels
     return sandbox
@@ -153,7 +153,7 @@ def test_later_sessions_do_not_sweep_again(
 
 def test_a_sweep_that_fails_does_not_keep_a_session_from_opening(spec: SessionSpec) -> None:
     class Failing(ProcessEngine):
-        def strays(self, host: Mapping[str, str]) -> list[tuple[Sandbox, Mapping[str, str]]]:
+        def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
             raise EngineUnavailable("no engine")
 
     runtime = Runtime(Failing(), lambda packages: "none")

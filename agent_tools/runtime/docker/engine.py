@@ -21,7 +21,7 @@ from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import container_config, local_log
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
-from agent_tools.runtime.engine import Guest, Sandbox, SandboxSpec
+from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.runtime.owner import NAME_LABEL
 
@@ -60,7 +60,7 @@ class DockerEngine:
         return Guest(inside=caller, outside=caller, **shares)
 
     @translated()
-    def start(self, spec: SandboxSpec) -> Sandbox:
+    def start(self, spec: SandboxSpec) -> Container:
         """Create and start a sandbox.
 
         Raises:
@@ -74,7 +74,7 @@ class DockerEngine:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
                     undo.callback(stdio.close)
-                    sandbox = Sandbox(sandbox.id, stdio)
+                    sandbox = Container(sandbox.id, stdio)
                 self.connection.api().start(sandbox.id)
                 if spec.work_dir is not None:
                     sandbox = replace(sandbox, pid=self._pid(sandbox))
@@ -83,14 +83,14 @@ class DockerEngine:
             undo.pop_all()
         return sandbox
 
-    def _pid(self, sandbox: Sandbox) -> int:
+    def _pid(self, sandbox: Container) -> int:
         """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
         with contextlib.suppress(docker.errors.APIError, OSError):
             pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
             return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
         return 0
 
-    def _attach(self, sandbox: Sandbox) -> AttachedStdio:
+    def _attach(self, sandbox: Container) -> AttachedStdio:
         """Its stdin and stdout, on a connection of its own."""
         with contextlib.ExitStack() as undo:
             client = self.connection.new_client(timeout=60)
@@ -98,13 +98,13 @@ class DockerEngine:
             everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
 
-    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Sandbox:
+    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Container:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
         api = self.connection.api()
         try:
-            return Sandbox(api.create_container_from_config(config)["Id"])
+            return Container(api.create_container_from_config(config)["Id"])
         except docker.errors.ImageNotFound as exc:
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
         except docker.errors.APIError as exc:
@@ -132,7 +132,7 @@ class DockerEngine:
                     self._doubtful.pop(name, None)
 
     @translated()
-    def remove(self, sandbox: Sandbox) -> None:
+    def remove(self, sandbox: Container) -> None:
         """Kill and remove at once."""
         try:
             self.connection.api().remove_container(sandbox.id, force=True, v=True)
@@ -143,7 +143,7 @@ class DockerEngine:
                 raise
 
     @translated()
-    def last_words(self, sandbox: Sandbox, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
         """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
         try:
             if self.connection.api().inspect_container(sandbox.id)["State"]["Running"]:
@@ -161,11 +161,11 @@ class DockerEngine:
             self.remove(again)
 
     @translated()
-    def strays(self, host: Mapping[str, str]) -> list[tuple[Sandbox, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
         """Containers in any state whose labels contain `host`."""
         filters = {"label": [f"{name}={value}" for name, value in host.items()]}
         found = self.connection.api().containers(all=True, filters=filters)
-        return [(Sandbox(each["Id"]), each.get("Labels") or {}) for each in found]
+        return [(Container(each["Id"]), each.get("Labels") or {}) for each in found]
 
     # -- images -------------------------------------------------------------------------------------------------------
 
@@ -244,19 +244,19 @@ class DockerEngine:
         return self._info
 
     @translated()
-    def inspect(self, sandbox: Sandbox) -> dict[str, Any]:
+    def inspect(self, sandbox: Container) -> dict[str, Any]:
         """`docker inspect` of one sandbox."""
         facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)
         return facts
 
     @translated()
-    def processes(self, container: Sandbox) -> list[int]:
+    def processes(self, container: Container) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
         return [int(row[0]) for row in self.connection.api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
 
     @translated()
     def execute(
-        self, container: Sandbox, command: Sequence[str], data: bytes, seconds: float, most: int
+        self, container: Container, command: Sequence[str], data: bytes, seconds: float, most: int
     ) -> tuple[int | None, bytes]:
         """Run a command in a container that is not a sandbox of ours, with `data` as its input (`docker exec`).
 
@@ -271,7 +271,7 @@ class DockerEngine:
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 
     @translated()
-    def memory_usage(self, sandbox: Sandbox) -> int:
+    def memory_usage(self, sandbox: Container) -> int:
         """Bytes of memory the sandbox uses now, its page cache not counted."""
         stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
         cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
