@@ -26,9 +26,9 @@ import pydantic
 
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.checks import Check
-from agent_tools.guest.budget import Budget
-from agent_tools.guest.frames import Reader
-from agent_tools.guest.values import decode
+from agent_tools.guest.wire.budget import Budget
+from agent_tools.guest.wire.frames import Reader
+from agent_tools.guest.wire.values import decode
 
 MIB = 2**20
 LIMITS = (2.0, 0.1, 200.0)  # seconds, seconds without a turn, MiB

@@ -6,7 +6,7 @@ import io
 import math
 from typing import Any
 
-from agent_tools.guest.budget import Budget
+from agent_tools.guest.wire.budget import Budget
 
 MAX_EMPTY_ITEM_BYTES = 1024 * 1024  # of one item of an array that has no items to show for it
 

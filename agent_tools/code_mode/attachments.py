@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.guest.budget import Budget, GivenUp, TooCostly
+from agent_tools.guest.wire.budget import Budget, GivenUp, TooCostly
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 pydantic checks a value in one piece: no other thread has its turn meanwhile, it notes every part that is wrong, and
 it makes sets of integers that may all have one hash. So for large values its schema is built once more. A function of
 ours before every part lets others have their turn, and ends when nobody waits; what is wrong ends a list, a set or a
-dict at once; and sets and dicts are made by guest/budget.py, of the parts as their types have made them.
+dict at once; and sets and dicts are made by guest/wire/budget.py, of the parts as their types have made them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pydantic
 import pydantic_core
 from pydantic_core import core_schema
 
-from agent_tools.guest.budget import MAX_PARTS, dict_of, set_of
+from agent_tools.guest.wire.budget import MAX_PARTS, dict_of, set_of
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.host_calls.aside import look_up
 

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from agent_tools.code_mode.frame_schema import checked_schema
-from agent_tools.guest.budget import Budget, TooCostly
+from agent_tools.guest.wire.budget import Budget, TooCostly
 
 MAX_CHUNKS = 100_000  # record batches times columns
 MAX_CATEGORIES = 50_000  # of one column

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent_tools.guest.budget import MAX_PARTS
+from agent_tools.guest.wire.budget import MAX_PARTS
 from agent_tools.marks import has_more_parts
 
 MAX_SCHEMA_BYTES = 4 * 1024 * 1024

@@ -15,7 +15,7 @@ from typing import Any, Union
 from agent_tools.code_mode.args import split_args
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
-from agent_tools.guest.values import Encoded, encode
+from agent_tools.guest.wire.values import Encoded, encode
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.session import Session
 

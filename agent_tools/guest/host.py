@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import budget, frames, values
+from .wire import budget, frames, values
 
 
 class HostCallError(Exception):

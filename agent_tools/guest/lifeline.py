@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 
-from .mux import Mux, MuxError
+from .wire.mux import Mux, MuxError
 
 MAX_WORDS = 4096  # bytes in one line
 READ_SIZE = 256 * 1024

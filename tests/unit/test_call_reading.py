@@ -17,9 +17,9 @@ import pytest
 
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.execution import HostCall
-from agent_tools.guest.budget import Budget
-from agent_tools.guest.frames import SHORT_HEAD, Reader, pack
-from agent_tools.guest.values import encode
+from agent_tools.guest.wire.budget import Budget
+from agent_tools.guest.wire.frames import SHORT_HEAD, Reader, pack
+from agent_tools.guest.wire.values import encode
 from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.function import Refused
 from agent_tools.runtime.host_calls.host_calls import HostCalls

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.frames import Reader, pack
+from agent_tools.guest.wire.frames import Reader, pack
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallWire
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.frame import MAX_CATEGORIES, MAX_LEVEL_TEXTS, PIECE_ROWS
 from agent_tools.code_mode.frame_schema import MAX_FIELDS, MAX_NAME_CHARS, MAX_SCHEMA_BYTES
-from agent_tools.guest.budget import (
+from agent_tools.guest.wire.budget import (
     FREE_BYTES,
     LOOK_EVERY,
     MADE_PER_BYTE,
@@ -35,8 +35,8 @@ from agent_tools.guest.budget import (
     TooCostly,
     Unbounded,
 )
-from agent_tools.guest.frames import LONG_HEAD, MAX_MARKS, MAX_NUMBER_CHARS, SHORT_HEAD, FrameError, Reader, pack
-from agent_tools.guest.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
+from agent_tools.guest.wire.frames import LONG_HEAD, MAX_MARKS, MAX_NUMBER_CHARS, SHORT_HEAD, FrameError, Reader, pack
+from agent_tools.guest.wire.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
 
 ONE_HASH = 2**61 - 1  # its multiples all have the hash 0
 COLLIDING = 10_000  # a set of so many of them takes a second, and twice as many four

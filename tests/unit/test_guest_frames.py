@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.frames import MAX_HEAD_BYTES, MAX_MARKS, FrameError, Reader, TooLarge, pack
+from agent_tools.guest.wire.frames import MAX_HEAD_BYTES, MAX_MARKS, FrameError, Reader, TooLarge, pack
 
 HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text(), max_size=4)
 

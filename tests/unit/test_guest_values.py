@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.code_mode.attachments import Attached, rich_value
-from agent_tools.guest.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
+from agent_tools.guest.wire.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
 
 
 def there_and_back(value: Any, rich: Any = None) -> Any:

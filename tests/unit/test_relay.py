@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.mux import MAX_FRAME, WINDOW, Mux
+from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
 from agent_tools.runtime.transport.relay import MAX_WORDS, Relay
 from tests.doubles import SocketStdio
 

@@ -42,8 +42,9 @@ def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
     files = {"Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes()}
     for name in ("requirements.lock", "font_fallback.py", "matplotlibrc"):
         files[name] = shipped(f"docker/{name}").read_bytes()
-    for folder, pattern in (("guest", "*.py"), ("fonts", "*")):
-        files.update({f"{folder}/{path.name}": path.read_bytes() for path in sorted(shipped(folder).glob(pattern))})
+    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
+        top = shipped(folder)
+        files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
     files["extra-requirements.txt"] = "".join(f"{name}\n" for name in validated(packages)).encode()
     return files
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agent_tools.guest.budget import GivenUp
+from agent_tools.guest.wire.budget import GivenUp
 from agent_tools.runtime.host_calls.function import Refused
 
 T = TypeVar("T")

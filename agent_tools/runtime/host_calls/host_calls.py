@@ -1,7 +1,7 @@
 """Serves host functions to the code in a sandbox: every limit, every check, and the record of what was called.
 
-An event loop of our own, in a thread, reads a kernel's socket (guest/frames.py has the format). The calls are tasks of
-the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it is held,
+An event loop of our own, in a thread, reads a kernel's socket (guest/wire/frames.py has the format). The calls are tasks
+of the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it is held,
 its types are checked, and a guest that breaks the protocol is hung up on.
 """
 
@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from agent_tools.execution import HostCall, Omitted
-from agent_tools.guest.budget import Budget, GivenUp
-from agent_tools.guest.frames import TooLarge
-from agent_tools.guest.values import Encoded, Rich, decode
+from agent_tools.guest.wire.budget import Budget, GivenUp
+from agent_tools.guest.wire.frames import TooLarge
+from agent_tools.guest.wire.values import Encoded, Rich, decode
 from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read

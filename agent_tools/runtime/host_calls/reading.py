@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.guest.budget import Budget
-from agent_tools.guest.values import Rich, decode
+from agent_tools.guest.wire.budget import Budget
+from agent_tools.guest.wire.values import Rich, decode
 from agent_tools.runtime.host_calls.aside import Aside, current
 from agent_tools.runtime.host_calls.function import Refused
 

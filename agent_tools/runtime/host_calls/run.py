@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Any, Union
 
 from agent_tools.execution import HostCall, Omitted
-from agent_tools.guest.frames import TooLarge
-from agent_tools.guest.values import NotEncodable, encode
+from agent_tools.guest.wire.frames import TooLarge
+from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop

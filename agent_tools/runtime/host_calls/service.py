@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.guest.frames import MAX_ANSWER_MARKS, pack
-from agent_tools.guest.values import Rich
+from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, pack
+from agent_tools.guest.wire.values import Rich
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.settings import CallLimits

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.guest.frames import FrameError, Reader, Screen
+from agent_tools.guest.wire.frames import FrameError, Reader, Screen
 
 READ_SIZE = 256 * 1024
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on

@@ -1,7 +1,7 @@
 """Carries a sandbox's words and channels between its stdio and local sockets, in one thread that never waits for one.
 
 To the rest of the host the sandbox looks as if it were reached over unix sockets. The frames, and the bound on what
-either side may have on its way, are guest/mux.py's; a guest that breaks them is hung up on.
+either side may have on its way, are guest/wire/mux.py's; a guest that breaks them is hung up on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from agent_tools.guest.mux import MAX_OUT, Mux, MuxError
+from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.engine import Stdio
 

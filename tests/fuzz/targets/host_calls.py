@@ -15,8 +15,8 @@ import pyarrow  # noqa: F401  (where it is not loaded, its memory is not counted
 
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.guest.frames import FrameError, Reader
-from agent_tools.guest.values import decode, encode
+from agent_tools.guest.wire.frames import FrameError, Reader
+from agent_tools.guest.wire.values import decode, encode
 from agent_tools.runtime.host_calls.function import ArgumentError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
