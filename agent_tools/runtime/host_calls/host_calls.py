@@ -1,8 +1,8 @@
 """Serves host functions to the code in a sandbox: every limit, every check, and the record of what was called.
 
-An event loop of our own, in a thread, reads a kernel's socket (guest/wire/frames.py has the format). The calls are tasks
-of the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it is held,
-its types are checked, and a guest that breaks the protocol is hung up on.
+An event loop of our own, in a thread, reads a kernel's socket (guest/wire/frames.py has the format). The calls are
+tasks of the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it
+is held, its types are checked, and a guest that breaks the protocol is hung up on.
 """
 
 from __future__ import annotations
