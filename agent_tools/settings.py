@@ -24,8 +24,6 @@ class Limits:
     """After the time limit: how long the countdown inside the guest has before the host interrupts (SIGINT)."""
     kill_grace: float = 0.5
     """After the host's interrupt: how long before the kernel is killed (SIGKILL)."""
-    idle_grace: float = 1.0
-    """After the reply: how long to wait for the kernel to say that it is idle."""
     start_timeout: float = 60.0
     """How long a sandbox and its kernel may take to become ready."""
     restart_timeout: float = 2.0

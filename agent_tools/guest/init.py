@@ -1,13 +1,6 @@
 """PID 1 of the sandbox: preloads IPython, forks kernels, reaps, and ends the sandbox when the host goes away.
 
-The host speaks to it in lines of ASCII words, over a unix socket or over stdio (lifeline.py).
-
-    host  -> guest   start <generation> <key>    with three sockets: shell and iopub, listening, and calls
-                     files <number>              with one socket: serve work_dir on it (files.py)
-                     arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
-                     disarm | interrupt | kill | pause | resume
-    guest -> host    exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
-                     failed <generation> <traceback>
+The host speaks to it in the words of wire/words.py, over a unix socket or over stdio (lifeline.py).
 
 A kernel is a fork of this process, so a fresh one costs no imports. It inherits nothing of this process but its
 sockets. When the host process ends, however it ends, the lifeline reaches end-of-file here and PID 1 returns, which
@@ -27,6 +20,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .lifeline import SocketLifeline, StdioLifeline
+from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
@@ -69,9 +63,9 @@ class Init:
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.ring()
             self.reap()
-            for words, descriptors in self.host.exchange({*readable, *writable}):
+            for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
-                    self.obey(words, descriptors)
+                    self.obey(order, descriptors)
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
@@ -91,27 +85,28 @@ class Init:
             elif self.kernel_pid:
                 os.kill(self.kernel_pid, number)
 
-    def obey(self, words: list[str], descriptors: list[int]) -> None:
-        """Carry out one order; unknown words are ignored."""
-        match words:
-            case ["start", generation, key]:
-                self.start(int(generation), key, descriptors)
-            case ["files", _]:
+    def obey(self, order: Order | None, descriptors: list[int]) -> None:
+        """Carry out one order; unknown ones are ignored."""
+        match order:
+            case Start(number):
+                self.start(number, descriptors)
+            case Files():
                 self.serve_files(descriptors)
-            case ["arm", interrupt, kill]:
-                now = time.monotonic()
-                first = now + float(interrupt)
-                self.alarms = [(first, signal.SIGINT), (first + float(kill), signal.SIGKILL)]
-            case ["disarm"]:
+            case Arm(interrupt, kill):
+                first = time.monotonic() + interrupt
+                self.alarms = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
+            case Disarm():
                 self.alarms = []
-            case ["interrupt"] if self.kernel_pid and self.alarms:  # else the run it was meant for is over
+            case Interrupt() if self.kernel_pid and self.alarms:  # else the run it was meant for is over
                 os.kill(self.kernel_pid, signal.SIGINT)
-            case ["kill"]:
+            case Kill():
                 self.kill()
-            case ["pause" | "resume" as word]:
-                self.signal_all(signal.SIGSTOP if word == "pause" else signal.SIGCONT)
+            case Pause():
+                self.signal_all(signal.SIGSTOP)
+            case Resume():
+                self.signal_all(signal.SIGCONT)
 
-    def start(self, generation: int, key: str, descriptors: list[int]) -> None:
+    def start(self, generation: int, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.kill()
         self.generation = generation
@@ -120,7 +115,7 @@ class Init:
         os.set_blocking(reader, False)
         pid = os.fork()
         if pid == 0:
-            _in_fork(lambda: _become_kernel(self.host, key, descriptors), writer)
+            _in_fork(lambda: _become_kernel(self.host, descriptors), writer)
         os.close(writer)
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
 
@@ -177,12 +172,10 @@ class Init:
     def report_exit(self, status: int, report: bytes) -> None:
         """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""
         if report:
-            self.host.say(f"failed {self.generation} {report.decode('ascii', 'replace')}")
+            self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
-        words = f"exit {self.generation} " + (f"signal {-code}" if code < 0 else f"code {code}")
-        if _count_oom_kills() > self.oom_kills:
-            words += " oom"
-        self.host.say(words)
+        oom = _count_oom_kills() > self.oom_kills
+        self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom))
 
 
 def _watched(pid: int) -> int:
@@ -209,14 +202,14 @@ def _in_fork(work: Callable[[], None], report: int) -> NoReturn:
         os._exit(code)
 
 
-def _become_kernel(host: SocketLifeline | StdioLifeline, key: str, descriptors: list[int]) -> None:
+def _become_kernel(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:
     """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
     host.close()
     _set_dumpable(True)
     _prefer_as_oom_victim()
     from . import startup
 
-    startup.make_kernel(key.encode(), descriptors, WORK_DIR).start()
+    startup.run_kernel(descriptors, WORK_DIR)
 
 
 def _become_file_server(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:

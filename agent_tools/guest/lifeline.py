@@ -1,7 +1,7 @@
-"""How PID 1 hears its host and gets the kernel's sockets: over a mounted unix socket, or over its own stdin and stdout.
+"""PID 1's end of the lifeline: over a mounted unix socket, or over its own stdin and stdout.
 
-Both ends of a kernel's channels are host business on the first way: they come as open descriptors with the order. On
-the second, PID 1 makes them in here and carries what they say, so that the kernel cannot tell the difference.
+On the first way the sockets of a kernel are made by the host and come as open descriptors with the order. On the
+second, PID 1 makes them in here and carries what they say, so that the kernel cannot tell the difference.
 """
 
 import contextlib
@@ -9,11 +9,12 @@ import os
 import socket
 
 from .wire.mux import Mux, MuxError
+from .wire.words import MAX_WORDS, Files, Order, Ready, Report, Start, channels, read_order, write_report
 
-MAX_WORDS = 4096  # bytes in one line
 READ_SIZE = 256 * 1024
-Order = tuple[list[str], list[int]]
-"""The words, and the open descriptors that belong to them; the taker closes these."""
+MAX_SOCKETS = 2  # that come with one order
+Received = tuple[Order | None, list[int]]
+"""An order, None if it is unknown, and the open descriptors that belong to it; the taker closes these."""
 
 
 class SocketLifeline:
@@ -25,23 +26,21 @@ class SocketLifeline:
         self.is_open = True
 
     def watched(self) -> tuple[list[int], list[int]]:
-        """What to wait for: descriptors to read from, and to write to."""
+        """Return the descriptors to wait for: to read from, and to write to."""
         return [self.socket.fileno()], []
 
-    def exchange(self, ready: set[int]) -> list[Order]:
-        """The orders that have come."""
+    def exchange(self, ready: set[int]) -> list[Received]:
+        """Return the orders that have come."""
         if self.socket.fileno() not in ready:
             return []
-        data, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, 3)
-        self.is_open = bool(data)
-        return [(data.decode("ascii", "replace").split(), list(descriptors))]
+        line, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, MAX_SOCKETS, socket.MSG_CMSG_CLOEXEC)
+        self.is_open = bool(line)
+        return [(read_order(line), list(descriptors))]
 
-    def say(self, words: str) -> None:
+    def say(self, report: Report) -> None:
         """Tell the host; one that does not listen is not waited for."""
-        self.socket.setblocking(False)
         with contextlib.suppress(OSError):
-            self.socket.send(words.encode("ascii", "replace")[:MAX_WORDS])
-        self.socket.setblocking(True)
+            self.socket.send(write_report(report), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Let go of it, in a fork."""
@@ -61,27 +60,27 @@ class StdioLifeline:
         os.set_blocking(self.stdout, False)
         self.mux = Mux()
         self.is_open = True
-        self.say("ready")
+        self.say(Ready())
 
     def watched(self) -> tuple[list[int], list[int]]:
-        """What to wait for: descriptors to read from, and to write to."""
+        """Return the descriptors to wait for: to read from, and to write to."""
         readers, writers = self.mux.wants()
         return (
             [self.stdin, *(end.fileno() for end in readers)],
             [*([self.stdout] if self.mux.out else []), *(end.fileno() for end in writers)],
         )
 
-    def exchange(self, ready: set[int]) -> list[Order]:
+    def exchange(self, ready: set[int]) -> list[Received]:
         """Carry what the channels say, and return the orders that have come."""
         orders = self._read() if self.stdin in ready else []
         self.mux.exchange(ready)
         self._write()
         return orders
 
-    def say(self, words: str) -> None:
+    def say(self, report: Report) -> None:
         """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
         self.mux.drain()
-        self.mux.say(words.encode("ascii", "replace")[:MAX_WORDS])
+        self.mux.say(write_report(report))
         self._write()
 
     def close(self) -> None:
@@ -90,11 +89,11 @@ class StdioLifeline:
         os.close(self.stdin)
         os.close(self.stdout)
 
-    def _read(self) -> list[Order]:
+    def _read(self) -> list[Received]:
         try:
             data = os.read(self.stdin, READ_SIZE)
             self.is_open = bool(data)
-            return [self._order(line.decode("ascii", "replace").split()) for line in self.mux.feed(data)]
+            return [self._with_sockets(read_order(line)) for line in self.mux.feed(data)]
         except BlockingIOError:
             return []
         except (OSError, MuxError):
@@ -110,25 +109,9 @@ class StdioLifeline:
         except OSError:
             self.is_open = False
 
-    def _order(self, words: list[str]) -> Order:
-        """Put the descriptors to an order that the other way sends along with it."""
-        match words:
-            case ["start", generation, _]:
-                first = 3 * int(generation)
-                return words, [self._listen(first), self._listen(first + 1), self._pair(first + 2)]
-            case ["files", number]:
-                return words, [self._pair(3 * int(number))]
-        return words, []
-
-    def _listen(self, channel: int) -> int:
-        """A listening socket for libzmq, to which the channel is connected already."""
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(b"\0" + os.urandom(16).hex().encode())  # by hand: gVisor picks no name of its own
-            listener.listen(1)
-            end = socket.socket(socket.AF_UNIX)
-            end.connect(listener.getsockname())
-            self.mux.open(channel, end)
-            return listener.detach()
+    def _with_sockets(self, order: Order | None) -> Received:
+        """Make the sockets that come along with an order on the other way."""
+        return order, [self._pair(channel) for channel in channels(order)] if isinstance(order, (Start, Files)) else []
 
     def _pair(self, channel: int) -> int:
         ours, theirs = socket.socketpair()

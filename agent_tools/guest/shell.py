@@ -20,7 +20,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.ultratb import AutoFormattedTB
 
 from . import figures, interrupts, magics
-from .streams import drain_streams
+from .streams import drain
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
 LAZY_NAMES = {
@@ -53,7 +53,7 @@ def prepare_shell(shell: Any) -> None:
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
-    shell.events.register("post_execute", drain_streams)
+    shell.events.register("post_execute", drain)
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
 

@@ -1,147 +1,182 @@
-"""stdout and stderr as messages: in order, in pieces, and with what subprocesses write to the descriptors."""
+"""stdout and stderr as messages: in the order of printing, and with what subprocesses write to the descriptors.
+
+Printed text is kept until something else is sent (session.py), until there is much of it, or until the watcher finds
+that it has waited long enough: a flush need not send anything itself, because nothing can overtake the text.
+"""
 
 import codecs
-import fcntl
+import contextlib
+import io
 import os
-import select
-import struct
 import sys
-import termios
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
-from ipykernel import iostream
+MAX_STREAM_CHARS = 256 * 1024  # of one message; longer text is sent as several
+PIECE_CHARS = 64  # what a piece counts beside its text: it is an object, however short it is
+PIPE_BYTES = 64 * 1024  # read from a descriptor at a time
+DRAINED_BYTES = 4 * 1024 * 1024  # read from a descriptor at the end of a cell, at most
 
-MAX_STREAM_CHARS = 256 * 1024  # one stream message; longer text is sent as several
-MAX_UNSENT_CHARS = 1024 * 1024  # printed text the kernel holds before the code has to wait for the host
-PIECE_CHARS = 256  # what a flushed piece counts beside its text: it is several objects, however short it is
-FD_DRAIN_SECONDS = 0.5  # how long the end of a cell waits for what subprocesses wrote to fd 1 and 2
+Header = dict[str, Any]
+Publish = Callable[[str, Header, str], None]
+"""Sends text: the stream's name, the header of the request it belongs to, the text."""
 
 
-class Stream(iostream.OutStream):
-    """stdout or stderr as messages, file descriptors included, with a way to know that the descriptors are drained.
+class Piece:
+    """Text of one stream that belongs to one request."""
 
-    Writing and flushing cost less than in the stock class: the buffer's key is made once a cell, and a flush does not
-    wait for the sending thread. It takes the buffer away and puts its sending in the thread's queue, so that a display
-    stays between the text printed before it and the text printed after it, whenever the thread comes round to them.
-    Only when much is unsent the code waits.
-    """
+    __slots__ = ("name", "parent", "texts")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._pipe_lock = threading.Lock()
+    def __init__(self, name: str, parent: Header) -> None:
+        self.name, self.parent = name, parent
+        self.texts: list[str] = []
+
+
+class Printed:
+    """The text of both streams that was printed and not sent."""
+
+    def __init__(self, lock: threading.RLock, publish: Publish) -> None:
+        self.lock = lock
+        self.pieces: list[Piece] = []
+        self.wants_bell = False
+        """Whether the watcher sleeps until it is roused."""
+        self.rouse: Callable[[], None] = lambda: None
+        self.await_room: Callable[[], None] = lambda: None
+        self._publish = publish
+        self._chars = 0
+        self._since = 0.0
+
+    def add(self, name: str, parent: Header, text: str) -> None:
+        """Take in text, and send it if there is much."""
+        with self.lock:
+            last = self.pieces[-1] if self.pieces else None
+            if last is None:
+                self._since = time.monotonic()
+            if last is None or last.name != name or last.parent is not parent:
+                last = Piece(name, parent)
+                self.pieces.append(last)
+            last.texts.append(text)
+            self._chars += len(text) + PIECE_CHARS
+        if self._chars > MAX_STREAM_CHARS:
+            self.send()
+        elif self.wants_bell:
+            self.wants_bell = False
+            self.rouse()
+
+    def send(self) -> None:
+        """Send all of it, without waiting until it is written."""
+        with self.lock:
+            pieces, self.pieces, self._chars = self.pieces, [], 0
+            for piece in pieces:
+                text = "".join(piece.texts)
+                for start in range(0, len(text), MAX_STREAM_CHARS):
+                    self._publish(piece.name, piece.parent, text[start : start + MAX_STREAM_CHARS])
+
+    def is_due(self, seconds: float) -> bool:
+        """Return whether there is text that has waited for so long."""
+        return bool(self.pieces) and time.monotonic() - self._since >= seconds
+
+    def become_fork(self) -> None:
+        """In a forked child: leave the text to the parent, who sends it."""
+        self.lock = threading.RLock()
+        self.pieces = []
+
+
+class Stream(io.TextIOBase):
+    """stdout or stderr. In a forked child it writes to the descriptor, which the parent reads."""
+
+    encoding = "UTF-8"
+    errors = "strict"
+    topic = b"stream"
+
+    def __init__(self, name: str, descriptor: int, printed: Printed) -> None:
+        self.name = name
+        self.pipe = _capture(descriptor)
+        """The reading end of the pipe that now is the descriptor."""
+        self._descriptor = descriptor
+        self._printed = printed
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._keyed_parent: Any = None
-        self._key: frozenset[Any] = frozenset()
-        self._unsent = 0
-        self._taken: deque[tuple[Any, str]] = deque()
-        self._taken_count = self._sent_count = 0
-        super().__init__(*args, **kwargs)
+        self._pipe_lock = threading.Lock()
+        self._is_fork = False
+        self._parent: ContextVar[Header] = ContextVar("parent_header")
+        self._last_parent: Header = {}
+        os.register_at_fork(after_in_child=self._become_fork)
 
-    def write(self, string: str) -> int | None:
-        """Buffer text for the cell that is running."""
-        if self.pub_thread is None or os.getpid() != self._master_pid or not isinstance(string, str):
-            return super().write(string)  # type: ignore[no-any-return]
-        parent = self.parent_header
-        with self._buffer_lock:
-            if parent is not self._keyed_parent:
-                self._keyed_parent, self._key = parent, frozenset(parent.items())
-            self._buffers[self._key].write(string)
-            self._unsent += len(string)
-        if self._unsent > MAX_UNSENT_CHARS:
-            self._flush_and_wait()
-        else:
-            self._schedule_flush()
-        return len(string)
+    def write(self, text: str) -> int:
+        """Take in text for the cell that is running."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text)}")
+        if self._is_fork:
+            _write_all(self._descriptor, text)
+        elif text:
+            self._printed.add(self.name, self.parent_header, text)
+            self._printed.await_room()
+        return len(text)
 
     def flush(self) -> None:
-        """Have what is buffered sent: before anything that is sent later, and without what is written later."""
-        if not self._buffers or self.pub_thread is None:
-            return
-        with self._buffer_lock:
-            if os.getpid() != self._master_pid:
-                self._taken.clear()  # a forked child does not say again what its parent is about to say
-            taken = list(self._flush_buffers())
-            self._taken.extend(taken)
-            self._taken_count += len(taken)
-            self._unsent += PIECE_CHARS * len(taken)
-            sending = _Sending(self, self._taken_count)
-        self.pub_thread.schedule(sending)
+        """Take in what subprocesses wrote, so that it comes before what is sent next; printed text needs no flush."""
+        if not self._is_fork:
+            self.take_from_pipe()
 
-    def _flush(self) -> None:
-        """Called in the sending thread now and then."""
-        self._flush_pending = self._subprocess_flush_pending = False
-        self.flush()
+    def fileno(self) -> int:
+        """Return the descriptor, for subprocesses; what is written to it belongs to the cell, too."""
+        return self._descriptor
 
-    def _flush_and_wait(self) -> None:
-        self.flush()
-        sent = threading.Event()
-        self.pub_thread.schedule(sent.set)
-        sent.wait(self.flush_timeout)
+    def isatty(self) -> bool:
+        """Return False."""
+        return False
 
-    def send(self, count: int) -> None:
-        """Send what was taken, up to the count of all pieces so far, and what is next in the queue. In its thread."""
-        if self._sent_count >= count:
-            return
-        count, pieces = max([count, *(event.count for event in self._next_of_ours())]), []
-        while self._taken and self._sent_count < count:
-            pieces.append(self._taken.popleft())
-            self._sent_count += 1
-        for parent, group in groupby(pieces, key=itemgetter(0)):
-            text = "".join(map(itemgetter(1), group))
-            for start in range(0, len(text), MAX_STREAM_CHARS):
-                self._send_now(parent, text[start : start + MAX_STREAM_CHARS])
-        with self._buffer_lock:
-            self._unsent -= sum(PIECE_CHARS + len(text) for _, text in pieces)
+    def writable(self) -> bool:
+        """Return True."""
+        return True
 
-    def _next_of_ours(self) -> Iterator["_Sending"]:
-        """What the sending thread would do next without anything else between: it may be one message."""
-        events = self.pub_thread._events
-        for index in range(len(events)):  # others add to it meanwhile, so no iterator holds
-            if not isinstance(events[index], _Sending) or events[index].stream is not self:
-                return
-            yield events[index]
+    @property
+    def parent_header(self) -> Header:
+        """The header of the request that text of this task or thread belongs to."""
+        return self._parent.get(self._last_parent)
 
-    def _send_now(self, parent: Any, text: str) -> None:
-        self.session.pid = os.getpid()  # a forked child may send
-        message = self.session.msg("stream", {"name": self.name, "text": text}, parent=parent)
-        self.pub_thread._really_send(self.session.serialize(message, ident=self.topic))
+    def set_parent(self, parent: Header) -> None:
+        """Let text belong to a request."""
+        self._last_parent = parent.get("header", parent)
+        self._parent.set(self._last_parent)
 
-    def _watch_pipe_fd(self) -> None:
-        fd = self._fid
-        while self._should_watch:
-            select.select([fd], [], [])
-            with self._pipe_lock:
-                data = os.read(fd, 65536)
-                self.write(self._decoder.decode(data))
-
-    def is_drained(self) -> bool:
-        """Whether everything written to the descriptor so far is in the buffer."""
-        if self._fid is None:
-            return True
+    def take_from_pipe(self, most: int = PIPE_BYTES) -> None:
+        """Take in what subprocesses have written to the descriptor, up to so many bytes."""
         with self._pipe_lock:
-            waiting = fcntl.ioctl(self._fid, termios.FIONREAD, b"\0\0\0\0")
-        return bool(struct.unpack("i", waiting)[0] == 0)
+            while most > 0:
+                try:
+                    data = os.read(self.pipe, PIPE_BYTES)
+                except BlockingIOError:
+                    return
+                most -= len(data)
+                if text := self._decoder.decode(data):
+                    self._printed.add(self.name, self._last_parent, text)
+
+    def _become_fork(self) -> None:
+        self._is_fork = True
 
 
-class _Sending:
-    """A place in the sending thread's queue: here goes what had been taken from a stream by then."""
-
-    def __init__(self, stream: Stream, count: int) -> None:
-        self.stream = stream
-        self.count = count
-
-    def __call__(self) -> None:
-        self.stream.send(self.count)
-
-
-def drain_streams() -> None:
-    """Wait until what was written to fd 1 and 2 so far is in the buffers, or for a moment."""
-    deadline = time.monotonic() + FD_DRAIN_SECONDS
+def drain() -> None:
+    """Take in what was written to fd 1 and 2 so far."""
     for stream in (sys.stdout, sys.stderr):
-        while isinstance(stream, Stream) and not stream.is_drained() and time.monotonic() < deadline:
-            time.sleep(0.001)
+        if isinstance(stream, Stream):
+            stream.take_from_pipe(DRAINED_BYTES)
+
+
+def _capture(descriptor: int) -> int:
+    """Make a descriptor the writing end of a pipe; return the reading end."""
+    reader, writer = os.pipe()
+    os.dup2(writer, descriptor)
+    os.close(writer)
+    os.set_blocking(reader, False)
+    return reader
+
+
+def _write_all(descriptor: int, text: str) -> None:
+    data = text.encode("utf-8", "backslashreplace")
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]

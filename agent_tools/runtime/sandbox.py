@@ -17,10 +17,10 @@ from agent_tools.errors import (
     FileRejected,
     KernelDied,
     PreludeError,
-    ProtocolViolation,
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.guest.wire.words import Files, Start
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.deleted import Held, held_files
@@ -28,12 +28,10 @@ from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.wire import CallWire
-from agent_tools.runtime.kernel.channels import Channels
+from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.zmtp import ZmtpSocket
 from agent_tools.runtime.owner import NAME_LABEL, Owner
-from agent_tools.runtime.transport.exits import refuse_end
-from agent_tools.runtime.transport.lifeline import await_input
+from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import TransportName, choose
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
@@ -65,7 +63,6 @@ class RunningSandbox:
         self._orders = 0
         self._is_removed = False
         self._is_busy = False
-        self._takes_orders = True
         self.kernel: Kernel | None = None
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
@@ -74,7 +71,6 @@ class RunningSandbox:
             self._work_dir = _identity(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
-            self._link = self._transport.link
             asked = SandboxSpec(
                 image=spec.image,
                 run_dir=self._transport.run_dir,
@@ -86,12 +82,12 @@ class RunningSandbox:
             )
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
-            self._await_guest(asked)
+            self._lifeline = self._await_guest(asked)
             undo.callback(self._drop_kernel)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
-                brake = Brake(self._link.send, self._kill_for_work_dir)
+                brake = Brake(self._lifeline.send, self._kill_for_work_dir)
                 self._quota = QuotaWatch(quota, brake, lambda: self._is_busy, self._held_files)
                 undo.callback(self._quota.close)
             else:
@@ -102,8 +98,7 @@ class RunningSandbox:
     @property
     def has_ended(self) -> bool:
         """Whether the sandbox is gone, or was found not to answer."""
-        has_hung_up = self._link.is_closed_by_guest or not self._takes_orders
-        return has_hung_up or bool(self.kernel and self.kernel.sandbox_ended)
+        return self._lifeline.has_ended
 
     @property
     def has_work_dir(self) -> bool:
@@ -119,18 +114,16 @@ class RunningSandbox:
         self._drop_kernel()
         self._orders += 1
         deadline = time.monotonic() + patience
-        key = secrets.token_hex(32)
-        limit = self._spec.limits.max_message_bytes
-        order = f"start {self._orders} {key}"
-        sockets = self._transport.order(order, self._orders, "listener", "listener", "stream")
+        sockets = self._transport.open(Start(self._orders), self._lifeline)
         if sockets is None:
             raise KernelDied("the sandbox takes no orders")
+        messages, calls = sockets
         with ExitStack() as undo:
-            for end in sockets:
-                undo.enter_context(end)
-            shell, iopub, calls = sockets
-            channels = [ZmtpSocket(shell, "DEALER", limit), ZmtpSocket(iopub, "SUB", limit)]
-            self.kernel = self._connect(key.encode(), channels, deadline)
+            undo.enter_context(calls)
+            channel = Channel(messages, self._lifeline, self._spec.limits.max_message_bytes)
+            undo.callback(channel.close)
+            channel.await_kernel(self._orders, deadline)
+            self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
             undo.pop_all()
         if self._spec.host_calls:
             limits = self._spec.host_calls.limits
@@ -186,9 +179,11 @@ class RunningSandbox:
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
         self._orders += 1
-        sockets = self._transport.order(f"files {self._orders}", self._orders, "stream")
-        self._takes_orders = sockets is not None
-        return sockets[0] if sockets else None
+        sockets = self._transport.open(Files(self._orders), self._lifeline)
+        if sockets is None:
+            self._lifeline.give_up()
+            return None
+        return sockets[0]
 
     def _kill_for_work_dir(self, reason: str) -> None:
         if self.kernel:
@@ -202,28 +197,6 @@ class RunningSandbox:
         if self.kernel:
             self.kernel.close()
             self.kernel = None
-
-    def _connect(self, key: bytes, channels: list[ZmtpSocket], deadline: float) -> Kernel:
-        """Wait for the kernel's side of both channels."""
-        shell, iopub = channels
-        for channel in channels:
-            while not await_input((channel.fileno(), self._link.fileno()), 0.5) or self._hear():
-                if time.monotonic() > deadline:
-                    raise KernelDied("it did not become ready in time")
-            try:
-                channel.handshake(deadline)
-            except (ProtocolViolation, OSError) as exc:
-                raise KernelDied(f"it did not become ready ({exc})") from exc
-        ready = Channels(key, shell, iopub, self._link)
-        ready.await_welcome(deadline)
-        return Kernel(ready, self._link, self._spec.limits, self._spec.isolation.memory)
-
-    def _hear(self) -> bool:
-        """Take in what PID 1 says while a kernel starts; whether it said anything."""
-        words = self._link.receive()
-        if words is not None:
-            refuse_end(words, self._orders)
-        return words is not None
 
     def remove(self) -> None:
         """End the sandbox at once; safe while another thread still reads from it.
@@ -239,7 +212,7 @@ class RunningSandbox:
         """Release everything, in reverse order."""
         self._undo.close()
 
-    def _await_guest(self, asked: SandboxSpec) -> None:
+    def _await_guest(self, asked: SandboxSpec) -> Lifeline:
         deadline = time.monotonic() + self._spec.limits.start_timeout
         words = "it did not connect in time"
 
@@ -249,10 +222,12 @@ class RunningSandbox:
             words = output if output is not None else words
             return output is None
 
-        if not self._transport.await_guest(self.sandbox.stdio, deadline, still_runs):
+        lifeline = self._transport.await_guest(self.sandbox.stdio, deadline, still_runs)
+        if lifeline is None:
             raise SandboxStartError(
                 f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
             )
+        return lifeline
 
 
 def _identity(folder: Path) -> tuple[int, int]:

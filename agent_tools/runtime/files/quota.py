@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
 from agent_tools.settings import Limits
@@ -26,9 +27,9 @@ MOST_OF_TIME = 10  # a look that takes t seconds is followed by a pause of at le
 
 @dataclass(frozen=True)
 class Brake:
-    """What the watcher may do to a guest: have PID 1 'pause' it, and then 'resume' it, or kill it for a reason."""
+    """The means of the watcher against a guest: PID 1 pauses it, and lets it go on, or it is killed for a reason."""
 
-    tell: Callable[[str], object]
+    order: Callable[[Pause | Resume], object]
     kill: Callable[[str], None]
 
 
@@ -124,13 +125,13 @@ class QuotaWatch:
             pause = max(LOOK_EVERY, MOST_OF_TIME * (time.monotonic() - started))
 
     def _stop(self) -> None:
-        self._brake.tell("pause")
+        self._brake.order(Pause())
         excess = self._excess()
         if excess and self._has_suspects():
             self.quota.has_stopped_one = True
             self._brake.kill(f"it {excess}")
         else:
-            self._brake.tell("resume")
+            self._brake.order(Resume())
 
     def _excess(self) -> str:
         """Between runs a process that cannot be looked at may be a kernel that PID 1 has just forked."""

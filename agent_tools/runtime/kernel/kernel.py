@@ -3,9 +3,8 @@
 The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
 sends SIGINT, which also ends C calls that poll for signals; `kill_grace` later PID 1 kills the kernel and all it
 started. PID 1 is armed with these before the code runs, so they hold while nobody reads the outputs; the host repeats
-the last step, and then gives the sandbox up. A run is over at the shell reply plus iopub idle (or `idle_grace` after
-the reply), at the kernel's end, or at the end of the sandbox; each of these is an event, so nothing is ever waited for
-without a deadline.
+the last step, and then gives the sandbox up. What a run goes through is escalation.py; this room brings it the events,
+and carries its orders out.
 """
 
 from __future__ import annotations
@@ -16,75 +15,63 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agent_tools.execution import Cause, Died, Error, Output, TimedOut
-from agent_tools.runtime.kernel.channels import Broken, Channels, Disconnected, Event, FromIopub, FromShell, Words
+from agent_tools.guest.wire.messages import IOPUB, SHELL
+from agent_tools.guest.wire.words import Arm, Disarm, Exit, Interrupt, Kill
+from agent_tools.runtime.kernel import escalation
+from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
+from agent_tools.runtime.kernel.endings import describe
+from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
-from agent_tools.runtime.transport.exits import KILLED, describe_exit
-from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.kernel.time_limit import TimeLimit
+from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import Limits
 
-KILL_MARGIN = 0.1  # seconds the host leaves PID 1 before it orders the kill itself
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
-END_GRACE = 1.0  # seconds for PID 1 to report a kernel it was told to kill, or one whose sockets went away
-DEAF = "its code did not stop when it was interrupted"
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 Beside = Callable[[], Iterable[Output]]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Run:
-    """What is known of the request that is running."""
+    """One request to the kernel: how far it has come, and its last error."""
 
     request_id: str
-    timeout: float
-    started: float = field(default_factory=time.monotonic)
-    status: str = ""
-    replied: float = 0.0
-    is_idle: bool = False
-    errors: list[Error] = field(default_factory=list)
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    interrupted: float = 0.0
-    killed: float = 0.0
-    kill_reason: str = ""
-    hung_up: float = 0.0
-    ended: str = ""
-    held: float = 0.0
-    held_since: float = 0.0
+    limit: TimeLimit
+    cancelled: threading.Event
+    state: escalation.State = field(default_factory=escalation.Running)
+    error: Error | None = None
 
     @property
-    def deadline(self) -> float:
-        standing = time.monotonic() - self.held_since if self.held_since else 0.0
-        return self.started + self.timeout + self.held + standing
-
-    @property
-    def was_interrupted_in_time(self) -> bool:
-        """Whether the reply is what the countdown makes of a cell, and came after the time limit."""
-        return self.replied >= self.deadline and bool(self.errors) and self.errors[-1].name in _INTERRUPTIONS
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return isinstance(self.state, Over)
 
 
 class Kernel:
-    """A ready kernel. `execute` is for one thread at a time; `interrupt` and `kill` are for any."""
+    """A ready kernel. `execute` is for one thread at a time; `interrupt`, `cancel` and `kill` are for any."""
 
-    def __init__(self, channels: Channels, link: Link, limits: Limits, memory: int) -> None:
-        self._channels = channels
-        self._link = link
+    def __init__(self, channel: Channel, lifeline: Lifeline, limits: Limits, memory: int) -> None:
+        self._channel = channel
+        self._lifeline = lifeline
         self._limits = limits
         self._memory = memory
-        self._condemned = ""
-        self._cause: Cause = ""
+        self._condemned: escalation.Condemned | None = None
+        self._ended: Ended | None = None
         self._run: _Run | None = None
         self._holds = 0
-        self._lock = threading.Lock()
-        self.end_reason = ""
-        """Why the kernel ended; '' while it lives."""
-        self.sandbox_ended = False
-        """Whether the whole sandbox went with it, or no longer answers."""
+        self._lock = threading.RLock()  # guards the run's state and its time limit
+
+    @property
+    def end_reason(self) -> str:
+        """Why the kernel ended, as a clause; '' while it lives."""
+        return describe(self._ended, self._memory) if self._ended else ""
 
     def is_alive(self) -> bool:
-        """Whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
-        if not self.end_reason:
-            for event in self._channels.discard():
+        """Return whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
+        if not self._ended:
+            for event in self._channel.discard():
                 self._note_end(event)
-        return not self.end_reason
+        return not self._ended
 
     def execute(
         self,
@@ -97,204 +84,179 @@ class Kernel:
     ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
-        What `beside` gives happened meanwhile and is yielded in its place: it is asked before each output, and at
-        least every CANCEL_SECONDS.
+        The outputs of `beside` happened meanwhile and are yielded in their place: it is asked before each output, and
+        at least every CANCEL_SECONDS.
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
         self._arm(timeout)
-        request_id = self._channels.send_execute(code, timeout, is_silent=is_silent)
-        run = self._run = _Run(request_id, timeout, cancelled=cancelled or threading.Event())
+        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent)
+        run = self._run = _Run(request_id, TimeLimit(timeout), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)
-            yield from self._ending(run)
+            yield from self._last_outputs(run)
         finally:
-            if not self._is_over(run):
+            if not run.is_over:
                 self._stop(run)
             self._run = None
-            self._link.send("disarm")
+            self._lifeline.send(Disarm())
 
     def hold(self) -> None:
         """Let the run's time limit stand still, until as many `go` have come."""
         with self._lock:
             self._holds += 1
             if self._holds == 1 and (run := self._run):
-                run.held_since = time.monotonic()
-                self._link.send("disarm")
+                run.limit.hold()
+                self._lifeline.send(Disarm())
 
     def go(self) -> None:
         """Let the run's time limit go on."""
         with self._lock:
             self._holds -= 1
-            if self._holds == 0 and (run := self._run) and run.held_since:
-                now = time.monotonic()
-                run.held, run.held_since = run.held + now - run.held_since, 0.0
-                self._arm(run.deadline - now)
-
-    def _arm(self, timeout: float) -> None:
-        """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
-        self._link.send(f"arm {timeout + self._limits.interrupt_grace:.3f} {self._limits.kill_grace:.3f}")
+            if self._holds == 0 and (run := self._run):
+                self._arm(run.limit.go())
 
     def interrupt(self) -> None:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
-        self._link.send("interrupt")
+        self._lifeline.send(Interrupt())
 
     def cancel(self) -> None:
         """Interrupt the run that goes on, unless it was already; what does not end then is killed."""
         with self._lock:
-            run = self._run
-            if run is None or run.interrupted:
-                return
-            run.interrupted = time.monotonic()
-        self.interrupt()
+            if self._run:
+                self._advance(self._run, escalation.Cancelled())
 
     def kill(self, reason: str = "", cause: Cause = "") -> None:
         """End the kernel and everything it started. The reason and the cause, if any, are told with its end."""
-        self._condemned = self._condemned or reason
-        self._cause = self._cause or cause
-        self._link.send("kill")
+        with self._lock:
+            if reason and not self._condemned:
+                self._condemned = escalation.Condemned(reason, cause)
+            self._lifeline.send(Kill())
+            if self._condemned and self._run:
+                self._advance(self._run, self._condemned)
 
     def end(self) -> None:
         """Kill the kernel and wait until PID 1 has said that it is gone. For the thread whose turn it is."""
-        deadline = time.monotonic() + END_GRACE
-        if not self.end_reason:
+        deadline = time.monotonic() + escalation.END_GRACE
+        if not self._ended:
             self.kill()
-        while not self.end_reason and time.monotonic() < deadline:
-            for event in self._channels.receive(deadline - time.monotonic()):
-                if isinstance(event, Words):
+        while not self._ended and time.monotonic() < deadline:
+            for event in self._channel.receive(deadline - time.monotonic()):
+                if isinstance(event, (Reported, SandboxEnded)):
                     self._note_end(event)
-        if not self.end_reason:
-            self.sandbox_ended, self.end_reason = True, "the sandbox stopped answering"
+        if not self._ended:
+            self._note_ended(Ended(Silent()))
 
     def close(self) -> None:
-        """Close the sockets."""
-        self._channels.close()
+        """Hang up."""
+        self._channel.close()
+
+    def _arm(self, timeout: float) -> None:
+        """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
+        self._lifeline.send(Arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace))
 
     def _outputs(self, run: _Run, beside: Beside = tuple) -> Iterator[Output]:
-        while not self._is_over(run):
-            self._escalate(run)
-            for event in self._channels.receive(self._patience(run)):
+        """Bring the run to its end, yielding what it shows on its way."""
+        while not run.is_over:
+            self._look_after(run)
+            for event in self._channel.receive(self._patience(run)):
                 for output in self._take(event, run):
                     yield from beside()
                     yield output
-                self._escalate(run)
+                self._look_after(run)
+                if run.is_over:
+                    break
             yield from beside()
+
+    def _look_after(self, run: _Run) -> None:
+        """Take the step that is due against code that should have ended, or a guest that answers no more."""
+        with self._lock:
+            if run.cancelled.is_set():
+                self._advance(run, escalation.Cancelled())
+            moment = Moment(time.monotonic(), run.limit.deadline)
+            if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
+                self._enter(run, escalation.lapse(run.state, moment))
+
+    def _patience(self, run: _Run) -> float:
+        """Return the seconds until the next look at the run."""
+        due = escalation.due(run.state, run.limit.deadline, self._limits) - time.monotonic()
+        return min(due, CANCEL_SECONDS)
+
+    def _advance(self, run: _Run, event: escalation.Event) -> None:
+        with self._lock:
+            self._enter(run, escalation.advance(run.state, event, Moment(time.monotonic(), run.limit.deadline)))
+
+    def _enter(self, run: _Run, state: escalation.State) -> None:
+        if state is run.state:
+            return
+        run.state = state
+        if order := escalation.order_on_entering(state):
+            self._lifeline.send(order)
+        if isinstance(state, Over) and isinstance(state.ending, Ended):
+            self._note_ended(state.ending)
 
     def _take(self, event: Event, run: _Run) -> Iterator[Output]:
         match event:
-            case FromIopub(message) if message.parent_id == run.request_id:
-                yield from self._take_output(message, run)
-            case FromShell(Message(kind="execute_reply") as message) if message.parent_id == run.request_id:
-                self._take_reply(message, run)
+            case Arrived(message) if message.parent_id == run.request_id:
+                yield from self._take_message(message, run)
             case Broken(reason):
-                self._cause = self._cause or "protocol_violation"
-                self._kill(run, f"it sent {reason}")
+                self._advance(run, escalation.Broke(reason))
             case Disconnected():
-                run.hung_up = run.hung_up or time.monotonic()
-            case Words():
-                self._note_end(event)
+                self._advance(run, escalation.Closed())
+            case Reported(Exit() as exit_):
+                self._advance(run, escalation.Exited(exit_))
+            case SandboxEnded():
+                self._advance(run, escalation.Lost())
 
-    def _take_output(self, message: Message, run: _Run) -> Iterator[Output]:
-        if message.kind == "status":
-            run.is_idle = run.is_idle or message.content.get("execution_state") == "idle"
-        for output in outputs_of(message, self._limits):
-            if isinstance(output, Error):
-                run.errors[:] = [output]  # how it ended is told once, at the end
-            else:
-                yield output
+    def _take_message(self, message: Message, run: _Run) -> Iterator[Output]:
+        if message.channel == SHELL and message.kind == "execute_reply":
+            if message.content.get("status") != "ok" and not run.error:
+                run.error = read_error(message.content, self._limits)
+            self._advance(run, escalation.Replied())
+        elif message.channel == IOPUB:
+            for output in outputs_of(message, self._limits):
+                if isinstance(output, Error):
+                    run.error = output  # how it ended is told once, at the end
+                else:
+                    yield output
 
-    def _take_reply(self, message: Message, run: _Run) -> None:
-        run.replied = run.replied or time.monotonic()
-        run.status = "ok" if message.content.get("status") == "ok" else "error"
-        if run.status == "error" and not run.errors:
-            run.errors.append(read_error(message.content, self._limits))
-
-    def _escalate(self, run: _Run) -> None:
-        """Take the next step against code that should have ended, and against a guest that no longer answers."""
-        now = time.monotonic()
-        if run.killed:
-            if now >= run.killed + END_GRACE:
-                self.sandbox_ended, self.end_reason = True, "the sandbox stopped answering"
-        elif run.hung_up and now >= run.hung_up + END_GRACE / 2:
-            self._kill(run, "it closed its channels")
-        elif run.replied:
-            return
-        elif now >= self._last_moment(run):
-            self._kill(run, DEAF if run.interrupted and now < run.deadline else "")
-        elif run.cancelled.is_set():
-            self.cancel()
-
-    def _last_moment(self, run: _Run) -> float:
-        """When code that did not stop is killed from here; PID 1 does it a little earlier by itself."""
-        limits = self._limits
-        armed = run.deadline + limits.interrupt_grace + limits.kill_grace + KILL_MARGIN
-        return min(armed, run.interrupted + limits.kill_grace) if run.interrupted else armed
-
-    def _kill(self, run: _Run, reason: str) -> None:
-        if not run.killed:
-            run.killed, run.kill_reason = time.monotonic(), reason
-            self.kill()
-
-    def _patience(self, run: _Run) -> float:
-        """Seconds until the next step is due."""
-        limits = self._limits
-        if run.killed:
-            due = run.killed + END_GRACE
-        elif run.hung_up:
-            due = run.hung_up + END_GRACE / 2
-        elif run.replied:
-            due = run.replied + limits.idle_grace
-        elif run.interrupted:
-            due = self._last_moment(run)
-        else:
-            due = min(self._last_moment(run), time.monotonic() + CANCEL_SECONDS)
-        return max(0.0, due - time.monotonic())
-
-    def _is_over(self, run: _Run) -> bool:
-        if self.end_reason:
-            return True
-        if not run.replied or run.killed or run.hung_up:
-            return False
-        return run.is_idle or time.monotonic() >= run.replied + self._limits.idle_grace
-
-    def _ending(self, run: _Run) -> Iterator[Output]:
-        """How the run ended, if not by itself."""
-        if self.end_reason:
-            if reason := run.kill_reason or self._condemned:
-                self.end_reason = reason
-                yield Died(reason, self._cause)
-            elif run.killed or (self._was_killed and time.monotonic() >= run.deadline):
-                self.end_reason = "its code did not stop at the time limit"
-                yield TimedOut(run.timeout, state_kept=False)
-            else:
-                yield Died(self.end_reason)
-        elif run.was_interrupted_in_time:
-            yield TimedOut(run.timeout, state_kept=True, where=run.errors[-1].traceback)
-        else:
-            yield from run.errors[-1:]
+    def _last_outputs(self, run: _Run) -> Iterator[Output]:
+        """Yield how the run ended, if not by itself."""
+        match run.state:
+            case Over(Answer(at)) if at >= run.limit.deadline and run.error and run.error.name in _INTERRUPTIONS:
+                yield TimedOut(run.limit.timeout, state_kept=True, where=run.error.traceback)
+            case Over(Answer()) if run.error:
+                yield run.error
+            case Over(Ended(why=Why.OVERDUE)):
+                yield TimedOut(run.limit.timeout, state_kept=False)
+            case Over(Ended()) if self._ended:
+                yield Died(self.end_reason, self._ended.cause)
 
     def _stop(self, run: _Run) -> None:
         """Bring a run that nobody reads any more to its end: interrupt, then kill."""
         self.cancel()
         for _ in self._outputs(run):
             pass
-        if run.killed:
-            self.end_reason = run.kill_reason or DEAF
-
-    @property
-    def _was_killed(self) -> bool:
-        return self.end_reason == describe_exit(KILLED, self._memory)
 
     def _note_end(self, event: Event) -> None:
-        if self.end_reason:
-            return
+        """Note the end of the kernel between runs."""
         match event:
-            case Words(["exit", _, how]):
-                self.end_reason = self._condemned or describe_exit(how, self._memory)
-            case Words([]):
-                self.end_reason, self.sandbox_ended = "the sandbox ended", True
+            case Reported(Exit() as exit_):
+                self._note_ended(Ended(exit_))
+            case SandboxEnded():
+                self._note_ended(Ended(Gone()))
             case Broken(reason):
                 self.kill()
-                self.end_reason = f"it sent {reason}"
+                self._note_ended(Ended(None, Why.BROKE, reason))
             case Disconnected():
                 self.end()
+
+    def _note_ended(self, ended: Ended) -> None:
+        """Note why the kernel ended: a reason given before its end goes before what PID 1 saw of it."""
+        if self._ended:
+            return
+        if self._condemned and ended.why is None:
+            ended = Ended(ended.how, Why.CONDEMNED, self._condemned.detail, self._condemned.cause)
+        self._ended = ended
+        if isinstance(ended.how, Silent):
+            self._lifeline.give_up()

@@ -1,25 +1,27 @@
-"""Jupyter messages as values: frames in, `Message` out; message in, `Output` out. Pure; all is checked here once.
+"""Jupyter messages as values: parts in, `Message` out; message in, `Output` out. Pure; all is checked here once.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 """
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Literal
-
-from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
 from agent_tools.settings import MIB, Limits
 from agent_tools.text import neutralise, shorten
 
-MAX_FRAMES = 64
+VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
 MAX_DECODED_BYTES = 16 * MIB  # of a content with characters that take more than a byte each once decoded
@@ -28,6 +30,7 @@ MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
+_SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
@@ -38,38 +41,64 @@ _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
 class Message:
     """One message of the kernel: its type, the id of the request it belongs to ('' if none), its content."""
 
+    channel: int
     kind: str
     parent_id: str
     content: dict[str, Any]
 
 
-def wire_session(key: bytes) -> Session:
-    """What signs, packs and reads messages: never with orjson, of which an old one can be crashed."""
-    return Session(key=key, packer="json", unpacker="json")
+def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str, bytes]:
+    """Return the id and the bytes of a request to run code; its metadata carry the time limit in seconds."""
+    request_id = uuid.uuid4().hex
+    header = {
+        "msg_id": request_id,
+        "msg_type": "execute_request",
+        "username": "",
+        "session": _SESSION,
+        "date": datetime.now(timezone.utc).isoformat(),
+        "version": VERSION,
+    }
+    content = {
+        "code": code,
+        "silent": is_silent,
+        "store_history": not is_silent,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
+    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, {"timeout": timeout}, content)])
 
 
-def read_message(session: Session, frames: list[bytes]) -> Message:
-    """Verify and decode one message.
+def read_message(channel: int, parts: list[bytes]) -> Message:
+    """Decode one message.
 
     Raises:
-        ProtocolViolation: the frames are not a signed, well-formed message.
+        ProtocolViolation: the parts are not a well-formed message.
     """
-    if len(frames) > MAX_FRAMES:
-        raise ProtocolViolation(f"a message of {len(frames)} parts")
+    if any(len(part) > MAX_HEADER_BYTES for part in parts[:3]):
+        raise ProtocolViolation("a header that is too long")
+    is_costly = _is_costly(parts[3])
     try:
-        _, parts = session.feed_identities(frames)
-        if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]):
-            raise ProtocolViolation("a header that is too long")
-        is_costly = _is_costly(parts[4])
-        raw = session.deserialize(parts, content=not is_costly)
-        kind, parent = raw["msg_type"], raw["parent_header"]
-        content = {"omitted": len(parts[4])} if is_costly else raw["content"]
-        parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError, Warning) as exc:
+        header, parent = _read_object(parts[0]), _read_object(parts[1])
+        content = {"omitted": len(parts[3])} if is_costly else _read_object(parts[3])
+        kind, parent_id = header["msg_type"], parent.get("msg_id", "")
+    except (ValueError, KeyError, RecursionError) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
-    if not isinstance(kind, str) or not isinstance(content, dict):
-        raise ProtocolViolation("a message without a type or content")
-    return Message(kind, parent_id if isinstance(parent_id, str) else "", content)
+    if not isinstance(kind, str):
+        raise ProtocolViolation("a message without a type")
+    return Message(channel, kind, parent_id if isinstance(parent_id, str) else "", content)
+
+
+def _read_object(packed: bytes) -> dict[str, Any]:
+    """Read a JSON object of the guest.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = json.loads(packed.decode("utf-8", "replace"))
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
 
 
 def _is_costly(packed: bytes) -> bool:

@@ -14,16 +14,15 @@ import time
 from collections.abc import Callable
 
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
+from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.engine import Stdio
 
-MAX_WORDS = 4096  # bytes in one datagram
 READS_PER_ROUND = 16
-READY = b"ready"
 
 
 class Relay:
-    """Owns the stdio and runs until it ends or `close` is called. `words` is a SEQPACKET socket to a Link."""
+    """Owns the stdio and runs until it ends or `close` is called. `words` is a SEQPACKET socket to a Lifeline."""
 
     def __init__(self, stdio: Stdio, words: socket.socket) -> None:
         self._stdio = stdio
@@ -79,7 +78,7 @@ class Relay:
         finally:
             with self._lock:
                 self._mux.close_all()
-            self._words.close()  # the link sees the end
+            self._words.close()  # the lifeline sees the end
             self._stdio.close()
             self._ended.set()
 
@@ -125,7 +124,7 @@ class Relay:
         self._has_more = True
 
     def _pass_on(self, words: bytes) -> None:
-        if words == READY:
+        if isinstance(read_report(words), Ready):
             self._ready.set()
         elif words:
             with contextlib.suppress(BlockingIOError):  # a host that does not listen needs no second telling

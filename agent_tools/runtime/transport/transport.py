@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
+from agent_tools.guest.wire.words import SocketOrder, channels
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
-from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.run_dir import RunDir
 
@@ -20,21 +21,17 @@ StillRuns = Callable[[], bool]
 
 
 class Transport(Protocol):
-    """Made before the sandbox and closed after it. The lifeline's words go over `link`."""
+    """Made before the sandbox and closed after it."""
 
-    link: Link
     run_dir: Path | None
-    """What the sandbox must have mounted; None if it is spoken to over stdio."""
+    """The folder that the sandbox must have mounted; None if it is spoken to over stdio."""
 
-    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
-        """Wait for PID 1; False when the deadline passes or `still_runs` says that the sandbox ended."""
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
+        """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
         ...
 
-    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
-        """Send an order with new sockets of these kinds for the guest; our connected ends, None if it cannot be sent.
-
-        `number` counts the orders up, and is the first word after the order's name.
-        """
+    def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
+        """Send an order with fresh sockets for the guest; return our ends, None if it cannot be sent."""
         ...
 
     def close(self) -> None:
@@ -43,7 +40,7 @@ class Transport(Protocol):
 
 
 def choose(wanted: TransportName, guest: Guest, isolation: Isolation) -> Transport:
-    """The transport asked for, or the fastest that works with this engine and OCI runtime."""
+    """Make the transport asked for, or the fastest that works with this engine and OCI runtime."""
     can_share = guest.shares_sockets and isolation.runtime in _SHARED_KERNEL
     use_sockets = wanted == "sockets" or (wanted == "auto" and can_share)
     return SocketTransport() if use_sockets else StdioTransport()
@@ -54,27 +51,26 @@ class SocketTransport:
 
     def __init__(self) -> None:
         with ExitStack() as undo:
-            self._run_dir = RunDir()
-            undo.callback(self._run_dir.remove)
-            self.run_dir: Path | None = self._run_dir.mounted
-            self.link = Link(self._run_dir.init_socket)
-            undo.callback(self.link.close)
+            run_dir = RunDir()
+            undo.callback(run_dir.remove)
+            self.run_dir: Path | None = run_dir.mounted
+            self._listener = Listener(run_dir.init_socket)
+            undo.callback(self._listener.close)
             self._undo = undo.pop_all()
 
-    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 connects."""
-        return self.link.accept(deadline, still_runs)
+        lifeline = self._listener.accept(deadline, still_runs)
+        if lifeline:
+            self._undo.callback(lifeline.close)
+        return lifeline
 
-    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
-        """Make the sockets on this side and pass the guest's ends on."""
+    def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
+        """Make pairs of sockets and pass the guest's ends on."""
         with ExitStack() as theirs, ExitStack() as undo:
-            ours = []
-            descriptors = []
-            for kind in kinds:
-                end, other = self._run_dir.new_channel() if kind == "listener" else socket.socketpair()
-                ours.append(undo.enter_context(end))
-                descriptors.append(theirs.enter_context(other).fileno())
-            if not self.link.send(words, descriptors):
+            pairs = [socket.socketpair() for _ in range(order.sockets)]
+            ours = [undo.enter_context(end) for end, _ in pairs]
+            if not lifeline.send(order, [theirs.enter_context(end).fileno() for _, end in pairs]):
                 return None
             undo.pop_all()
         return ours
@@ -91,24 +87,24 @@ class StdioTransport:
 
     def __init__(self) -> None:
         ours, self._words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.link = Link.of(ours)
+        self._lifeline = Lifeline(ours)
         self._relay: Relay | None = None
 
-    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> bool:
+    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 says that it is ready."""
         assert stdio is not None
         self._relay = Relay(stdio, self._words)
-        return self._relay.await_ready(deadline, still_runs)
+        return self._lifeline if self._relay.await_ready(deadline, still_runs) else None
 
-    def order(self, words: str, number: int, *kinds: Literal["listener", "stream"]) -> list[socket.socket] | None:
+    def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
         """Have the relay carry new channels; the guest makes the sockets at its side."""
         assert self._relay is not None
         ours = []
-        for channel, _ in enumerate(kinds, start=3 * number):
+        for channel in channels(order):
             end, other = socket.socketpair()
             self._relay.carry(channel, other)
             ours.append(end)
-        if self.link.send(words):
+        if lifeline.send(order):
             return ours
         for end in ours:
             end.close()
@@ -116,7 +112,7 @@ class StdioTransport:
 
     def close(self) -> None:
         """Hang up."""
-        self.link.close()
+        self._lifeline.close()
         if self._relay:
             self._relay.close()
         with contextlib.suppress(OSError):

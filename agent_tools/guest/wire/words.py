@@ -1,0 +1,174 @@
+"""The words of the lifeline, as values: what the host orders PID 1 to do, and what PID 1 reports.
+
+One line of ASCII is one word with its arguments; on the mounted socket a line is a datagram, over stdio a frame of
+channel 0 (mux.py).
+
+    host  -> guest   start <generation>          with two sockets: the kernel's messages, and its host calls
+                     files <number>              with one socket: serve work_dir on it
+                     arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
+                     disarm | interrupt | kill | pause | resume
+    guest -> host    ready                       over stdio only: there a connection says nothing
+                     exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
+                     failed <generation> <traceback>
+
+Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Union
+
+MAX_WORDS = 4096  # bytes in one line
+CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
+MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
+
+
+@dataclass(frozen=True)
+class Start:
+    """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
+
+    number: int
+    sockets: ClassVar[int] = 2
+
+
+@dataclass(frozen=True)
+class Files:
+    """Serve work_dir on one socket, to a host that cannot see the folder."""
+
+    number: int
+    sockets: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Interrupt the kernel after so many seconds, and kill it `kill` seconds later, unless another order comes."""
+
+    interrupt: float
+    kill: float
+
+
+@dataclass(frozen=True)
+class Disarm:
+    """Forget what was armed."""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """Send the kernel SIGINT, if a run is armed."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End the kernel and all that it started."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Stop every process but PID 1."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Let them go on."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """PID 1 listens to its stdin."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit."""
+
+    generation: int
+    code: int = 0
+    signal: int = 0
+    oom: bool = False
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The kernel of a generation could not start."""
+
+    generation: int
+    traceback: str
+
+
+SocketOrder = Union[Start, Files]
+Order = Union[Start, Files, Arm, Disarm, Interrupt, Kill, Pause, Resume]
+Report = Union[Ready, Exit, Failed]
+
+_BARE: "dict[str, Order]" = {
+    "disarm": Disarm(),
+    "interrupt": Interrupt(),
+    "kill": Kill(),
+    "pause": Pause(),
+    "resume": Resume(),
+}
+_BARE_WORDS = {order: word for word, order in _BARE.items()}
+
+
+def channels(order: SocketOrder) -> list[int]:
+    """Return the numbers of the channels that carry an order's sockets over stdio."""
+    first = CHANNELS_PER_ORDER * order.number
+    return list(range(first, first + order.sockets))
+
+
+def write_order(order: Order) -> bytes:
+    """Return an order as a line."""
+    if isinstance(order, (Start, Files)):
+        return f"{type(order).__name__.lower()} {order.number}".encode()
+    if isinstance(order, Arm):
+        return f"arm {order.interrupt:.3f} {order.kill:.3f}".encode()
+    return _BARE_WORDS[order].encode()
+
+
+def write_report(report: Report) -> bytes:
+    """Return a report as a line of at most MAX_WORDS bytes."""
+    if isinstance(report, Ready):
+        return b"ready"
+    if isinstance(report, Failed):
+        return f"failed {report.generation} {report.traceback}".encode("ascii", "replace")[:MAX_WORDS]
+    how = f"signal {report.signal}" if report.signal else f"code {report.code}"
+    return f"exit {report.generation} {how}{' oom' if report.oom else ''}".encode()
+
+
+def read_order(line: bytes) -> "Order | None":
+    """Return the order in a line, None for words that are unknown."""
+    words = line.decode("ascii", "replace").split()
+    try:
+        if len(words) == 2 and words[0] in ("start", "files"):
+            return (Start if words[0] == "start" else Files)(int(words[1]))
+        if len(words) == 3 and words[0] == "arm":
+            return Arm(float(words[1]), float(words[2]))
+    except ValueError:
+        return None
+    return _BARE.get(words[0]) if len(words) == 1 else None
+
+
+def read_report(line: bytes) -> "Report | None":
+    """Return the report in a line of an untrusted guest, None for anything else."""
+    words = line[:MAX_WORDS].decode("ascii", "replace").split(maxsplit=2)
+    if words == ["ready"]:
+        return Ready()
+    if len(words) != 3 or (generation := _number(words[1])) is None:
+        return None
+    if words[0] == "failed":
+        return Failed(generation, words[2])
+    return _read_exit(generation, words[2].split()) if words[0] == "exit" else None
+
+
+def _read_exit(generation: int, words: "list[str]") -> "Exit | None":
+    oom = words[2:] == ["oom"]
+    if len(words) != 2 + oom or (number := _number(words[1])) is None:
+        return None
+    if words[0] == "signal":
+        return Exit(generation, signal=number, oom=oom)
+    return Exit(generation, code=number, oom=oom) if words[0] == "code" else None
+
+
+def _number(word: str) -> "int | None":
+    """Return a whole number that is not absurd, None for anything else."""
+    if not word.isascii() or not word.isdigit() or len(word) > 10:
+        return None
+    return number if (number := int(word)) < MAX_NUMBER else None

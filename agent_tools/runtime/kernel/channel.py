@@ -1,0 +1,221 @@
+"""One kernel's messages and the lifeline beside them, read as one sequence of events.
+
+The socket never waits: what comes is taken in as it comes, with every message bounded by its sizes before it is held
+(guest/wire/messages.py), and a request that the kernel leaves unread for SEND_SECONDS closes the channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from agent_tools.errors import KernelDied, ProtocolViolation
+from agent_tools.guest.wire.messages import MessageError, Reader
+from agent_tools.guest.wire.words import Exit, Failed, Report
+from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
+from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.text import neutralise
+
+READ_SIZE = 64 * 1024
+SEND_SECONDS = 1.0  # how long a kernel may leave a request unread
+DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
+MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """The kernel sent a message."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class Reported:
+    """PID 1 sent a report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class SandboxEnded:
+    """PID 1 hung up."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The kernel broke the protocol, or a limit of it. `reason` continues 'it sent'."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """The kernel closed its channel: it ended, or is about to."""
+
+
+Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
+
+
+class Channel:
+    """Owns the socket of one kernel. Used by one thread at a time."""
+
+    def __init__(self, connected: socket.socket, lifeline: Lifeline, max_message_bytes: int) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._lifeline = lifeline
+        self._reader = Reader(max_message_bytes)
+        self._poller = select.poll()
+        self._poller.register(connected, select.POLLIN)
+        self._poller.register(lifeline, select.POLLIN)
+        self._lifeline_fd = lifeline.fileno()
+        self._has_more = False  # a message may be in the reader already
+        self._may_have_more = True  # the last read was not in vain
+        self._is_open = True
+        self._has_told_end = False
+
+    def await_kernel(self, generation: int, deadline: float) -> None:
+        """Wait for the kernel's first message, by which it says that it is ready.
+
+        Raises:
+            KernelDied: it ended, could not start, or said nothing before the deadline.
+        """
+        while time.monotonic() < deadline:
+            for event in self.receive(deadline - time.monotonic()):
+                match event:
+                    case Arrived():
+                        return
+                    case Broken(reason):
+                        raise KernelDied(f"it sent {reason} at its start")
+                    case Reported(Failed(_, traceback)):
+                        raise KernelDied(f"it failed to start: {neutralise(traceback)}")
+                    case Reported(Exit(number)) if number == generation:
+                        raise KernelDied("it ended at its start")
+                    case SandboxEnded():
+                        raise KernelDied("the sandbox ended before its kernel was ready")
+        raise KernelDied("it did not become ready in time")
+
+    def send_execute(self, code: str, timeout: float, *, is_silent: bool = False) -> str:
+        """Ask the kernel to run code; return the request's id. The guest's countdown reads `timeout` (metadata)."""
+        request_id, data = execute_request(code, timeout, is_silent=is_silent)
+        self._send(data)
+        return request_id
+
+    def receive(self, wait: float) -> Iterator[Event]:
+        """Yield what arrives within `wait` seconds: nothing, or all that is there when the first thing is.
+
+        A report of the kernel's end comes after all that the kernel had sent.
+        """
+        ready = self._poll(wait)
+        if self._has_more or self._socket.fileno() in ready:
+            yield from self._take_messages()
+        if self._lifeline_fd in ready:
+            reports = self._take_reports()
+            while any(map(_is_end, reports)) and self._is_open and self._may_have_more:
+                yield from self._take_messages()
+            yield from reports
+
+    def discard(self) -> list[Event]:
+        """Drop what came in between runs, unread; return what concerns the kernel itself."""
+        deadline = time.monotonic() + DISCARD_SECONDS
+        events: list[Event] = []
+        while not events and time.monotonic() < deadline and ((ready := self._poll(0)) or self._has_more):
+            if self._lifeline_fd in ready:
+                events += self._take_reports()
+            if self._has_more or self._socket.fileno() in ready:
+                events += self._skip()
+        return events
+
+    def close(self) -> None:
+        """Hang up."""
+        self._is_open = False
+        self._socket.close()
+
+    def _poll(self, wait: float) -> set[int]:
+        """Return the descriptors that have something, after at most `wait` seconds."""
+        wait = 0 if self._has_more else max(0.0, wait)
+        return {descriptor for descriptor, _ in self._poller.poll(wait * 1000)}
+
+    def _take_messages(self) -> Iterator[Event]:
+        try:
+            data = self._read()
+            self._has_more = True  # until all of it was taken: whoever takes may stop at any message
+            for channel, parts in self._reader.feed(data or b""):
+                yield Arrived(read_message(channel, parts))
+            self._has_more = False
+        except (MessageError, ProtocolViolation) as exc:
+            self._stop_reading()  # there is no way back into step, and nothing more is wanted
+            yield Broken(str(exc))
+            return
+        if data is not None and not data:
+            self._stop_reading()
+            yield Disconnected()
+
+    def _skip(self) -> list[Event]:
+        """Take what is there and drop it, but keep the place in the stream."""
+        try:
+            data = self._read()
+            for _ in self._reader.feed(data or b""):
+                pass
+            self._has_more = False
+        except MessageError as exc:
+            self._stop_reading()
+            return [Broken(str(exc))]
+        if data is not None and not data:
+            self._stop_reading()
+            return [Disconnected()]
+        return []
+
+    def _read(self) -> bytes | None:
+        """Read what is there: b'' at the end, None when there is nothing."""
+        self._may_have_more = True
+        try:
+            return self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            self._may_have_more = False
+            return None
+        except OSError:
+            return b""
+
+    def _stop_reading(self) -> None:
+        self._is_open = self._has_more = False
+        self._poller.unregister(self._socket)
+        self._socket.close()
+
+    def _take_reports(self) -> list[Event]:
+        events: list[Event] = [Reported(report) for report in self._lifeline.receive(MAX_REPORTS_AT_ONCE)]
+        if self._lifeline.has_ended and not self._has_told_end:
+            self._has_told_end = True
+            self._poller.unregister(self._lifeline_fd)
+            events.append(SandboxEnded())
+        return events
+
+    def _send(self, data: bytes) -> None:
+        """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
+        deadline = time.monotonic() + SEND_SECONDS
+        view = memoryview(data)
+        with contextlib.suppress(OSError):
+            while view and self._is_open:
+                if not _await_room(self._socket, deadline):
+                    self._hang_up()
+                    return
+                view = view[self._socket.send(view) :]
+
+    def _hang_up(self) -> None:
+        """Shut the socket down, so that reading it tells of its end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _is_end(event: Event) -> bool:
+    return isinstance(event, Reported) and isinstance(event.report, Exit)
+
+
+def _await_room(connected: socket.socket, deadline: float) -> bool:
+    poller = select.poll()
+    poller.register(connected, select.POLLOUT)
+    return bool(poller.poll(max(0.0, deadline - time.monotonic()) * 1000))

@@ -1,0 +1,42 @@
+"""The end of a kernel in words: the one place where an ending becomes a sentence."""
+
+from __future__ import annotations
+
+import signal
+
+from agent_tools.guest.wire.words import Exit
+from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
+from agent_tools.settings import GIB
+
+
+def describe(ended: Ended, memory: int) -> str:
+    """Return why a kernel ended, as a clause without its full stop; `memory` is its limit in bytes."""
+    if ended.why in (Why.BROKE, Why.CONDEMNED) and ended.detail:
+        return f"it sent {ended.detail}" if ended.why is Why.BROKE else ended.detail
+    if ended.why in (Why.OVERDUE, Why.DEAF, Why.CLOSED):
+        return str(ended.why.value)
+    match ended.how:
+        case Exit() as exit_:
+            return describe_exit(exit_, memory)
+        case Gone():
+            return "the sandbox ended"
+        case Silent():
+            return "the sandbox stopped answering"
+        case None:
+            return "it ended"
+
+
+def describe_exit(ended: Exit, memory: int) -> str:
+    """Return how a kernel's process ended, as a clause."""
+    if ended.signal and ended.oom:
+        return f"it was killed at its memory limit of {memory / GIB:g} GiB"
+    if ended.signal:
+        return f"it was killed by {_signal_name(ended.signal)}"
+    return f"its process exited with code {ended.code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,274 @@
+"""The end of a run as a table: what is known of it, what happens to it, and which step is due when nothing happens.
+
+Theory of operation
+    A run is in one of five states. It begins `Running` and is finished once it is `Over`; there is no way back.
+
+        Running      the code runs, as far as anyone here knows
+        Interrupted  it was told to stop, before its time limit
+        HungUp       its kernel closed the channel: it ended, or it plays a game
+        Killed       the order to kill was given; PID 1 has still to say that it was carried out
+        Over         with an `Answer`, or because the kernel is gone
+
+    Two things move it. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`) moves it by
+    TABLE; an event that has no entry there changes nothing. And when nothing has happened until `due`, `lapse` says
+    what is thought of that. Entering a state may give PID 1 an order: `order_on_entering`.
+
+    The time limit is enforced three times: by the countdown inside the guest, by PID 1, and, a little later, by
+    `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whoever did it first.
+
+Nothing in here has a clock, a socket or a thread. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Union
+
+from agent_tools.execution import Cause
+from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
+from agent_tools.settings import Limits
+
+KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
+END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill
+HANG_UP_GRACE = 0.5  # seconds for PID 1 to report the end of a kernel that closed its channel
+
+
+class Why(Enum):
+    """The reason for which a kernel is killed."""
+
+    OVERDUE = "its code did not stop at the time limit"
+    DEAF = "its code did not stop when it was interrupted"
+    CLOSED = "it closed its channel"
+    BROKE = "it broke the protocol"
+    CONDEMNED = "it was condemned"
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The whole sandbox ended with the kernel."""
+
+
+@dataclass(frozen=True)
+class Silent:
+    """PID 1 did not carry out an order in time: the sandbox is given up."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The kernel answered the request."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The kernel is gone: how, None if nobody has said, and for which reason of ours if it was killed."""
+
+    how: Exit | Gone | Silent | None
+    why: Why | None = None
+    detail: str = ""
+    cause: Cause = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Nothing has happened yet."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """An interrupt was ordered before the time limit."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class HungUp:
+    """The kernel closed its channel without an answer."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class Killed:
+    """The kill was ordered. `detail` is what the reason is about, in words."""
+
+    at: float
+    why: Why
+    detail: str = ""
+    cause: Cause = ""
+
+
+@dataclass(frozen=True)
+class Over:
+    """The run is finished."""
+
+    ending: Answer | Ended
+
+
+@dataclass(frozen=True)
+class Replied:
+    """The kernel sent the reply to the request."""
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The caller does not want the run any more."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The kernel's channel reached its end."""
+
+
+@dataclass(frozen=True)
+class Broke:
+    """The kernel sent what is no message, or one over the limits."""
+
+    detail: str
+
+
+@dataclass(frozen=True)
+class Condemned:
+    """Somebody else has ordered the kill: a full work_dir, a restart."""
+
+    detail: str
+    cause: Cause = ""
+
+
+@dataclass(frozen=True)
+class Exited:
+    """PID 1 has reported the kernel's end."""
+
+    exit: Exit
+
+
+@dataclass(frozen=True)
+class Lost:
+    """PID 1 has hung up."""
+
+
+State = Union[Running, Interrupted, HungUp, Killed, Over]
+Event = Union[Replied, Cancelled, Closed, Broke, Condemned, Exited, Lost]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Now, and when the run's time is up (infinity while its clock stands still)."""
+
+    now: float
+    deadline: float
+
+
+def advance(state: State, event: Event, moment: Moment) -> State:
+    """Return the state after an event."""
+    move = TABLE[type(state)].get(type(event))
+    return move(state, event, moment) if move else state
+
+
+def due(state: State, deadline: float, limits: Limits) -> float:
+    """Return when `lapse` is to be asked, if nothing happens until then."""
+    last = deadline + limits.interrupt_grace + limits.kill_grace + KILL_MARGIN
+    match state:
+        case Running():
+            return last
+        case Interrupted(at):
+            return min(last, at + limits.kill_grace)
+        case HungUp(at):
+            return at + HANG_UP_GRACE
+        case Killed(at):
+            return at + END_GRACE
+        case Over():
+            return math.inf
+
+
+def lapse(state: State, moment: Moment) -> State:
+    """Return the state after nothing has happened until `due`."""
+    match state:
+        case Running():
+            return Killed(moment.now, Why.OVERDUE)
+        case Interrupted():
+            return Killed(moment.now, Why.OVERDUE if moment.now >= moment.deadline else Why.DEAF)
+        case HungUp():
+            return Killed(moment.now, Why.CLOSED)
+        case Killed(_, why, detail, cause):
+            return Over(Ended(Silent(), why, detail, cause))
+        case Over():
+            return state
+
+
+def order_on_entering(state: State) -> Order | None:
+    """Return the order that PID 1 gets when a run enters a state."""
+    match state:
+        case Interrupted():
+            return Interrupt()
+        case Killed(why=why):
+            return None if why is Why.CONDEMNED else Kill()  # whoever condemned it has ordered that
+    return None
+
+
+def _answer(_state: State, _event: Event, moment: Moment) -> State:
+    return Over(Answer(moment.now))
+
+
+def _interrupt(_state: State, _event: Event, moment: Moment) -> State:
+    return Interrupted(moment.now)
+
+
+def _hang_up(_state: State, _event: Event, moment: Moment) -> State:
+    return HungUp(moment.now)
+
+
+def _break(_state: State, event: Any, moment: Moment) -> State:
+    return Killed(moment.now, Why.BROKE, event.detail, "protocol_violation")
+
+
+def _condemn(_state: State, event: Any, moment: Moment) -> State:
+    return Killed(moment.now, Why.CONDEMNED, event.detail, event.cause)
+
+
+def _lose(_state: State, _event: Event, _moment: Moment) -> State:
+    return Over(Ended(Gone()))
+
+
+def _lose_killed(state: Any, _event: Event, _moment: Moment) -> State:
+    return Over(Ended(Gone(), state.why, state.detail, state.cause))
+
+
+def _end(_state: State, event: Any, moment: Moment) -> State:
+    was_stopped = event.exit.signal == signal.SIGKILL and not event.exit.oom
+    return Over(Ended(event.exit, Why.OVERDUE if was_stopped and moment.now >= moment.deadline else None))
+
+
+def _end_killed(state: Any, event: Any, _moment: Moment) -> State:
+    return Over(Ended(event.exit, state.why, state.detail, state.cause))
+
+
+Move = Callable[[State, Event, Moment], State]
+
+TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {
+    Running: {
+        Replied: _answer,
+        Cancelled: _interrupt,
+        Closed: _hang_up,
+        Broke: _break,
+        Condemned: _condemn,
+        Exited: _end,
+        Lost: _lose,
+    },
+    Interrupted: {
+        Replied: _answer,
+        Closed: _hang_up,
+        Broke: _break,
+        Condemned: _condemn,
+        Exited: _end,
+        Lost: _lose,
+    },
+    HungUp: {Broke: _break, Condemned: _condemn, Exited: _end, Lost: _lose},
+    Killed: {Exited: _end_killed, Lost: _lose_killed},
+    Over: {},
+}

@@ -1,0 +1,30 @@
+"""A run's time limit, which stands still while somebody is asked for an approval."""
+
+from __future__ import annotations
+
+import math
+import time
+
+
+class TimeLimit:
+    """`timeout` seconds from now, and as long as it is held. Not thread-safe: whoever has it has a lock."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._left = 0.0
+        self._is_held = False
+
+    @property
+    def deadline(self) -> float:
+        """When the time is up (monotonic seconds); infinity while the limit is held."""
+        return math.inf if self._is_held else self._deadline
+
+    def hold(self) -> None:
+        """Let it stand still."""
+        self._left, self._is_held = self._deadline - time.monotonic(), True
+
+    def go(self) -> float:
+        """Let it go on; return the seconds that are left."""
+        self._deadline, self._is_held = time.monotonic() + self._left, False
+        return self._left
