@@ -1,7 +1,13 @@
-"""Calls from a cell to functions on the host: over one socket, with a thread that takes the answers.
+"""Calls from a cell to functions on the host, over one socket.
 
 Works in cells that await and in cells that do not, in threads, and in any event loop. All limits are the host's: this
 side is a convenience, and the socket is no secret in here.
+
+Theory of operation
+    There is no thread that reads: whoever waits for an answer does. An event loop with calls under way watches the
+    socket and takes in what comes. Of the threads that wait without a loop one is the leader: it reads, also for the
+    others, until its own answer has come, and then another one leads. Taking in must not be cut short, or a message
+    would be lost to its caller, so it is shielded from interrupts; waiting is not.
 """
 
 import asyncio
@@ -9,15 +15,17 @@ import builtins
 import contextlib
 import itertools
 import os
-import queue
+import select
 import signal
 import socket
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .interrupts import shield
 from .wire import budget, frames, values
 
 
@@ -59,6 +67,7 @@ _KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
 
 
 UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
+READ_SIZE = 256 * 1024
 _VALUE = "arguments"
 _SUBJECTS = {"$return": "The result is", "$yield": "What the function yields is"}
 
@@ -75,24 +84,40 @@ Deliver = Callable[[Any, BaseException | None], None]  # takes an answer or a fa
 
 
 class Host:
-    """The connection. Made once in each kernel; the thread starts with the first call."""
+    """The connection. Made once in each kernel."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._poller = select.poll()
+        self._bell, self._ring = os.pipe()
+        os.set_blocking(self._ring, False)
+        for descriptor in (self._socket.fileno(), self._bell):
+            self._poller.register(descriptor, select.POLLIN)
+        self._reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._turn = threading.Condition()
+        self._has_leader = False
+        self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._ids = itertools.count(1)
         self._pending: dict[int, Deliver] = {}
-        self._thread: threading.Thread | None = None
         self._is_gone = False
+        self._is_held = False
         self._time_left = 0.0
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and await its answer; cancelling this cancels it there."""
         loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            loop.add_reader(self._socket.fileno(), self.take_in)
+            self._loops.add(loop)
         future: asyncio.Future[Any] = loop.create_future()
 
         def deliver(value: Any, error: BaseException | None) -> None:
+            if asyncio._get_running_loop() is loop:
+                _settle(future, value, error)
+                return
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, future, value, error)
 
@@ -104,21 +129,90 @@ class Host:
 
     def call_sync(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and wait for its answer; interrupting this cancels it there."""
-        answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
-        number = self._send(name, args, kwargs, lambda value, error: answers.put((value, error)))
+        answers: list[tuple[Any, BaseException | None]] = []
+        caller = threading.get_ident()
+
+        def deliver(value: Any, error: BaseException | None) -> None:
+            answers.append((value, error))
+            if threading.get_ident() != caller:
+                self._wake()
+
+        number = self._send(name, args, kwargs, deliver)
         try:
-            value, error = answers.get()
+            while not answers:
+                self._lead_or_follow(answers)
         finally:
             self._forget(number)
+        value, error = answers[0]
         if error is not None:
             raise error
         return value
 
+    def is_held(self) -> bool:
+        """Return whether the host lets the run's clock stand still, by the latest that it has said."""
+        self.take_in()
+        return self._is_held
+
+    def take_in(self) -> None:
+        """Take in what is there; nothing, if another thread is at it."""
+        if self._is_gone or not self._reading.acquire(blocking=False):
+            return
+        try:
+            with shield:
+                self._feed()
+        finally:
+            self._reading.release()
+
+    def _lead_or_follow(self, answers: list[Any]) -> None:
+        """Wait until something has come: as the leader by reading, else by waiting for the leader."""
+        with self._turn:
+            if answers:
+                return
+            if self._has_leader:
+                self._turn.wait()
+                return
+            self._has_leader = True
+        try:
+            while not answers and not self._is_gone:
+                if (self._bell, select.POLLIN) in self._poller.poll():
+                    os.read(self._bell, 4096)
+                self.take_in()
+        finally:
+            with self._turn:
+                self._has_leader = False
+                self._turn.notify_all()
+
+    def _wake(self) -> None:
+        """Have those who wait without a loop look for their answers: another thread has taken some in."""
+        with self._turn:
+            self._turn.notify_all()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ring, b"\0")
+
+    def _feed(self) -> None:
+        try:
+            data = self._socket.recv(READ_SIZE, socket.MSG_DONTWAIT)
+            for head, attachments, _ in self._reader.feed(data):
+                self._take(head, attachments)
+        except BlockingIOError:
+            return
+        except (OSError, frames.FrameError):
+            data = b""
+        if not data:
+            self._end()
+
+    def _end(self) -> None:
+        """Tell everybody who waits that the host is gone."""
+        self._is_gone = True
+        for loop in list(self._loops):
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.remove_reader, self._socket.fileno())
+        for deliver in list(self._pending.values()):
+            deliver(None, HostGone("The host is gone."))
+
     def _send(self, name: str, args: Any, kwargs: Any, deliver: Deliver) -> int:
         if os.getpid() != self._pid or self._is_gone:
-            raise HostGone(
-                "The host is not to be reached from a forked process." if not self._is_gone else "The host is gone."
-            )
+            raise HostGone("A forked process cannot call the host." if not self._is_gone else "The host is gone.")
         try:
             encoded, attachments = values.encode([list(args), dict(kwargs)], _VALUE)
         except values.NotEncodable as exc:
@@ -129,11 +223,7 @@ class Host:
             message = frames.pack(head, attachments)
         except frames.TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
-        with self._lock:
-            self._pending[number] = deliver
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._read, name="host-calls", daemon=True)
-                self._thread.start()
+        self._pending[number] = deliver
         self._write(message)
         return number
 
@@ -149,7 +239,7 @@ class Host:
             raise HostGone("The host is gone.")
 
     def _write_all(self, message: bytes) -> None:
-        with self._lock:
+        with self._writing:
             try:
                 self._socket.sendall(message)
             except OSError:
@@ -161,21 +251,12 @@ class Host:
             with contextlib.suppress(HostGone):
                 self._write(frames.pack({"op": "cancel", "id": number}, []))
 
-    def _read(self) -> None:
-        reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
-        with contextlib.suppress(OSError, frames.FrameError):
-            while data := self._socket.recv(256 * 1024):
-                for head, attachments, _ in reader.feed(data):
-                    self._take(head, attachments)
-        self._is_gone = True
-        for deliver in list(self._pending.values()):
-            deliver(None, HostGone("The host is gone."))
-
     def _take(self, head: dict[str, Any], attachments: list[bytes]) -> None:
         match head:
             case {"op": "hold"}:
-                self._time_left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-            case {"op": "go"} if self._time_left:
+                self._is_held, self._time_left = True, signal.setitimer(signal.ITIMER_REAL, 0)[0]
+            case {"op": "go"}:
+                self._is_held = False
                 signal.setitimer(signal.ITIMER_REAL, self._time_left)
             case {"op": "result", "id": number, "value": value}:
                 self._deliver(number, lambda: values.decode(value, attachments, _rich, budget.Unbounded()), None)
@@ -239,8 +320,8 @@ def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     return Image.open(io.BytesIO(content))
 
 
-def install(descriptor: int, namespace: dict[str, Any]) -> None:
-    """Make `sandbox`, `sandbox.asyncio` and `sandbox.values` importable, and give `namespace` nothing but those."""
+def install(descriptor: int, namespace: dict[str, Any]) -> Host:
+    """Make `sandbox` and `sandbox.asyncio` importable; return the connection."""
     host = Host(descriptor)
     package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
     package.__path__ = []
@@ -273,6 +354,7 @@ def install(descriptor: int, namespace: dict[str, Any]) -> None:
     package.HostCallError = HostCallError  # type: ignore[attr-defined]
     vars(package).update(_KINDS)
     sys.modules.update({"sandbox": package, "sandbox.asyncio": asynchronous})
+    return host
 
 
 def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:

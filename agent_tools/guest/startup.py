@@ -26,8 +26,8 @@ def run_kernel(descriptors: list[int], work_dir: str) -> None:
     connected = socket.socket(fileno=os.dup(descriptors[0]))
     kernel = _make_kernel(Outlet(connected))
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
-    prepare_shell(kernel.shell)
-    host_calls.install(descriptors[1], kernel.shell.user_ns)
+    host = host_calls.install(descriptors[1], kernel.shell.user_ns)
+    prepare_shell(kernel.shell, host.is_held)
     kernel.serve(connected)
 
 

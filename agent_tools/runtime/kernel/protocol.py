@@ -97,7 +97,7 @@ def _read_object(packed: bytes) -> dict[str, Any]:
     """
     value = json.loads(packed.decode("utf-8", "replace"))
     if not isinstance(value, dict):
-        raise ValueError("not an object")
+        raise ValueError("no object")
     return value
 
 
