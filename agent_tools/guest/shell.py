@@ -142,14 +142,14 @@ class UserTraceback(AutoFormattedTB):
 
 
 def _is_library(filename: str) -> bool:
-    """Whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
+    """Return whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
     if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
         return True
     return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", os.path.dirname(__file__)))
 
 
 def is_users(frame: FrameType | None) -> bool:
-    """Whether the user's code runs in this frame, or called what does."""
+    """Return whether the user's code runs in this frame, or called what does."""
     while frame is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None

@@ -52,7 +52,7 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
 
 
 def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:
-    """What the work returned or raised, as a value: raised inside the task group it would come out in a group."""
+    """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
     serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
     done: Future[T] = Future()
     try:

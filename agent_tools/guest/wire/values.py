@@ -44,7 +44,7 @@ class NotEncodable(ValueError):
 
 
 def encode(value: Any, path: str = "value") -> Encoded:
-    """What `json.dumps` takes for a value, and its attachments.
+    """Return what `json.dumps` takes for a value, and its attachments.
 
     Raises:
         NotEncodable: a part of it is of a type that does not cross, or it is nested too deep.
@@ -141,7 +141,7 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
 
 
 def _of_numpy(value: Any) -> Any:
-    """What Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
+    """Return what Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
     if value.dtype.kind in "mM":
         value = value.astype(f"{value.dtype.kind}8[us]")
     return value.item()

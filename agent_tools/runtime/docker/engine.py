@@ -171,7 +171,7 @@ class DockerEngine:
 
     @translated()
     def has_image(self, tag: str) -> bool:
-        """Whether the engine has the image."""
+        """Return whether the engine has the image."""
         try:
             self.connection.api().inspect_image(tag)
         except docker.errors.ImageNotFound:

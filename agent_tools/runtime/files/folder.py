@@ -31,7 +31,7 @@ _BLOCK = 512  # bytes: the unit of st_blocks
 
 @dataclass(frozen=True)
 class Usage:
-    """What a folder holds: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
+    """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
 
     bytes: int
     entries: int
@@ -96,7 +96,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
 
 
 def usage(path: Path, limit: Usage) -> Usage:
-    """What the folder holds, counted until it is more than `limit`. A file with several names counts once."""
+    """Count what the folder holds, until it is more than `limit`. A file with several names counts once."""
     size = entries = levels = 0
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:

@@ -34,7 +34,7 @@ class Brake:
 
 
 class Quota:
-    """How much one work_dir may hold, for all sandboxes of a session. What is there before may stay, but not grow."""
+    """The limits of one work_dir, for all sandboxes of a session. What is there before may stay, but not grow."""
 
     def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
         self.has_stopped_one = False
@@ -71,7 +71,7 @@ class Quota:
                 )
 
     def excess(self, held: Held | None = None) -> str:
-        """What is over a limit, in words that go on from 'it'; '' as a rule.
+        """Return what is over a limit, in words that go on from 'it'; '' as a rule.
 
         `held` is what the sandbox has of files that are deleted already: they count like those that are there.
         """
@@ -139,5 +139,5 @@ class QuotaWatch:
         return self.quota.excess(held if self._is_busy() else Held(held.bytes))
 
     def _has_suspects(self) -> bool:
-        """Whether there may be code to stop. After one was killed there is none, until a run is let through again."""
+        """Return whether there may be code to stop. After a kill there is none, until a run is let through again."""
         return self._is_busy() or not self.quota.has_stopped_one

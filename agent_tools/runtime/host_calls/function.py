@@ -1,4 +1,4 @@
-"""What a host function is to the runtime: something to call, and what it allows."""
+"""A host function as the runtime knows it: something to call, and its policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
 
 @dataclass(frozen=True)
 class Policy:
-    """What one function allows. None: as `CallLimits` says."""
+    """The policy of one function. None: as `CallLimits` says."""
 
     timeout: float | None = None
     """Seconds one call may take."""
@@ -37,7 +37,7 @@ class ArgumentError(Exception):
 
 
 class HostFunction(Protocol):
-    """What the guest can call."""
+    """A function that the guest can call."""
 
     policy: Policy
 

@@ -54,7 +54,7 @@ class HostCalls:
 
     @property
     def is_calling(self) -> bool:
-        """Whether this very task or thread works on a call of this session."""
+        """True while this very task or thread works on a call of this session."""
         return id(self._service) in callers.get()
 
     def serve(self, wire: CallWire) -> None:
@@ -92,7 +92,7 @@ class HostCalls:
         return self._loop
 
     def _is_wanted(self, number: int, name: str, size: int) -> bool:
-        """Whether a call is to be read; if not, it is answered. In our loop."""
+        """Return whether a call should be read; if not, answer it. In our loop."""
         if name in self.internal:
             return True
         if self._run is not None:

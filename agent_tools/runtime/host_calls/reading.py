@@ -115,7 +115,7 @@ def _arguments(call: Call, rich: Rich | None, budget: Budget) -> Arguments:
 
 
 def read(decoded: Callable[[], Any]) -> Any:
-    """What was decoded.
+    """Return what was decoded.
 
     Raises:
         Refused: it cannot be.

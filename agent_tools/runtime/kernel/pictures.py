@@ -18,7 +18,7 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers,
 
 
 class PictureRefused(ValueError):
-    """Why a picture is not kept."""
+    """A picture is not kept; the message says why."""
 
 
 def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
