@@ -233,7 +233,7 @@ class Session:
         return fresh.kernel, self._take_lost()
 
     def _replace_kernel(self, sandbox: RunningSandbox) -> Kernel | None:
-        """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
+        """Start a fresh kernel in the same sandbox; close the sandbox and return None where that fails."""
         if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)

@@ -160,7 +160,7 @@ def test_decoding_ends_when_nobody_waits_any_more() -> None:
 
 @pytest.mark.parametrize("text", ["1E4000000", "1E401", "-1E-401", "0E-1000000", "1E999999999999999999"])
 def test_a_decimal_of_a_huge_exponent_is_refused_on_both_sides(text: str) -> None:
-    with pytest.raises(ValueError, match=r"exponent|that is none"):
+    with pytest.raises(ValueError, match=r"exponent|malformed"):
         decode({"$": "decimal", "v": text}, [])
     if abs(Decimal(text).adjusted()) < 10**7:
         with pytest.raises(NotEncodable, match=f"a Decimal of an exponent over {MAX_DECIMAL_EXPONENT}"):

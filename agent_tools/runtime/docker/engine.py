@@ -118,7 +118,7 @@ class DockerEngine:
         self._remove_doubtful()
 
     def _remove_doubtful(self) -> None:
-        """Remove what was made although its making was given up, be it later: only its name is known."""
+        """Remove a container that was given up while it was being made: only its name is known."""
         for name, since in list(self._doubtful.items()):
             if time.monotonic() > since + DOUBT_SECONDS:
                 self._doubtful.pop(name, None)

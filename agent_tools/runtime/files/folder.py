@@ -114,7 +114,7 @@ def usage(path: Path, limit: Usage) -> Usage:
 
 @contextlib.contextmanager
 def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
-    """A regular file to read; None if there is none of that name."""
+    """Open a regular file to read; None if no file has that name."""
     with contextlib.ExitStack() as stack:
         try:
             fd, last = stack.enter_context(open_parent(path, name))

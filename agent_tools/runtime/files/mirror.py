@@ -36,7 +36,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-
 class Mirror:
     """One guest's work_dir and its likeness here. Used by the thread whose turn it is.
 
-    `connect` gives a socket to a fresh file server in the guest, None when there is none to be had.
+    `connect` gives a socket to a fresh file server in the guest, None when there is no guest to serve it.
     """
 
     def __init__(
