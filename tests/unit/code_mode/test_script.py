@@ -610,13 +610,23 @@ def test_closing_a_stream_early_interrupts_the_function_and_the_script_goes_on(a
     asyncio.run(main())
 
 
-def test_a_stream_while_another_call_runs_is_refused_and_leaves_that_alone(adder: Script) -> None:
-    adder.load_script(STREAM)
-    with closing(adder.run_stream("items", 3)) as stream:
-        next(stream)
-        with pytest.raises(SessionBusy):
-            list(adder.run_stream("plain"))
-        assert list(stream)[-1] == EndEvent(None)
+def test_a_stream_while_another_call_runs_is_refused_and_leaves_that_alone() -> None:
+    refused = threading.Event()
+
+    def hold() -> bool:
+        """Returns when the other call was refused."""
+        return refused.wait(20)
+
+    with sandbox([hold]) as script:
+        script.load_script("async def items():\n    yield 1\n    yield await hold()\ndef plain():\n    yield 2")
+        with closing(script.run_stream("items")) as stream:
+            assert next(stream) == ResultEvent(1)
+            with pytest.raises(SessionBusy):
+                list(script.run_stream("plain"))
+            refused.set()
+            rest = list(stream)
+        assert [event for event in rest if isinstance(event, ResultEvent)] == [ResultEvent(True)]
+        assert rest[-1] == EndEvent(None)
 
 
 # -- the record --------------------------------------------------------------------------------------------------------
