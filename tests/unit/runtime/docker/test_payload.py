@@ -140,9 +140,8 @@ DANGEROUS = """
 """
 
 
-@pytest.mark.parametrize("name", DANGEROUS.split())
-def test_a_dangerous_call_is_refused(name: str) -> None:
-    assert not is_allowed(name)
+def test_a_dangerous_call_is_refused() -> None:
+    assert [name for name in DANGEROUS.split() if is_allowed(name)] == []
 
 
 @pytest.mark.parametrize("name", ["sched_setscheduler", "futex", "epoll_wait", "memfd_create", "rseq", "getrandom"])
