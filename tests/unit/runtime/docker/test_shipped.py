@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[4]
         "docker/debian_base.sh",
         "docker/font_fallback.py",
         "docker/matplotlibrc",
+        "docker/packages.dockerfile",
         "docker/requirements.lock",
         "docker/seccomp.json",
         "fonts/DroidSansFallbackFull.ttf",
