@@ -39,6 +39,7 @@ class Guest:
     def kill(self, reason: str) -> None:
         self.words.append("kill")
         self.reason = reason
+        self.is_busy = False
         self.killed.set()
 
 
