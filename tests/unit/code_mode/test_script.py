@@ -186,7 +186,7 @@ def test_a_stub_without_annotations_passes_anything() -> None:
         assert call(script, "return await anything({1: (2, 3)})") == [{1: (2, 3)}] * 2
 
 
-def test_512_calls_at_once_each_get_their_own_answer() -> None:
+def test_many_calls_at_once_each_get_their_own_answer() -> None:
     async def shuffled(number: int) -> int:
         await asyncio.sleep(random.random() / 50)
         return number * 2
