@@ -92,15 +92,21 @@ class Quota:
 
 
 class QuotaWatch:
-    """Holds one sandbox to a quota, until closed."""
+    """Holds one sandbox to a quota, until closed. `wait` is its clock: it waits for an event, some seconds at most."""
 
     def __init__(
-        self, quota: Quota, brake: Brake, is_busy: Callable[[], bool], held: Callable[[], Held] = Held
+        self,
+        quota: Quota,
+        brake: Brake,
+        is_busy: Callable[[], bool],
+        held: Callable[[], Held] = Held,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self.quota = quota
         self._brake = brake
         self._is_busy = is_busy
         self._held = held
+        self._wait = wait
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
         self._thread.start()
@@ -114,7 +120,7 @@ class QuotaWatch:
     def _run(self) -> None:
         self.quota.count()
         pause, idle_for = LOOK_EVERY, 0.0
-        while not self._closed.wait(pause):
+        while not self._wait(self._closed, pause):
             idle_for = 0.0 if self._is_busy() else idle_for + pause
             if 0.0 < idle_for < IDLE_LOOK_EVERY:
                 continue

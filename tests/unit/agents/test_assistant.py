@@ -133,7 +133,7 @@ def test_a_failing_tool_tells_no_paths_and_no_traceback() -> None:
         raise OSError(f"cannot open {Path(__file__).resolve()}")
 
     (_, result, _) = Assistant([fail], ScriptedModel([calling("fail"), "ok"])).run_nonstream([Message("user", "hi")])
-    assert result.text == "The tool fail failed: OSError: cannot open test_agents.py"
+    assert result.text == f"The tool fail failed: OSError: cannot open {Path(__file__).name}"
 
 
 # -- what goes to the model -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from agent_tools.runtime.files.quota import IDLE_LOOK_EVERY, Brake, Quota, Quota
 from agent_tools.settings import MIB, Limits
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
+HASTE = 50  # how many seconds of a watch pass in one of ours
 
 
 class Guest:
@@ -38,7 +39,33 @@ class Guest:
     def kill(self, reason: str) -> None:
         self.words.append("kill")
         self.reason = reason
+        self.is_busy = False
         self.killed.set()
+
+
+class Clock:
+    """A watch's clock that runs fast, and says how many seconds have passed on it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._passed = threading.Condition()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        is_set = event.wait(seconds / HASTE)
+        with self._passed:
+            self.now += seconds
+            self._passed.notify_all()
+        return is_set
+
+    def reaches(self, seconds: float) -> bool:
+        """Wait until so many seconds have passed."""
+        with self._passed:
+            return self._passed.wait_for(lambda: self.now >= seconds, FOREVER)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -47,12 +74,12 @@ def guest() -> Guest:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, guest: Guest) -> Iterator[Callable[..., Quota]]:
+def watch(tmp_path: Path, guest: Guest, clock: Clock) -> Iterator[Callable[..., Quota]]:
     watches: list[QuotaWatch] = []
 
     def make(quota: Quota | None = None, **limits: int) -> Quota:
         quota = quota or Quota(tmp_path, Limits(**{"min_disk_free": 0, **limits}))  # type: ignore[arg-type]
-        watches.append(QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy))
+        watches.append(QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait))
         quota.refuse_excess()  # which waits until what is there was counted
         return quota
 
@@ -156,28 +183,31 @@ def test_a_fresh_sandbox_does_not_make_the_excess_legal(
 
 
 def test_a_kernel_that_starts_over_an_excess_is_left_alone_until_a_run_is_let_through(
-    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+    guest: Guest, tmp_path: Path, clock: Clock
 ) -> None:
     quota = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0))
     quota.count()
     fill(tmp_path, 2 * MIB)
     quota.has_stopped_one = True
     guest.is_busy = False
-    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy)
+    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait)
     try:
-        assert not guest.killed.wait(IDLE_LOOK_EVERY + 1.5)
+        assert clock.reaches(3 * IDLE_LOOK_EVERY)
         assert guest.words == []
+        guest.is_busy = True
+        assert guest.killed.wait(FOREVER)
     finally:
         watched.close()
 
 
 def test_a_guest_that_fills_work_dir_between_runs_is_stopped_too(
-    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path, clock: Clock
 ) -> None:
     guest.is_busy = False
     watch(max_work_dir_bytes=MIB)
     fill(tmp_path, 2 * MIB)
     assert guest.killed.wait(FOREVER)
+    assert clock.now >= IDLE_LOOK_EVERY
 
 
 def test_closing_ends_the_thread(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
@@ -198,9 +228,12 @@ def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_pa
     )
 
 
-def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(tmp_path: Path, guest: Guest) -> None:
+def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
+    tmp_path: Path, guest: Guest, clock: Clock
+) -> None:
     quota = Quota(tmp_path, Limits(min_disk_free=0))
-    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, lambda: Held(0, is_hidden=True))
+    brake, hidden = Brake(guest.tell, guest.kill), Held(0, is_hidden=True)
+    watched = QuotaWatch(quota, brake, lambda: guest.is_busy, lambda: hidden, clock.wait)
     try:
         assert guest.killed.wait(FOREVER)
         assert guest.reason == "it hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
@@ -208,15 +241,15 @@ def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(tmp_path:
         watched.close()
 
 
-def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest) -> None:
+def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest, clock: Clock) -> None:
     looks = [threading.Event(), threading.Event()]
 
     def look() -> Held:
         next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
         return Held(0, is_hidden=True)
 
-    guest.is_busy = False
-    watched = QuotaWatch(Quota(tmp_path, Limits(min_disk_free=0)), Brake(guest.tell, guest.kill), lambda: False, look)
+    brake = Brake(guest.tell, guest.kill)
+    watched = QuotaWatch(Quota(tmp_path, Limits(min_disk_free=0)), brake, lambda: False, look, clock.wait)
     try:
         assert all(event.wait(FOREVER) for event in looks)
         assert guest.words == []

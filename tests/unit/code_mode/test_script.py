@@ -21,7 +21,7 @@ from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParam
 from agent_tools.tools import CodeInterpreter
 from tests.code_mode import process_runtime, sandbox, template
 from tests.leaks import Scratch
-from tests.unit.test_folder import dig
+from tests.unit.runtime.files.test_folder import dig
 
 PRELUDE = """
 import asyncio
@@ -186,7 +186,7 @@ def test_a_stub_without_annotations_passes_anything() -> None:
         assert call(script, "return await anything({1: (2, 3)})") == [{1: (2, 3)}] * 2
 
 
-def test_512_calls_at_once_each_get_their_own_answer() -> None:
+def test_many_calls_at_once_each_get_their_own_answer() -> None:
     async def shuffled(number: int) -> int:
         await asyncio.sleep(random.random() / 50)
         return number * 2
@@ -610,13 +610,23 @@ def test_closing_a_stream_early_interrupts_the_function_and_the_script_goes_on(a
     asyncio.run(main())
 
 
-def test_a_stream_while_another_call_runs_is_refused_and_leaves_that_alone(adder: Script) -> None:
-    adder.load_script(STREAM)
-    with closing(adder.run_stream("items", 3)) as stream:
-        next(stream)
-        with pytest.raises(SessionBusy):
-            list(adder.run_stream("plain"))
-        assert list(stream)[-1] == EndEvent(None)
+def test_a_stream_while_another_call_runs_is_refused_and_leaves_that_alone() -> None:
+    refused = threading.Event()
+
+    def hold() -> bool:
+        """Returns when the other call was refused."""
+        return refused.wait(20)
+
+    with sandbox([hold]) as script:
+        script.load_script("async def items():\n    yield 1\n    yield await hold()\ndef plain():\n    yield 2")
+        with closing(script.run_stream("items")) as stream:
+            assert next(stream) == ResultEvent(1)
+            with pytest.raises(SessionBusy):
+                list(script.run_stream("plain"))
+            refused.set()
+            rest = list(stream)
+        assert [event for event in rest if isinstance(event, ResultEvent)] == [ResultEvent(True)]
+        assert rest[-1] == EndEvent(None)
 
 
 # -- the record --------------------------------------------------------------------------------------------------------

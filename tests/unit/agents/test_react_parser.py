@@ -8,6 +8,7 @@ from agent_tools.agents.react_parser import ReActParser
 from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, ReasoningDelta, TextDelta
 
 TOOLS = ("python", "double")
+PIECES = (1, 2, 3, 7, 1000)  # characters that come at once
 MANY = "Thought: a\nAction: python\nAction Input: "
 CASES = {
     "as told": ("Thought: I look.\nAction: python\nAction Input: 1 + 1\n", "Thought: I look.", [("python", "1 + 1")]),
@@ -72,17 +73,30 @@ def parse(text: str, piece: int) -> list[Delta]:
     return found + list(parser.finish())
 
 
-@pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])
+def said(found: list[Delta]) -> str:
+    return "".join(delta.text for delta in found if isinstance(delta, TextDelta))
+
+
+def calls(found: list[Delta]) -> list[tuple[str, str]]:
+    return [(delta.name, delta.arguments) for delta in found if isinstance(delta, CallComplete)]
+
+
+def written(found: list[Delta]) -> list[str]:
+    """The arguments of each call, as they came in pieces."""
+    indices = [delta.index for delta in found if isinstance(delta, CallComplete)]
+    arguments = [delta for delta in found if isinstance(delta, ArgumentsDelta)]
+    return ["".join(delta.text for delta in arguments if delta.index == index) for index in indices]
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_replies_are_read_the_same_however_they_are_cut(case: str, piece: int) -> None:
-    text, said, calls = CASES[case]
-    found = parse(text, piece)
-    assert "".join(delta.text for delta in found if isinstance(delta, TextDelta)) == said
-    complete = [delta for delta in found if isinstance(delta, CallComplete)]
-    assert [(call.name, call.arguments) for call in complete] == calls
+def test_replies_are_read_the_same_however_they_are_cut(case: str) -> None:
+    text, expected_text, expected_calls = CASES[case]
+    found = {piece: parse(text, piece) for piece in PIECES}
+    assert {piece: said(deltas) for piece, deltas in found.items()} == dict.fromkeys(PIECES, expected_text)
+    assert {piece: calls(deltas) for piece, deltas in found.items()} == dict.fromkeys(PIECES, expected_calls)
     if case != "a label after JSON":  # where only the end can tell
-        written = [[d.text for d in found if isinstance(d, ArgumentsDelta) and d.index == c.index] for c in complete]
-        assert ["".join(pieces) for pieces in written] == [call.arguments for call in complete]
+        arguments = [arguments for _, arguments in expected_calls]
+        assert {piece: written(deltas) for piece, deltas in found.items()} == dict.fromkeys(PIECES, arguments)
 
 
 @pytest.mark.parametrize("piece", [1, 5, 1000])
@@ -90,7 +104,7 @@ def test_thinking_in_the_text_is_no_action(piece: int) -> None:
     thinking = "Action: double\nAction Input: 1\nObservation: 2\nFinal Answer: 3"
     found = parse(f"<think>{thinking}</think>\n\nThought: ok\nAction: double\nAction Input: 4", piece)
     assert "".join(delta.text for delta in found if isinstance(delta, ReasoningDelta)) == thinking
-    assert [delta.arguments for delta in found if isinstance(delta, CallComplete)] == ["4"]
+    assert calls(found) == [("double", "4")]
 
 
 def test_code_comes_line_by_line() -> None:

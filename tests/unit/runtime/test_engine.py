@@ -70,11 +70,18 @@ def test_a_network_that_breaks_the_isolation_is_refused(network: Any) -> None:
         ("log", 64 * 1024 - 1),
     ],
 )
-@pytest.mark.parametrize("kind", ["too little", "zero", "negative", "bool", "text", "None", "nan", "inf"])
-def test_an_amount_that_is_no_limit_is_refused(name: str, too_little: float, kind: str) -> None:
-    values = {"zero": 0, "negative": -1, "bool": True, "text": "2g", "None": None, "nan": math.nan, "inf": math.inf}
-    with pytest.raises(InvalidParams, match=f"{name}="):
-        Isolation(**{name: values.get(kind, too_little)})
+def test_an_amount_that_is_no_limit_is_refused(name: str, too_little: float) -> None:
+    values: list[Any] = [too_little, 0, -1, True, "2g", None, math.nan, math.inf]
+    assert [value for value in values if f"{name}=" not in refusal(**{name: value})] == []
+
+
+def refusal(**options: Any) -> str:
+    """The message with which a value is refused, empty where it is not."""
+    try:
+        Isolation(**options)
+    except InvalidParams as exc:
+        return str(exc)
+    return ""
 
 
 @pytest.mark.parametrize("gpus", [0, -1, True, "ALL", "0,1", 1.5])

@@ -108,9 +108,11 @@ def test_the_context_has_all_that_is_shipped() -> None:
     assert {"guest/init.py", "guest/startup.py", "fonts/DroidSansFallbackFull.ttf"} <= names
 
 
-def test_the_context_has_all_that_the_dockerfile_copies() -> None:
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", context_files()["Dockerfile"].decode(), re.MULTILINE)
-    tops = {name.split("/")[0] for name in context_files()} | {"ca-bundle.crt"}
+@pytest.mark.parametrize("packages", [[], ["polars"]], ids=["the stack", "a package"])
+def test_the_context_has_all_that_the_dockerfile_copies(packages: list[str]) -> None:
+    context = context_files(packages)
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", context["Dockerfile"].decode(), re.MULTILINE)
+    tops = {name.split("/")[0] for name in context} | {"ca-bundle.crt"}
     assert copied
     assert {name for line in copied for name in line.split()} <= tops
 
@@ -204,13 +206,34 @@ def test_an_image_that_is_there_is_not_built(engine: FolderEngine) -> None:
 
 
 def test_a_missing_image_is_built_and_its_build_stage_removed(engine: FolderEngine) -> None:
-    engine.add(REGISTRY_BASE)
+    engine.add(REGISTRY_BASE, tag_for())
     said: list[str] = []
     assert ensure(engine, ["polars"], said.append) == tag_for(["polars"])  # type: ignore[arg-type]
     assert engine.has_image(tag_for(["polars"]))
     assert engine.notes() == f"build on {REGISTRY_BASE}\nprune agent_tools.stage=builder\n"
     assert said[0].startswith(f"Building {tag_for(['polars'])} on {REGISTRY_BASE}")
     assert said[1:] == ["Step 1", "Step 2", f"Built {tag_for(['polars'])}"]
+
+
+def test_packages_are_added_to_the_image_that_is_there_or_built_first(engine: FolderEngine) -> None:
+    stacks: list[str | None] = []
+    build = engine.build
+
+    def note_stack(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
+        stacks.append(arguments.get("STACK_IMAGE"))
+        return build(context, tag, arguments)
+
+    engine.build = note_stack  # type: ignore[method-assign]
+    engine.add(REGISTRY_BASE)
+    for package in ("polars", "duckdb"):
+        ensure(engine, [package])  # type: ignore[arg-type]
+    assert stacks == [None, tag_for(), tag_for()]
+
+
+def test_another_stack_makes_another_tag_for_the_same_packages() -> None:
+    stack, derived = context_files(), context_files(["polars"])
+    assert stack.keys() <= derived.keys()
+    assert derived["stack.dockerfile"] == stack["Dockerfile"] != derived["Dockerfile"]
 
 
 def test_the_index_of_the_machine_is_passed_to_the_build(engine: FolderEngine, monkeypatch: pytest.MonkeyPatch) -> None:

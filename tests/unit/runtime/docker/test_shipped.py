@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.runtime.docker.shipped import shipped
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
         "docker/debian_base.sh",
         "docker/font_fallback.py",
         "docker/matplotlibrc",
+        "docker/packages.dockerfile",
         "docker/requirements.lock",
         "docker/seccomp.json",
         "fonts/DroidSansFallbackFull.ttf",

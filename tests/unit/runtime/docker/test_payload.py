@@ -10,7 +10,7 @@ from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.settings import GIB, MIB
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "container_config.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())
 EPERM, ENOSYS = 1, 38
 
@@ -140,9 +140,8 @@ DANGEROUS = """
 """
 
 
-@pytest.mark.parametrize("name", DANGEROUS.split())
-def test_a_dangerous_call_is_refused(name: str) -> None:
-    assert not is_allowed(name)
+def test_a_dangerous_call_is_refused() -> None:
+    assert [name for name in DANGEROUS.split() if is_allowed(name)] == []
 
 
 @pytest.mark.parametrize("name", ["sched_setscheduler", "futex", "epoll_wait", "memfd_create", "rseq", "getrandom"])
