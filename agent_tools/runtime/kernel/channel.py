@@ -36,7 +36,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Reported:
-    """PID 1 sent a report."""
+    """PID 1 sent a report about this kernel."""
 
     report: Report
 
@@ -62,12 +62,13 @@ Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
 
 
 class Channel:
-    """Owns the socket of one kernel. Used by one thread at a time."""
+    """Owns the socket of one kernel, the one of this generation. Used by one thread at a time."""
 
-    def __init__(self, connected: socket.socket, lifeline: Lifeline, max_message_bytes: int) -> None:
+    def __init__(self, connected: socket.socket, lifeline: Lifeline, generation: int, max_message_bytes: int) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._lifeline = lifeline
+        self._generation = generation
         self._reader = Reader(max_message_bytes)
         self._poller = select.poll()
         self._poller.register(connected, select.POLLIN)
@@ -78,7 +79,7 @@ class Channel:
         self._is_open = True
         self._has_told_end = False
 
-    def await_kernel(self, generation: int, deadline: float) -> None:
+    def await_kernel(self, deadline: float) -> None:
         """Wait for the kernel's first message, by which it says that it is ready.
 
         Raises:
@@ -93,7 +94,7 @@ class Channel:
                         raise KernelDied(f"it sent {reason} at its start")
                     case Reported(Failed(_, traceback)):
                         raise KernelDied(f"it failed to start: {neutralise(traceback)}")
-                    case Reported(Exit(number)) if number == generation:
+                    case Reported(Exit()):
                         raise KernelDied("it ended at its start")
                     case SandboxEnded():
                         raise KernelDied("the sandbox ended before its kernel was ready")
@@ -187,12 +188,17 @@ class Channel:
         self._socket.close()
 
     def _take_reports(self) -> list[Event]:
-        events: list[Event] = [Reported(report) for report in self._lifeline.receive(MAX_REPORTS_AT_ONCE)]
+        reports = self._lifeline.receive(MAX_REPORTS_AT_ONCE)
+        events: list[Event] = [Reported(report) for report in reports if self._is_about_it(report)]
         if self._lifeline.has_ended and not self._has_told_end:
             self._has_told_end = True
             self._poller.unregister(self._lifeline_fd)
             events.append(SandboxEnded())
         return events
+
+    def _is_about_it(self, report: Report) -> bool:
+        """Return whether a report is about this kernel: what is said of an earlier one may come late."""
+        return isinstance(report, (Exit, Failed)) and report.generation == self._generation
 
     def _send(self, data: bytes) -> None:
         """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
