@@ -79,9 +79,9 @@ def read_message(channel: int, parts: list[bytes]) -> Message:
         raise ProtocolViolation("a header that is too long")
     is_costly = _is_costly(parts[3])
     try:
-        header, parent = _read_object(parts[0]), _read_object(parts[1])
+        header, parent = _read_object(parts[0]), _read_json(parts[1])
         content = {"omitted": len(parts[3])} if is_costly else _read_object(parts[3])
-        kind, parent_id = header["msg_type"], parent.get("msg_id", "")
+        kind, parent_id = header["msg_type"], parent.get("msg_id") if isinstance(parent, dict) else ""
     except (ValueError, KeyError, RecursionError) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
     if not isinstance(kind, str):
@@ -95,10 +95,14 @@ def _read_object(packed: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    value = json.loads(packed.decode("utf-8", "replace"))
+    value = _read_json(packed)
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
+
+
+def _read_json(packed: bytes) -> Any:
+    return json.loads(packed.decode("utf-8", "replace"))
 
 
 def _is_costly(packed: bytes) -> bool:
