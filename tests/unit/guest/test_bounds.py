@@ -1,9 +1,8 @@
 from typing import Any
 
 import pytest
-from jupyter_client.session import DELIM, Session
-
 from agent_tools.guest.bounds import MAX_MESSAGE_BYTES, MAX_MESSAGE_MARKS, MAX_TEXT_CHARS, BoundedSession
+from jupyter_client.session import DELIM, Session
 
 KEY = b"k"
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note

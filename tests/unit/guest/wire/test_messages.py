@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
+from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, READ_SIZE, ZmtpSocket
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.runtime.kernel import zmtp
-from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, READ_SIZE, ZmtpSocket
 
 MIB = 1024 * 1024
 LIMIT = 16 * MIB

@@ -4,9 +4,9 @@ import contextlib
 import socket
 
 import pytest
-
 from agent_tools.runtime.kernel.channels import Channels
 from agent_tools.runtime.kernel.zmtp import ZmtpSocket
+
 from agent_tools.settings import MIB
 
 
