@@ -24,6 +24,7 @@ from agent_tools.text import neutralise
 READ_SIZE = 64 * 1024
 SEND_SECONDS = 1.0  # how long a kernel may leave a request unread
 DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
+LAST_READS = 64  # of what a kernel had sent when its end was reported: several times what a socket holds
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 
@@ -116,8 +117,8 @@ class Channel:
             yield from self._take_messages()
         if self._lifeline_fd in ready:
             reports = self._take_reports()
-            while any(map(_is_end, reports)) and self._is_open and self._may_have_more:
-                yield from self._take_messages()
+            if any(map(_is_end, reports)):
+                yield from self._take_last_messages()
             yield from reports
 
     def discard(self) -> list[Event]:
@@ -133,8 +134,8 @@ class Channel:
 
     def close(self) -> None:
         """Hang up."""
-        self._is_open = False
-        self._socket.close()
+        if self._is_open:
+            self._stop_reading()
 
     def _poll(self, wait: float) -> set[int]:
         """Return the descriptors that have something, after at most `wait` seconds."""
@@ -155,6 +156,13 @@ class Channel:
         if data is not None and not data:
             self._stop_reading()
             yield Disconnected()
+
+    def _take_last_messages(self) -> Iterator[Event]:
+        """Take what the kernel had sent, but not for ever: something of it may still write."""
+        for _ in range(LAST_READS):
+            if not self._is_open or not self._may_have_more:
+                break
+            yield from self._take_messages()
 
     def _skip(self) -> list[Event]:
         """Take what is there and drop it, but keep the place in the stream."""
