@@ -1,475 +1,287 @@
+"""The frames that a kernel's messages travel in: bytes in, messages out, with no socket."""
+
+from __future__ import annotations
+
 import contextlib
-import os
-import select
-import socket
 import struct
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+import tracemalloc
+from collections.abc import Iterator
 
 import pytest
-import zmq
-from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, READ_SIZE, ZmtpSocket
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_tools.errors import ProtocolViolation
-from agent_tools.runtime.kernel import zmtp
+from agent_tools.guest.wire.messages import (
+    CONTROL,
+    IOPUB,
+    MAX_PARTS,
+    MIN_PARTS,
+    SHELL,
+    STDIN,
+    MessageError,
+    Reader,
+    pack,
+)
+from agent_tools.settings import MIB
+from tests.fake_kernel import message, sizes
 
-MIB = 1024 * 1024
 LIMIT = 16 * MIB
-SOON = 10.0  # seconds that nothing honest takes
-MORE, LONG, COMMAND = 1, 2, 4
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-
-Message = list[bytes]
-NewPair = Callable[..., tuple[ZmtpSocket, socket.socket]]
+LARGEST = 2**32 - 1  # that a size can say
+Found = tuple[int, list[bytes]]
 
 
-def soon() -> float:
-    return time.monotonic() + SOON
+def read(data: bytes, limit: int = LIMIT) -> list[Found]:
+    return list(Reader(limit).feed(data))
 
 
-def frame(body: bytes, flags: int = 0) -> bytes:
-    if len(body) < 256:
-        return bytes((flags, len(body))) + body
-    return bytes((flags | LONG,)) + struct.pack(">Q", len(body)) + body
+def refusal(data: bytes) -> str:
+    """Why these bytes are refused."""
+    with pytest.raises(MessageError) as caught:
+        read(data)
+    return str(caught.value)
 
 
-def wire(*messages: Message) -> bytes:
-    """The bytes of whole messages."""
-    return b"".join(
-        frame(part, MORE if index < len(message) - 1 else 0)
-        for message in messages
-        for index, part in enumerate(message)
-    )
+def four(*last: bytes) -> list[bytes]:
+    """As many parts as a message has at least, and these after them."""
+    return [b"", b"", b"", b"", *last]
 
 
-def take(receiver: ZmtpSocket, count: int) -> list[Message]:
-    """So many messages; fewer if the peer hangs up."""
-    found: list[Message] = []
-    while len(found) < count and not receiver.is_closed:
-        assert select.select([receiver], [], [], SOON)[0], f"only {len(found)} messages came"
-        found += receiver.receive()
-    return found
-
-
-# -- a libzmq peer ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context]:
-    made = zmq.Context()
-    yield made
-    made.destroy(linger=0)
-
-
-def connect(context: zmq.Context, peer_kind: int, limit: int = LIMIT) -> tuple[ZmtpSocket, zmq.Socket]:
-    """A socket of ours, after its handshake, and a libzmq one that listens on a descriptor, as the kernel's do."""
-    peer = context.socket(peer_kind)
-    peer.set(zmq.SNDHWM, 0)
-    peer.set(zmq.RCVHWM, 0)
-    peer.set(zmq.RCVTIMEO, int(SOON * 1000))
-    connected = socket.socket(socket.AF_UNIX)
-    with tempfile.TemporaryDirectory(prefix="at-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{folder}/s")
-        listener.listen(1)
-        connected.connect(f"{folder}/s")
-        peer.set(zmq.USE_FD, os.dup(listener.fileno()))
-        peer.bind("ipc:///run/kernel/1")
-    ours = ZmtpSocket(connected, "SUB" if peer_kind == zmq.XPUB else "DEALER", limit)
-    ours.handshake(soon())
-    return ours, peer
-
-
-@pytest.fixture
-def subscribed(context: zmq.Context) -> Iterator[tuple[ZmtpSocket, zmq.Socket]]:
-    ours, publisher = connect(context, zmq.XPUB)
-    assert publisher.recv() == b"\x01"  # to everything
-    yield ours, publisher
-    ours.close()
-
-
-@pytest.fixture
-def dealt(context: zmq.Context) -> Iterator[tuple[ZmtpSocket, zmq.Socket]]:
-    ours, router = connect(context, zmq.ROUTER)
-    yield ours, router
-    ours.close()
-
+# -- both ways --------------------------------------------------------------------------------------------------------
 
 MESSAGES = [
-    pytest.param([b""], id="nothing"),
-    pytest.param([b"", b"", b""], id="three times nothing"),
-    pytest.param([b"x" * 255], id="the longest short frame"),
-    pytest.param([b"x" * 256], id="the shortest long frame"),
-    pytest.param([b"x" * 255, b"", b"y" * 256, b"\xff" * 1000], id="mixed"),
-    pytest.param([b"x" * MIB], id="1 MiB"),
-    pytest.param([b"x" * MIB, b"y", b"z" * MIB], id="two of 1 MiB"),
-    pytest.param([b"x"] * MAX_FRAMES, id="as many parts as may be"),
+    pytest.param(four(), id="nothing"),
+    pytest.param([b"{}"] * 4, id="four parts"),
+    pytest.param(four(b""), id="an empty buffer"),
+    pytest.param(four(b"x" * 255, b"", b"y" * 256, b"\xff" * 1000), id="mixed"),
+    pytest.param([b"", b"", b"", b"x" * MIB], id="1 MiB"),
+    pytest.param([b"x" * MIB, b"y", b"z" * MIB, b""], id="two of 1 MiB"),
+    pytest.param([b"", b"", b"", b"x" * LIMIT], id="as large as may be"),
+    pytest.param([b"x"] * MAX_PARTS, id="as many parts as may be"),
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-def test_what_libzmq_publishes_is_received(subscribed: tuple[ZmtpSocket, zmq.Socket], message: Message) -> None:
-    ours, publisher = subscribed
-    publisher.send_multipart(message)
-    publisher.send_multipart([b"next"])
-    assert take(ours, 2) == [message, [b"next"]]
+@pytest.mark.parametrize("channel", [SHELL, IOPUB, CONTROL, STDIN])
+@pytest.mark.parametrize("parts", MESSAGES)
+def test_what_is_packed_is_as_documented_and_read_again(channel: int, parts: list[bytes]) -> None:
+    packed = pack(channel, parts)
+    head = bytes((channel, len(parts))) + b"".join(struct.pack(">I", len(part)) for part in parts)
+    assert packed == head + b"".join(parts)
+    assert read(packed + pack(SHELL, four(b"next"))) == [(channel, parts), (SHELL, four(b"next"))]
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-def test_what_is_sent_reaches_libzmq_and_its_answer_comes_back(
-    dealt: tuple[ZmtpSocket, zmq.Socket], message: Message
-) -> None:
-    ours, router = dealt
-    ours.send(message)
-    ours.send([b"next"])
-    identity, *parts = router.recv_multipart()
-    assert (parts, router.recv_multipart()) == (message, [identity, b"next"])
-    router.send_multipart([identity, *message])
-    assert take(ours, 1) == [message]
+def test_many_small_messages_come_in_order() -> None:
+    messages = [(IOPUB, four(b"%d" % number)) for number in range(20_000)]
+    assert read(b"".join(pack(*each) for each in messages)) == messages
 
 
-def test_many_small_messages_come_in_order(subscribed: tuple[ZmtpSocket, zmq.Socket]) -> None:
-    ours, publisher = subscribed
-    messages = [[b"topic", b"%d" % number] for number in range(20_000)]
-    for message in messages:
-        publisher.send_multipart(message)
-    assert take(ours, len(messages)) == messages
+def test_channels_do_not_disturb_each_other() -> None:
+    messages = [(channel, four(b"%d" % number)) for number in range(10) for channel in (STDIN, SHELL, IOPUB, CONTROL)]
+    assert read(b"".join(pack(*each) for each in messages)) == messages
 
 
-def test_many_requests_reach_libzmq_in_order(dealt: tuple[ZmtpSocket, zmq.Socket]) -> None:
-    ours, router = dealt
-    for number in range(2_000):
-        ours.send([b"", b"%d" % number])
-    assert [int(router.recv_multipart()[2]) for _ in range(2_000)] == list(range(2_000))
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 65, 66, 128, 255, 256, 1000])
+def test_too_few_and_too_many_parts_cannot_be_packed(count: int) -> None:
+    with pytest.raises(MessageError, match=f"^a message of {count} parts$"):
+        pack(SHELL, [b""] * count)
 
 
-def test_libzmq_is_seen_to_hang_up_after_its_last_message(subscribed: tuple[ZmtpSocket, zmq.Socket]) -> None:
-    ours, publisher = subscribed
-    publisher.send(b"last")
-    assert take(ours, 1) == [[b"last"]]
-    assert not ours.is_closed
-    publisher.close(linger=0)
-    assert take(ours, 1) == []
-    assert ours.is_closed
+# -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_libzmqs_message_over_the_limit_is_a_violation(context: zmq.Context) -> None:
-    ours, publisher = connect(context, zmq.XPUB, limit=MIB)
-    publisher.recv()
-    publisher.send_multipart([b"x" * MIB])
-    assert take(ours, 1) == [[b"x" * MIB]]
-    publisher.send_multipart([b"x" * MIB, b"y"])
-    with pytest.raises(ProtocolViolation, match="over 1,048,576 bytes"):
-        take(ours, 1)
-    ours.close()
-    publisher.close(linger=0)
-
-
-# -- a raw peer: the handshake ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def new_pair() -> Iterator[NewPair]:
-    """Makes sockets of ours, each with a raw peer."""
-    with contextlib.ExitStack() as opened:
-
-        def make(limit: int = LIMIT) -> tuple[ZmtpSocket, socket.socket]:
-            connected, peer = socket.socketpair()
-            opened.callback(connected.close)
-            opened.callback(peer.close)
-            return ZmtpSocket(connected, "DEALER", limit), peer
-
-        yield make
-
-
-def altered(place: int, new: bytes) -> bytes:
-    return GREETING[:place] + new + GREETING[place + len(new) :]
+def test_an_unknown_channel_is_refused_at_once() -> None:
+    for channel in (0, *range(5, 256)):
+        for count in (0, 4, 255):
+            assert refusal(bytes((channel, count))) == "bytes that are no message", channel
 
 
 @pytest.mark.parametrize(
-    "greeting",
+    "noise",
     [
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n".ljust(64), id="HTTP"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n", id="HTTP"),
         pytest.param(bytes(64), id="NULs"),
         pytest.param(b"\xff" * 64, id="ones"),
-        pytest.param(altered(0, b"\0"), id="another signature"),
-        pytest.param(altered(9, b"\x7e"), id="another end of the signature"),
-        pytest.param(altered(10, b"\x00"), id="version 1"),
-        pytest.param(altered(10, b"\x01"), id="version 2"),
-        pytest.param(altered(12, b"PLAIN"), id="PLAIN"),
-        pytest.param(altered(12, b"CURVE"), id="CURVE"),
-        pytest.param(altered(12, b"NULLIFY"), id="a mechanism that starts like ours"),
+        pytest.param(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL", id="ZeroMQ's greeting"),
+        pytest.param(b"{}", id="JSON"),
     ],
 )
-def test_another_greeting_is_a_violation(new_pair: NewPair, greeting: bytes) -> None:
-    ours, peer = new_pair()
-    peer.sendall(greeting)
-    with pytest.raises(ProtocolViolation):
-        ours.handshake(soon())
+def test_noise_is_refused(noise: bytes) -> None:
+    assert refusal(noise) == "bytes that are no message"
 
 
-def test_a_later_version_is_taken(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.sendall(altered(10, b"\x04\x07"))
-    ours.handshake(soon())
-    assert peer.recv(1000).startswith(GREETING)
+def test_too_few_and_too_many_parts_are_refused_before_their_sizes_are_there() -> None:
+    for count in (*range(MIN_PARTS), *range(MAX_PARTS + 1, 256)):
+        for channel in (SHELL, IOPUB, CONTROL, STDIN):
+            assert refusal(bytes((channel, count))) == f"a message of {count} parts"
 
 
-@pytest.mark.parametrize("sent", [0, 1, 10, 63])
-@pytest.mark.parametrize("patience", [0.05, 0.0, -1.0])
-def test_a_silent_peer_is_not_waited_for(new_pair: NewPair, sent: int, patience: float) -> None:
-    ours, peer = new_pair()
-    peer.sendall(GREETING[:sent])
-    with pytest.raises(TimeoutError):
-        ours.handshake(time.monotonic() + patience)
+@pytest.mark.parametrize("channel", [SHELL, IOPUB, CONTROL, STDIN])
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("size", [LIMIT + 1, 2**31, LARGEST])
+def test_a_part_over_the_limit_is_refused_by_its_size(channel: int, place: int, size: int) -> None:
+    found = [0] * 6
+    found[place] = size
+    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216"
 
 
-def test_hanging_up_before_the_handshake_is_a_violation(new_pair: NewPair) -> None:
-    for sent in range(len(GREETING)):
-        ours, peer = new_pair()
-        peer.sendall(GREETING[:sent])
-        peer.close()
-        with pytest.raises(ProtocolViolation):
-            ours.handshake(soon())
+def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> None:
+    reader = Reader(1000)
+    messages = reader.feed(pack(IOPUB, four(b"x" * 600, b"y" * 400)) + sizes(IOPUB, 0, 0, 0, 0, 600, 401))
+    assert next(messages) == (IOPUB, four(b"x" * 600, b"y" * 400))
+    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000"):
+        next(messages)
 
 
-def leave(peer: socket.socket, reads: bool) -> None:
-    """Wait for the greeting, read it or not, and hang up."""
-    select.select([peer], [], [], SOON)
-    if reads:
-        peer.recv(1000)
-    peer.close()
+def test_sizes_of_256_gib_are_no_more_than_a_number() -> None:
+    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216"
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_hanging_up_during_the_handshake_is_a_violation(new_pair: NewPair, reads: bool) -> None:
-    for sent in range(len(GREETING)):
-        ours, peer = new_pair()
-        peer.sendall(GREETING[:sent])
-        leaving = threading.Thread(target=leave, args=(peer, reads))
-        leaving.start()
-        with pytest.raises(ProtocolViolation):
-            ours.handshake(soon())
-        leaving.join()
+def test_limits_are_of_one_message_and_not_of_all() -> None:
+    messages = [(SHELL, [b"x" * 10] * MAX_PARTS), (IOPUB, four(b"y" * 1000))] * 20
+    assert read(b"".join(pack(*each) for each in messages), limit=1000) == messages
 
 
-@pytest.mark.parametrize("kind", ["DEALER", "SUB"])
-def test_the_handshake_says_what_we_are(kind: str) -> None:
-    connected, peer = socket.socketpair()
-    with connected, peer:
-        peer.sendall(GREETING)
-        ZmtpSocket(connected, kind, LIMIT).handshake(soon())  # type: ignore[arg-type]
-        ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind.encode()
-        subscription = frame(b"\x01") if kind == "SUB" else b""
-        assert peer.recv(1000) == GREETING + frame(ready, COMMAND) + subscription
+def test_a_refusal_is_for_good() -> None:
+    reader = Reader(LIMIT)
+    for _ in range(3):
+        with pytest.raises(MessageError):
+            list(reader.feed(b"\xff\xff"))
+    with pytest.raises(MessageError):
+        list(reader.feed(pack(IOPUB, four())))
 
 
-# -- a raw peer: limits -----------------------------------------------------------------------------------------------
+# -- pieces -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flags", [LONG, LONG | MORE, LONG | COMMAND, LONG | COMMAND | MORE])
-@pytest.mark.parametrize("size", [LIMIT + 1, 2**32, 2**63, 2**64 - 1])
-def test_a_frame_over_the_limit_is_refused_before_it_is_sent(new_pair: NewPair, flags: int, size: int) -> None:
-    ours, peer = new_pair()
-    peer.sendall(bytes((flags,)) + struct.pack(">Q", size))
-    with pytest.raises(ProtocolViolation, match="over 16,777,216 bytes"):
-        list(ours.receive())
+@pytest.mark.parametrize("parts", [four(), [b"a", b"", b"bc", b""], four(b"x" * 300, b"yz")])
+def test_a_message_that_is_not_whole_is_never_delivered(parts: list[bytes]) -> None:
+    whole = pack(SHELL, four(b"whole"))
+    for cut in range(len(pack(IOPUB, parts))):
+        reader = Reader(LIMIT)
+        assert list(reader.feed(whole + pack(IOPUB, parts)[:cut])) == [(SHELL, four(b"whole"))]
+        assert list(reader.feed(pack(IOPUB, parts)[cut:])) == [(IOPUB, parts)]
 
 
-def test_parts_that_are_together_over_the_limit_are_refused_before_they_are_sent(new_pair: NewPair) -> None:
-    ours, peer = new_pair(limit=1000)
-    peer.sendall(wire([b"x" * 600, b"y" * 400]) + frame(b"x" * 600, MORE) + b"\x02" + struct.pack(">Q", 401))
-    received = ours.receive()
-    assert next(received) == [b"x" * 600, b"y" * 400]
-    with pytest.raises(ProtocolViolation, match="over 1,000 bytes"):
-        next(received)
+def test_no_bytes_are_no_message() -> None:
+    reader = Reader(LIMIT)
+    assert list(reader.feed(b"")) == []
+    assert list(reader.feed(pack(IOPUB, four())[:5])) == []
+    assert list(reader.feed(b"")) == []
 
 
-@pytest.mark.parametrize(("part", "limit"), [(b"", LIMIT), (b"x", LIMIT), (b"x" * 5000, 100_000)])
-def test_a_message_without_an_end_is_refused(new_pair: NewPair, part: bytes, limit: int) -> None:
-    ours, peer = new_pair(limit=limit)
-    for _ in range(min(MAX_FRAMES, limit // max(1, len(part)))):
-        peer.sendall(frame(part, MORE))
-        assert list(ours.receive()) == []
-    peer.sendall(frame(part, MORE))
-    with pytest.raises(ProtocolViolation):
-        list(ours.receive())
+def test_a_size_that_lies_takes_the_next_message_for_its_part() -> None:
+    lie = sizes(IOPUB, 0, 0, 0, 100)
+    assert read(lie + pack(SHELL, four(b"x" * 30))) == []
+    following = pack(SHELL, four(b"x" * (100 - len(pack(SHELL, four(b""))))))
+    assert read(lie + following + pack(IOPUB, four())) == [(IOPUB, [b"", b"", b"", following]), (IOPUB, four())]
 
 
-def test_a_flood_of_empty_parts_in_one_read_is_refused(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.sendall(frame(b"", MORE) * 10_000)
-    with pytest.raises(ProtocolViolation, match=f"or {MAX_FRAMES} parts"):
-        list(ours.receive())
+def test_messages_left_by_a_reader_that_stopped_come_with_the_next_bytes() -> None:
+    reader = Reader(LIMIT)
+    messages = reader.feed(b"".join(pack(SHELL, four(b"%d" % number)) for number in range(3)))
+    assert next(messages) == (SHELL, four(b"0"))
+    messages.close()  # type: ignore[attr-defined]
+    assert list(reader.feed(b"")) == [(SHELL, four(b"1")), (SHELL, four(b"2"))]
 
 
-def test_limits_are_of_one_message_and_not_of_all(new_pair: NewPair) -> None:
-    ours, peer = new_pair(limit=1000)
-    messages = [[b"x" * 10] * MAX_FRAMES, [b"y" * 1000]] * 20
-    peer.sendall(wire(*messages))
-    assert take(ours, len(messages)) == messages
-
-
-@pytest.mark.parametrize("flags", [8, 16, 32, 64, 128, 255, 8 | MORE, 128 | COMMAND])
-def test_reserved_flags_are_a_violation(new_pair: NewPair, flags: int) -> None:
-    ours, peer = new_pair()
-    peer.sendall(wire([b"good"]) + bytes((flags, 0)))
-    received = ours.receive()
-    assert next(received) == [b"good"]
-    with pytest.raises(ProtocolViolation, match="not ZeroMQ's"):
-        next(received)
-
-
-@pytest.mark.parametrize("flags", [COMMAND, COMMAND | MORE])
-@pytest.mark.parametrize("size", [0, 5, 255, 256, 5000])
-def test_commands_are_dropped_wherever_they_come(new_pair: NewPair, flags: int, size: int) -> None:
-    ours, peer = new_pair()
-    command = frame(b"c" * size, flags)
-    peer.sendall(command * 5 + frame(b"a", MORE) + command + frame(b"b") + command)
-    assert take(ours, 1) == [[b"a", b"b"]]
-
-
-def test_many_large_commands_are_not_kept(new_pair: NewPair) -> None:
-    ours, peer = new_pair(limit=100_000)
-    for _ in range(50):
-        peer.sendall(frame(bytes(100_000), COMMAND))
-        assert list(ours.receive()) == []
-    peer.sendall(wire([b"after"]))
-    assert take(ours, 1) == [[b"after"]]
-
-
-# -- a raw peer: pieces -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("message", [[b"ab"], [b"", b"a", b""], [b"x" * 300, b"yz"]])
-def test_a_message_cut_by_a_hang_up_is_never_delivered(new_pair: NewPair, message: Message) -> None:
-    for cut in range(len(wire(message))):
-        ours, peer = new_pair()
-        peer.sendall(wire([b"whole"]) + wire(message)[:cut])
-        peer.close()
-        assert take(ours, 10) == [[b"whole"]]
-        assert ours.is_closed
-
-
-ANY_MESSAGES = st.lists(
-    st.lists(st.binary(max_size=20) | st.integers(250, 600).map(bytes), min_size=1, max_size=6), max_size=8
-)
+PARTS = st.lists(st.binary(max_size=20) | st.integers(250, 600).map(bytes), min_size=4, max_size=8)
+ANY_MESSAGES = st.lists(st.tuples(st.integers(SHELL, STDIN), PARTS), max_size=8)
 
 
 @settings(deadline=None)
 @given(ANY_MESSAGES, st.lists(st.integers(1, 700), max_size=30))
-@example([[b"ab", b"", bytes(300)], [b""]], [1] * 400)
-def test_pieces_of_any_size_make_the_same_messages(messages: list[Message], sizes: list[int]) -> None:
-    data, found = wire(*messages), []
-    connected, peer = socket.socketpair()
-    with connected, peer:
-        ours = ZmtpSocket(connected, "SUB", LIMIT)
-        for size in [*sizes, len(data)]:
-            peer.sendall(data[:size])
-            data = data[size:]
-            found += ours.receive()
+@example([(IOPUB, [b"ab", b"", bytes(300), b""]), (SHELL, [b""] * 4)], [1] * 400)
+def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], lengths: list[int]) -> None:
+    data, found, reader = b"".join(message(*each) for each in messages), list[Found](), Reader(LIMIT)
+    for length in [*lengths, len(data)]:
+        found += reader.feed(data[:length])
+        data = data[length:]
     assert found == messages
 
 
 @settings(deadline=None)
-@given(ANY_MESSAGES)
-def test_whatever_is_sent_is_received(messages: list[Message]) -> None:
-    pair = socket.socketpair()
-    with pair[0], pair[1]:
-        sender, receiver = (ZmtpSocket(each, "DEALER", LIMIT) for each in pair)
-        for message in messages:
-            sender.send(message)
-        assert take(receiver, len(messages)) == messages
-        assert list(receiver.receive()) == []
+@given(st.binary(max_size=2000))
+def test_arbitrary_bytes_are_whole_messages_or_refused(data: bytes) -> None:
+    with contextlib.suppress(MessageError):
+        for channel, parts in Reader(LIMIT).feed(data):
+            assert SHELL <= channel <= STDIN
+            assert MIN_PARTS <= len(parts) <= MAX_PARTS
+
+
+SIZE = st.integers(0, 300) | st.sampled_from([2**16, 2**24 + 1, LARGEST])
+HEAD = st.builds(lambda channel, found: sizes(channel, *found), st.integers(0, 6), st.lists(SIZE, max_size=8))
+PIECE = st.binary(max_size=60) | HEAD | st.builds(message, st.integers(1, 4), PARTS)
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=2000))
-def test_arbitrary_bytes_raise_only_violations(data: bytes) -> None:
-    connected, peer = socket.socketpair()
-    with connected, peer, contextlib.suppress(ProtocolViolation):
-        peer.sendall(data)
-        for message in ZmtpSocket(connected, "SUB", LIMIT).receive():
-            assert 0 < len(message) <= MAX_FRAMES
+@given(st.lists(PIECE, max_size=12), st.integers(0, 2000))
+def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes], limit: int) -> None:
+    reader = Reader(limit)
+    with contextlib.suppress(MessageError):
+        for piece in pieces:
+            for _, parts in reader.feed(piece):
+                assert MIN_PARTS <= len(parts) <= MAX_PARTS
+                assert sum(map(len, parts)) <= limit
 
 
-def test_one_read_takes_a_bounded_amount(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        for _ in range(1000):
-            peer.send(wire([bytes(1000)]))
-    assert sum(len(part) for (part,) in ours.receive()) <= READ_SIZE
+@settings(deadline=None)
+@given(ANY_MESSAGES, st.binary(max_size=9))
+def test_noise_after_messages_takes_none_of_them_back(messages: list[Found], noise: bytes) -> None:
+    found: list[Found] = []
+    with contextlib.suppress(MessageError):
+        found.extend(Reader(LIMIT).feed(b"".join(message(*each) for each in messages) + noise))
+    assert found[: len(messages)] == messages
 
 
-def test_nothing_there_is_nothing_and_no_hang_up(new_pair: NewPair) -> None:
-    ours, _ = new_pair()
-    assert list(ours.receive()) == []
-    ours.skip()
-    assert not ours.is_closed
+# -- cost -------------------------------------------------------------------------------------------------------------
 
 
-def test_skipping_keeps_in_step(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    data = wire([b"dropped", b"too"], [b"kept", b"x" * 300])
-    peer.sendall(data[:20])
-    ours.skip()
-    peer.sendall(data[20:])
-    assert take(ours, 1) == [[b"kept", b"x" * 300]]
+def byte_by_byte(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + 1] for at in range(len(data)))
 
 
-def test_skipping_has_the_same_limits(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.sendall(frame(b"", MORE) * (MAX_FRAMES + 1))
-    with pytest.raises(ProtocolViolation):
-        ours.skip()
+@pytest.mark.parametrize("pieces", [1, 10, 100], ids=lambda count: f"{count} pieces")
+def test_a_message_takes_no_more_memory_than_twice_its_size(pieces: int) -> None:
+    data = message(IOPUB, [b"{}", b"{}", b"{}", bytes(8 * MIB)])
+    step = len(data) // pieces + 1
+    tracemalloc.start()
+    reader, found = Reader(LIMIT), list[Found]()
+    for at in range(0, len(data), step):
+        found += reader.feed(data[at : at + step])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 1
+    assert peak < 3 * len(data)
 
 
-def test_messages_left_by_a_reader_that_stopped_come_with_the_next_read(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.sendall(wire([b"1"], [b"2"], [b"3"]))
-    assert next(iter(ours.receive())) == [b"1"]
-    assert list(ours.receive()) == [[b"2"], [b"3"]]
+def test_sizes_alone_hold_no_memory() -> None:
+    readers = [Reader(LIMIT) for _ in range(100)]
+    tracemalloc.start()
+    for reader in readers:
+        assert list(reader.feed(sizes(IOPUB, 0, 0, 0, LIMIT))) == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MIB
 
 
-# -- a raw peer: sending ----------------------------------------------------------------------------------------------
-
-
-def test_a_peer_that_does_not_read_is_seen_as_closed(new_pair: NewPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zmtp, "SEND_SECONDS", 0.05)
-    ours, _ = new_pair()
-    ours.send([bytes(4 * MIB)])
-    assert ours.is_closed
-
-
-def test_nothing_follows_a_message_that_was_cut_short(new_pair: NewPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zmtp, "SEND_SECONDS", 0.05)
-    ours, peer = new_pair()
-    ours.send([bytes(4 * MIB)])
-    peer.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while peer.recv(MIB):
+def test_what_was_delivered_is_not_kept() -> None:
+    reader, data = Reader(LIMIT), message(CONTROL, four(bytes(MIB)))
+    tracemalloc.start()
+    for _ in range(50):
+        for _ in reader.feed(data):
             pass
-    ours.send([b"next"])
-    with pytest.raises(BlockingIOError):
-        peer.recv(1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * MIB
 
 
-def test_sending_to_a_peer_that_is_gone_is_no_error(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.close()
-    ours.send([b"request"])
-    assert ours.is_closed
+def test_a_message_that_comes_byte_by_byte_costs_time_by_its_size() -> None:
+    def seconds(size: int) -> float:
+        reader, data = Reader(LIMIT), message(IOPUB, four(bytes(size)))
+        started = time.process_time()
+        assert sum(len(list(reader.feed(byte))) for byte in byte_by_byte(data)) == 1
+        return time.process_time() - started
 
-
-def test_a_closed_socket_takes_and_gives_nothing(new_pair: NewPair) -> None:
-    ours, peer = new_pair()
-    peer.sendall(wire([b"unread"]))
-    ours.close()
-    ours.close()
-    ours.send([b"request"])
-    ours.skip()
-    assert (list(ours.receive()), ours.is_closed) == ([], True)
+    seconds(1000)
+    small, large = min(seconds(10_000) for _ in range(3)), min(seconds(160_000) for _ in range(3))
+    assert large < 16 * 4 * small
