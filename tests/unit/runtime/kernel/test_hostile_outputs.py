@@ -86,6 +86,10 @@ def lines(count: int) -> bytes:
 
 
 FIELDS = {
+    "what stands for a costly message": Row(
+        in_turn(says("stream", {"omitted": "x"}), says("display_data", {"omitted": []}), prints("a"), finishes),
+        (Display({}), A),
+    ),
     "a path for a name": Row(in_turn(says("stream", {"name": "../x", "text": "a"}), finishes), (A,)),
     "text in a list": Row(in_turn(prints(["a", 5, "b"]), finishes), (AB,)),
     "a traceback of text": Row(
