@@ -1,14 +1,14 @@
 """A sandbox played by threads of this process: PID 1's words, and a kernel that answers as a test tells it to.
 
-It speaks the real wire (lifeline, ZMTP, signed Jupyter messages) and shares no code with the host's side of it, so that
-a mistake there cannot hide here. It isolates nothing, and runs no code: the code of a request is a name. `ATTACK` has
-the engine's script answer; anything else is answered honestly, with the number of the run in the life of its kernel.
+It speaks the real wire (the lifeline's words, Jupyter's messages as frames) and shares no code with the host's side of
+it, so that a mistake there cannot hide here. It isolates nothing, and runs no code: the code of a request is a name.
+`ATTACK` has the engine's script answer; anything else is answered honestly, with the number of the run in the life of
+its kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import itertools
 import json
 import os
@@ -24,20 +24,22 @@ from typing import Any
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 
 ATTACK = "attack"
-DELIMITER = b"<IDS|MSG>"
-MORE, LONG, COMMAND = 1, 2, 4
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\1" + bytes(31)
+SHELL, IOPUB, CONTROL, STDIN = 1, 2, 3, 4
+CHANNELS = {"shell": SHELL, "iopub": IOPUB, "control": CONTROL, "stdin": STDIN}
 PATIENCE = 10.0  # seconds a thread of a sandbox that ended may take to see it
 
 Script = Callable[["Turn"], None]
 Opening = Callable[["FakeKernel"], None]
 
 
-def frame(body: bytes, flags: int = 0) -> bytes:
-    """One ZMTP frame."""
-    if len(body) < 256:
-        return bytes((flags, len(body))) + body
-    return bytes((flags | LONG,)) + struct.pack(">Q", len(body)) + body
+def sizes(channel: int, *of_parts: int) -> bytes:
+    """The beginning of a message: its channel, and how many parts of which sizes it says that it has."""
+    return struct.pack(f">BB{len(of_parts)}I", channel, len(of_parts), *of_parts)
+
+
+def message(channel: int, parts: Sequence[bytes]) -> bytes:
+    """One message, of however many parts."""
+    return sizes(channel, *map(len, parts)) + b"".join(parts)
 
 
 def is_readable(connected: socket.socket, wait: float | None) -> bool:
@@ -47,43 +49,25 @@ def is_readable(connected: socket.socket, wait: float | None) -> bool:
     return bool(poller.poll(None if wait is None else wait * 1000))
 
 
-def wire(parts: Sequence[bytes]) -> bytes:
-    """One ZMTP message."""
-    return b"".join(frame(part, MORE if index < len(parts) - 1 else 0) for index, part in enumerate(parts))
+class Wire:
+    """The kernel's end of its socket. Writing after a hang-up, by whomever, is an OSError."""
 
-
-class Channel:
-    """The kernel's end of one connection. Writing after a hang-up, by whomever, is an OSError."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._socket, _ = listener.accept()  # the host has connected already
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
         self._turn = threading.Lock()
-        listener.close()
-
-    def greet(self, kind: bytes) -> None:
-        """Shake hands, as libzmq does."""
-        ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
-        self.send_bytes(GREETING + frame(ready, COMMAND))
-        self._read(len(GREETING))
 
     def send_bytes(self, data: bytes) -> None:
         with self._turn:
             self._socket.sendall(data)
 
-    def send(self, parts: Sequence[bytes]) -> None:
-        self.send_bytes(wire(parts))
+    def send(self, channel: int, parts: Sequence[bytes]) -> None:
+        self.send_bytes(message(channel, parts))
 
     def receive(self) -> list[bytes]:
-        """The next message; commands are passed over."""
-        parts: list[bytes] = []
-        while True:
-            (flags,) = self._read(1)
-            size = int.from_bytes(self._read(8 if flags & LONG else 1), "big")
-            body = self._read(size)
-            if not flags & COMMAND:
-                parts.append(body)
-                if not flags & MORE:
-                    return parts
+        """The parts of the next message."""
+        _, count = self._read(2)
+        lengths = struct.unpack(f">{count}I", self._read(4 * count))
+        return [self._read(length) for length in lengths]
 
     def await_input(self) -> None:
         """Wait until the host has sent something more, or hung up."""
@@ -108,9 +92,7 @@ class Channel:
 
 def open_honestly(kernel: FakeKernel) -> None:
     """What a kernel does when it starts."""
-    kernel.shell.greet(b"ROUTER")
-    kernel.iopub.greet(b"XPUB")
-    kernel.iopub.send([b"iopub_welcome", *kernel.pack("iopub_welcome", {"subscription": ""}, parent={})])
+    kernel.wire.send(IOPUB, kernel.pack("status", {"execution_state": "starting"}, parent={}))
 
 
 def answer_honestly(turn: Turn) -> None:
@@ -120,14 +102,14 @@ def answer_honestly(turn: Turn) -> None:
 
 
 class FakeKernel:
-    """One kernel: a thread that serves its shell channel until it is ended."""
+    """One kernel: a thread that answers requests until it is ended. It makes no host calls."""
 
-    def __init__(self, init: FakeSandbox, key: bytes, listeners: list[socket.socket], opening: Opening) -> None:
+    def __init__(self, init: FakeSandbox, sockets: list[socket.socket], opening: Opening) -> None:
         self.init = init
-        self.key = key
         self.runs = 0
         self.interrupted = threading.Event()
-        self.shell, self.iopub = map(Channel, listeners)
+        messages, self._calls = sockets
+        self.wire = Wire(messages)
         self.ended = threading.Event()
         self._opening = opening
         self._threads: list[threading.Thread] = []
@@ -148,37 +130,31 @@ class FakeKernel:
     def end(self) -> None:
         """As SIGKILL would."""
         self.ended.set()
-        self.shell.hang_up()
-        self.iopub.hang_up()
+        self.wire.hang_up()
         for thread in self._threads:
             thread.join(PATIENCE)
-        self.shell.close()
-        self.iopub.close()
+        self.wire.close()
+        self._calls.close()
 
     def pack(self, kind: str, content: object, **parts: Any) -> list[bytes]:
-        """A message with a valid signature; each part is JSON to be, or the bytes to put in its place."""
+        """The parts of a message; each is JSON to be, or the bytes to put in its place."""
         header = parts.get("header", {})
         if isinstance(header, dict):
             header = {"msg_type": kind, "version": "5.3", "msg_id": os.urandom(8).hex(), "session": "s", **header}
-        packed = [_packed(part) for part in (header, parts["parent"], parts.get("metadata", {}), content)]
-        return [DELIMITER, sign(self.key, packed), *packed]
+        return [_packed(part) for part in (header, parts["parent"], parts.get("metadata", {}), content)]
 
     def _live(self) -> None:
         self._opening(self)
         while not self.ended.is_set():
-            self._serve(self.shell.receive())
+            self._serve(self.wire.receive())
 
     def _serve(self, parts: list[bytes]) -> None:
-        header, content = (json.loads(parts[parts.index(DELIMITER) + place]) for place in (2, 5))
+        header, content = json.loads(parts[0]), json.loads(parts[3])
         if header["msg_type"] == "execute_request":
             self.runs += 1
             self.interrupted.clear()
             answer = self.init.engine.script if content["code"] == ATTACK else answer_honestly
             answer(Turn(self, header))
-
-
-def sign(key: bytes, parts: Sequence[bytes]) -> bytes:
-    return hmac.new(key, b"".join(parts), "sha256").hexdigest().encode()
 
 
 def _packed(part: object) -> bytes:
@@ -191,18 +167,21 @@ class Turn:
     def __init__(self, kernel: FakeKernel, request: dict[str, Any]) -> None:
         self.kernel = kernel
         self.request = request
-        self.shell, self.iopub = kernel.shell, kernel.iopub
+        self.wire = kernel.wire
 
     def pack(self, kind: str, content: object, **parts: Any) -> list[bytes]:
-        """A signed message that belongs to this request, unless `parts` says otherwise."""
+        """The parts of a message that belongs to this request, unless `parts` says otherwise."""
         return self.kernel.pack(kind, content, **{"parent": self.request, **parts})
 
+    def say(self, channel: int, kind: str, content: object, **parts: Any) -> None:
+        self.wire.send(channel, self.pack(kind, content, **parts))
+
     def publish(self, kind: str, content: object, **parts: Any) -> None:
-        self.iopub.send([b"topic", *self.pack(kind, content, **parts)])
+        self.say(IOPUB, kind, content, **parts)
 
     def reply(self, content: object = None, **parts: Any) -> None:
         content = {"status": "ok", "execution_count": 1} if content is None else content
-        self.shell.send(self.pack("execute_reply", content, **parts))
+        self.say(SHELL, "execute_reply", content, **parts)
 
     def idle(self) -> None:
         self.publish("status", {"execution_state": "idle"})
@@ -211,21 +190,16 @@ class Turn:
         self.reply()
         self.idle()
 
-    def flood(self, kind: str, contents: Iterable[bytes]) -> None:
-        """Publish one message for each content, many at a time, until all are out or the host hangs up."""
-        made = self._made(kind, contents)
+    def flood(self, kind: str, contents: Iterable[bytes], channel: int = IOPUB) -> None:
+        """Send one message for each content, many at a time, until all are out or the host hangs up."""
+        made = self._made(kind, contents, channel)
         while chunk := b"".join(itertools.islice(made, 100)):
-            self.iopub.send_bytes(chunk)
+            self.wire.send_bytes(chunk)
 
-    def _made(self, kind: str, contents: Iterable[bytes]) -> Iterator[bytes]:
-        parts = self.pack(kind, b"")[2:5]
-        head = b"".join(frame(part, MORE) for part in parts)
-        signer = hmac.new(self.kernel.key, b"".join(parts), "sha256")
-        before = frame(b"topic", MORE) + frame(DELIMITER, MORE)
+    def _made(self, kind: str, contents: Iterable[bytes], channel: int) -> Iterator[bytes]:
+        *parts, _ = self.pack(kind, b"")
         for content in contents:
-            signed = signer.copy()
-            signed.update(content)
-            yield before + frame(signed.hexdigest().encode(), MORE) + head + frame(content)
+            yield message(channel, [*parts, content])
 
 
 class FakeSandbox:
@@ -281,19 +255,20 @@ class FakeSandbox:
             data, descriptors, _, _ = socket.recv_fds(self._host, 4096, 2)
         except OSError:
             return False
-        listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if not self.is_deaf:
-            self._obey(data.decode().split(), listeners)
-        for listener in listeners:
-            listener.close()
+            self._obey(data.decode().split(), sockets)
+        else:
+            for each in sockets:
+                each.close()
         return bool(data)
 
-    def _obey(self, words: list[str], listeners: list[socket.socket]) -> None:
+    def _obey(self, words: list[str], sockets: list[socket.socket]) -> None:
         match words:
-            case ["start", generation, key]:
+            case ["start", generation]:
                 self._end_kernel()
                 self._generation = int(generation)
-                self._start_kernel(key.encode(), listeners)
+                self._start_kernel(sockets)
             case ["arm", interrupt, kill]:
                 first = time.monotonic() + float(interrupt)
                 self._alarms = [(first, self._interrupt), (first + float(kill), self._end_kernel)]
@@ -304,9 +279,9 @@ class FakeSandbox:
             case ["kill"]:
                 self._end_kernel()
 
-    def _start_kernel(self, key: bytes, listeners: list[socket.socket]) -> None:
+    def _start_kernel(self, sockets: list[socket.socket]) -> None:
         opening = self.engine.openings.pop(0) if self.engine.openings else open_honestly
-        self._kernel = FakeKernel(self, key, listeners, opening)
+        self._kernel = FakeKernel(self, sockets, opening)
         self._kernel.start()
 
     def _interrupt(self) -> None:
@@ -326,7 +301,7 @@ class FakeEngine:
 
     Attributes:
         script: how every kernel answers `ATTACK`.
-        openings: what the next kernels do instead of shaking hands, one each; the ones after these are honest.
+        openings: what the next kernels do instead of saying that they are ready, one each; later ones are honest.
         started: how many sandboxes were started.
     """
 

@@ -169,7 +169,7 @@ def does_nothing(turn: Turn) -> None:
 
 def awaits_the_next_run(turn: Turn) -> None:
     """What is sent after this comes in the middle of it."""
-    turn.shell.await_input()
+    turn.wire.await_input()
 
 
 A = Stream("stdout", "a")

@@ -5,6 +5,7 @@ none of it and has limits of its own.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from jupyter_client.session import Session
@@ -54,7 +55,8 @@ class WireSession(Session):
         message = msg_or_type
         if not isinstance(message, dict):
             message = self.msg(msg_or_type, content=content, parent=parent, header=header, metadata=metadata)
-        parts = [*self.parts_of(message), *map(bytes, (buffers or ())[:MAX_BUFFERS])]
+        parts = self.parts_of(message)
+        parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
         with self._outlet.lock:
             self.printed.send()
             self._outlet.send(stream.number, parts)
@@ -90,12 +92,25 @@ class WireSession(Session):
         }
 
     def _packed(self, message: dict[str, Any]) -> list[bytes]:
-        parts = (message["header"], message["parent_header"], message["metadata"], message.get("content") or {})
-        return [self.pack(part) for part in parts]
+        heads = (message["header"], message["parent_header"], message["metadata"])
+        return [*map(self.pack, heads), self._pack_content(message.get("content"))]
+
+    def _pack_content(self, content: Any) -> bytes:
+        """Return a content as JSON; text is taken to be JSON already, as the stock session takes it."""
+        if isinstance(content, (bytes, str)):
+            return content.encode() if isinstance(content, str) else content
+        packed: bytes = self.pack(content or {})
+        return packed
 
     def _publish(self, name: str, parent: Header, text: str) -> None:
         """Send printed text, without waiting until it is written."""
         self._outlet.send(IOPUB, self.parts_of(self.msg("stream", {"name": name, "text": text}, parent=parent)))
+
+
+def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:
+    """Return as many buffers as a message may have; none if they are together larger than its room."""
+    first = buffers[:MAX_BUFFERS]
+    return [bytes(each) for each in first] if sum(memoryview(each).nbytes for each in first) <= room else []
 
 
 def _encodable(value: Any) -> Any:

@@ -120,9 +120,9 @@ class RunningSandbox:
         messages, calls = sockets
         with ExitStack() as undo:
             undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, self._spec.limits.max_message_bytes)
+            channel = Channel(messages, self._lifeline, self._orders, self._spec.limits.max_message_bytes)
             undo.callback(channel.close)
-            channel.await_kernel(self._orders, deadline)
+            channel.await_kernel(deadline)
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
             undo.pop_all()
         if self._spec.host_calls:

@@ -28,7 +28,7 @@ def counted(metrics: Metrics) -> dict[str, float]:
 
 
 def noise(turn: Turn) -> None:
-    turn.iopub.send_bytes(b"\xff" * 1000)
+    turn.wire.send_bytes(b"\xff" * 1000)
 
 
 def run_code(gateway: Gateway, script: str, is_on_the_page: bool) -> None:

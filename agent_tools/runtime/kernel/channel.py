@@ -24,6 +24,7 @@ from agent_tools.text import neutralise
 READ_SIZE = 64 * 1024
 SEND_SECONDS = 1.0  # how long a kernel may leave a request unread
 DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
+LAST_READS = 64  # of what a kernel had sent when its end was reported: several times what a socket holds
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 
@@ -36,7 +37,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Reported:
-    """PID 1 sent a report."""
+    """PID 1 sent a report about this kernel."""
 
     report: Report
 
@@ -62,12 +63,13 @@ Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
 
 
 class Channel:
-    """Owns the socket of one kernel. Used by one thread at a time."""
+    """Owns the socket of one kernel, the one of this generation. Used by one thread at a time."""
 
-    def __init__(self, connected: socket.socket, lifeline: Lifeline, max_message_bytes: int) -> None:
+    def __init__(self, connected: socket.socket, lifeline: Lifeline, generation: int, max_message_bytes: int) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._lifeline = lifeline
+        self._generation = generation
         self._reader = Reader(max_message_bytes)
         self._poller = select.poll()
         self._poller.register(connected, select.POLLIN)
@@ -78,7 +80,7 @@ class Channel:
         self._is_open = True
         self._has_told_end = False
 
-    def await_kernel(self, generation: int, deadline: float) -> None:
+    def await_kernel(self, deadline: float) -> None:
         """Wait for the kernel's first message, by which it says that it is ready.
 
         Raises:
@@ -93,7 +95,7 @@ class Channel:
                         raise KernelDied(f"it sent {reason} at its start")
                     case Reported(Failed(_, traceback)):
                         raise KernelDied(f"it failed to start: {neutralise(traceback)}")
-                    case Reported(Exit(number)) if number == generation:
+                    case Reported(Exit()):
                         raise KernelDied("it ended at its start")
                     case SandboxEnded():
                         raise KernelDied("the sandbox ended before its kernel was ready")
@@ -115,8 +117,8 @@ class Channel:
             yield from self._take_messages()
         if self._lifeline_fd in ready:
             reports = self._take_reports()
-            while any(map(_is_end, reports)) and self._is_open and self._may_have_more:
-                yield from self._take_messages()
+            if any(map(_is_end, reports)):
+                yield from self._take_last_messages()
             yield from reports
 
     def discard(self) -> list[Event]:
@@ -132,8 +134,8 @@ class Channel:
 
     def close(self) -> None:
         """Hang up."""
-        self._is_open = False
-        self._socket.close()
+        if self._is_open:
+            self._stop_reading()
 
     def _poll(self, wait: float) -> set[int]:
         """Return the descriptors that have something, after at most `wait` seconds."""
@@ -154,6 +156,13 @@ class Channel:
         if data is not None and not data:
             self._stop_reading()
             yield Disconnected()
+
+    def _take_last_messages(self) -> Iterator[Event]:
+        """Take what the kernel had sent, but not for ever: something of it may still write."""
+        for _ in range(LAST_READS):
+            if not self._is_open or not self._may_have_more:
+                break
+            yield from self._take_messages()
 
     def _skip(self) -> list[Event]:
         """Take what is there and drop it, but keep the place in the stream."""
@@ -187,12 +196,17 @@ class Channel:
         self._socket.close()
 
     def _take_reports(self) -> list[Event]:
-        events: list[Event] = [Reported(report) for report in self._lifeline.receive(MAX_REPORTS_AT_ONCE)]
+        reports = self._lifeline.receive(MAX_REPORTS_AT_ONCE)
+        events: list[Event] = [Reported(report) for report in reports if self._is_about_it(report)]
         if self._lifeline.has_ended and not self._has_told_end:
             self._has_told_end = True
             self._poller.unregister(self._lifeline_fd)
             events.append(SandboxEnded())
         return events
+
+    def _is_about_it(self, report: Report) -> bool:
+        """Return whether a report is about this kernel: what is said of an earlier one may come late."""
+        return isinstance(report, (Exit, Failed)) and report.generation == self._generation
 
     def _send(self, data: bytes) -> None:
         """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""

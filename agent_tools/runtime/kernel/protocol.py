@@ -45,6 +45,8 @@ class Message:
     kind: str
     parent_id: str
     content: dict[str, Any]
+    unread: int = 0
+    """Bytes of the content, if it was too costly to read."""
 
 
 def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str, bytes]:
@@ -79,14 +81,15 @@ def read_message(channel: int, parts: list[bytes]) -> Message:
         raise ProtocolViolation("a header that is too long")
     is_costly = _is_costly(parts[3])
     try:
-        header, parent = _read_object(parts[0]), _read_object(parts[1])
-        content = {"omitted": len(parts[3])} if is_costly else _read_object(parts[3])
-        kind, parent_id = header["msg_type"], parent.get("msg_id", "")
+        header, parent = _read_object(parts[0]), _read_json(parts[1])
+        content = {} if is_costly else _read_object(parts[3])
+        kind, parent_id = header["msg_type"], parent.get("msg_id") if isinstance(parent, dict) else ""
     except (ValueError, KeyError, RecursionError) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
     if not isinstance(kind, str):
         raise ProtocolViolation("a message without a type")
-    return Message(channel, kind, parent_id if isinstance(parent_id, str) else "", content)
+    unread = len(parts[3]) if is_costly else 0
+    return Message(channel, kind, parent_id if isinstance(parent_id, str) else "", content, unread)
 
 
 def _read_object(packed: bytes) -> dict[str, Any]:
@@ -95,10 +98,14 @@ def _read_object(packed: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    value = json.loads(packed.decode("utf-8", "replace"))
+    value = _read_json(packed)
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value
+
+
+def _read_json(packed: bytes) -> Any:
+    return json.loads(packed.decode("utf-8", "replace"))
 
 
 def _is_costly(packed: bytes) -> bool:
@@ -118,8 +125,8 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
     """Yield what an iopub message shows: nothing, its output, or its output with notes of what was left out."""
     content = message.content
     match message.kind:
-        case "stream" | "execute_result" | "display_data" | "update_display_data" if content.keys() == {"omitted"}:
-            yield Omitted(f"a message of {content['omitted']:,} bytes that would be costly to read")
+        case "stream" | "execute_result" | "display_data" | "update_display_data" if message.unread:
+            yield Omitted(f"a message of {message.unread:,} bytes that would be costly to read")
         case "stream":
             yield from _streams("stderr" if content.get("name") == "stderr" else "stdout", _joined(content.get("text")))
         case "execute_result":

@@ -52,6 +52,9 @@ class Relay:
     def carry(self, channel: int, end: socket.socket) -> None:
         """Carry what this socket says and hears as a channel, and close it with the channel."""
         with self._lock:
+            if self._is_closing:
+                end.close()
+                return
             self._mux.open(channel, end)
         self._rouse()
 
@@ -77,6 +80,7 @@ class Relay:
                         self._exchange(ready)
         finally:
             with self._lock:
+                self._is_closing = True
                 self._mux.close_all()
             self._words.close()  # the lifeline sees the end
             self._stdio.close()

@@ -11,9 +11,10 @@ import socket
 import struct
 import time
 
+from agent_tools.runtime.transport.exits import describe_exit, refuse_end
+
 from agent_tools.errors import KernelDied
 from agent_tools.runtime.docker.stdio import AttachedStdio
-from agent_tools.runtime.transport.exits import describe_exit, refuse_end
 from agent_tools.runtime.transport.lifeline import Link
 from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from agent_tools.errors import ProtocolViolation
 from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, ZmtpSocket
+
+from agent_tools.errors import ProtocolViolation
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of

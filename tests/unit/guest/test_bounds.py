@@ -1,25 +1,60 @@
+"""The bounds that the kernel's session keeps to, so that honest code never meets the host's."""
+
+from __future__ import annotations
+
+import array
+import json
+import threading
 from typing import Any
 
 import pytest
 from jupyter_client.session import DELIM, Session
 
-from agent_tools.guest.bounds import MAX_MESSAGE_BYTES, MAX_MESSAGE_MARKS, MAX_TEXT_CHARS, BoundedSession
+from agent_tools.guest.session import (
+    MAX_BUFFERS,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_MARKS,
+    MAX_TEXT_CHARS,
+    Channel,
+    WireSession,
+)
+from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, SHELL, pack
 
-KEY = b"k"
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
 MARKS = (b",", b"[", b"{")
 
 
-def sent(kind: str, content: Any) -> tuple[list[bytes], dict[str, Any]]:
-    """A message as the kernel's session sends it: its frames, and what the host reads from them."""
-    sender = BoundedSession(key=KEY)
-    frames = sender.serialize(sender.msg(kind, content))
-    return frames, Session(key=KEY).deserialize(frames[frames.index(DELIM) + 1 :])
+class Kept:
+    """An outlet that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.messages: list[tuple[int, list[bytes]]] = []
+
+    def send(self, channel: int, parts: list[bytes]) -> None:
+        self.messages.append((channel, parts))
+
+    def await_room(self) -> None:
+        """There always is."""
 
 
-def is_small(frames: list[bytes]) -> bool:
-    size = sum(map(len, frames))
-    return size <= MAX_MESSAGE_BYTES and sum(map(frames[-1].count, MARKS)) <= MAX_MESSAGE_MARKS
+def wire_session(kept: Kept | None = None) -> WireSession:
+    return WireSession(kept or Kept())  # type: ignore[arg-type]
+
+
+def sent(kind: str, content: Any, **more: Any) -> tuple[list[bytes], dict[str, Any]]:
+    """A message as the kernel's session sends it: its parts, and what the host reads from them."""
+    kept = Kept()
+    wire_session(kept).send(Channel(IOPUB), kind, content, **more)
+    ((channel, parts),) = kept.messages
+    assert channel == IOPUB
+    header, _, _, read = map(json.loads, parts[:4])
+    return parts, {"msg_type": header["msg_type"], "content": read}
+
+
+def is_small(parts: list[bytes]) -> bool:
+    size = sum(map(len, parts))
+    return size <= MAX_MESSAGE_BYTES and sum(map(parts[3].count, MARKS)) <= MAX_MESSAGE_MARKS
 
 
 LARGE = {
@@ -57,9 +92,9 @@ def test_a_large_stream_is_sent_as_a_note_on_the_same_stream() -> None:
 
 
 def test_large_metadata_is_dropped_with_its_message() -> None:
-    sender = BoundedSession(key=KEY)
-    message = sender.msg("display_data", {"data": {"text/plain": "p"}}, metadata={"a": "x" * MAX_MESSAGE_BYTES})
-    assert is_small(sender.serialize(message))
+    parts, _ = sent("display_data", {"data": {"text/plain": "p"}}, metadata={"a": "x" * MAX_MESSAGE_BYTES})
+    assert is_small(parts)
+    assert parts[2] == b"{}"
 
 
 REPLY: dict[str, Any] = {
@@ -135,21 +170,63 @@ SMALL: list[tuple[str, Any]] = [
 ]
 
 
+def stock_parts(message: dict[str, Any]) -> list[bytes]:
+    """The parts that Jupyter's own session makes of a message."""
+    frames = Session(key=b"", packer="json", unpacker="json").serialize(message)
+    return list(frames[frames.index(DELIM) + 2 :])
+
+
 @pytest.mark.parametrize(("kind", "content"), SMALL, ids=[kind for kind, _ in SMALL])
 def test_what_is_small_is_untouched(kind: str, content: Any) -> None:
-    bounded, stock = BoundedSession(key=KEY), Session(key=KEY)
-    message = bounded.msg(kind, content)
-    assert bounded.serialize(message, b"ident") == stock.serialize(message, b"ident")
+    session = wire_session()
+    message = session.msg(kind, content, parent={"header": {"msg_id": "r"}}, metadata={"a": 1})
+    assert session.parts_of(message) == stock_parts(message)
 
 
-@pytest.mark.parametrize("content", [None, b"{}", "{}"], ids=repr)
+@pytest.mark.parametrize("content", [None, b"{}", "{}", {}], ids=repr)
 def test_a_content_that_is_packed_already_is_untouched(content: Any) -> None:
-    bounded, stock = BoundedSession(key=KEY), Session(key=KEY)
-    message = {**bounded.msg("stream"), "content": content}
-    assert bounded.serialize(message) == stock.serialize(message)
+    session = wire_session()
+    message = {**session.msg("stream"), "content": content}
+    assert session.parts_of(message) == stock_parts(message)
 
 
 def test_a_large_content_that_is_packed_already_is_no_error() -> None:
-    sender = BoundedSession(key=KEY)
-    message = {**sender.msg("stream"), "content": b'{"text": "' + b"x" * MAX_MESSAGE_BYTES + b'"}'}
-    assert is_small(sender.serialize(message))
+    session = wire_session()
+    message = {**session.msg("stream"), "content": b'{"text": "' + b"x" * MAX_MESSAGE_BYTES + b'"}'}
+    assert is_small(session.parts_of(message))
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_lone_surrogates_are_sent_as_escapes(text: str) -> None:
+    _, message = sent("stream", {"name": "stdout", "text": text, "list": [text]})
+    escaped = text.encode("utf-8", "backslashreplace").decode()
+    assert message["content"] == {"name": "stdout", "text": escaped, "list": [escaped]}
+
+
+def test_buffers_are_sent_as_far_as_a_message_has_room_for_them() -> None:
+    parts, _ = sent("comm_msg", {"data": {}}, buffers=[bytes([number % 256]) for number in range(1000)])
+    assert parts[4:] == [bytes([number]) for number in range(MAX_BUFFERS)]
+    assert len(pack(IOPUB, parts)) > len(parts)  # it can be packed
+    assert len(parts) <= MAX_PARTS
+
+
+def test_buffers_that_are_together_too_large_are_left_out() -> None:
+    parts, message = sent("comm_msg", {"data": {"a": "b"}}, buffers=[memoryview(bytes(MAX_MESSAGE_BYTES // 2))] * 2)
+    assert is_small(parts)
+    assert (len(parts), message["content"]) == (4, {"data": {"a": "b"}})
+
+
+def test_buffers_of_any_kind_are_sent_as_bytes() -> None:
+    parts, _ = sent("comm_msg", {}, buffers=[b"a", bytearray(b"b"), memoryview(b"cd"), array.array("H", [1])])
+    assert parts[4:] == [b"a", b"b", b"cd", b"\1\0"]
+
+
+def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
+    kept = Kept()
+    session = wire_session(kept)
+    session.printed.add("stdout", {"msg_id": "r"}, "before")
+    session.send(Channel(SHELL), "execute_reply", {"status": "ok"}, parent={"header": {"msg_id": "r"}})
+    (first, printed), (second, reply) = kept.messages
+    assert (first, second) == (IOPUB, SHELL)
+    assert json.loads(printed[3]) == {"name": "stdout", "text": "before"}
+    assert (json.loads(printed[1]), json.loads(reply[1])) == ({"msg_id": "r"}, {"msg_id": "r"})

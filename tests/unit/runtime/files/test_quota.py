@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
 from agent_tools.settings import MIB, Limits
@@ -29,9 +30,9 @@ class Guest:
         self.killed = threading.Event()
         self.when_paused: Callable[[], object] = lambda: None
 
-    def tell(self, words: str) -> None:
-        self.words.append(words)
-        if words == "pause":
+    def tell(self, order: Pause | Resume) -> None:
+        self.words.append(type(order).__name__.lower())
+        if isinstance(order, Pause):
             self.when_paused()
         else:
             self.resumed.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.errors import ProtocolViolation, ToolServiceError
+from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Output, Restarted, Stream
-from agent_tools.runtime.kernel.zmtp import MAX_FRAMES, ZmtpSocket
 from agent_tools.tools.render import markdown
-from tests.fake_kernel import ATTACK, DELIMITER, GREETING, MORE, FakeEngine, FakeKernel, Turn, frame, sign, wire
+from tests.fake_kernel import ATTACK, CHANNELS, FakeEngine, FakeKernel, Turn, message, sizes
 from tests.under_attack import NewTool, assert_is_safe, tools_to_attack
 
-LIMITS = {"idle_grace": 0.02, "start_timeout": 5.0}
+LIMITS = {"start_timeout": 5.0}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0\0\0\1" * 2 + bytes(9)).decode()
 HOSTILE = "a\x1b[31m\x1b]52;c;eA==\x07\ud800\x00\u202e\x9bm\r\b```\n\n![x](http://evil)"
 
@@ -62,14 +60,20 @@ CONTENTS: dict[str, st.SearchStrategy[object]] = {
 }
 MESSAGE = st.sampled_from(sorted(CONTENTS)).flatmap(lambda kind: st.tuples(st.just(kind), CONTENTS[kind]))
 MESSAGES = st.lists(MESSAGE, max_size=8)
-CHANNEL = st.sampled_from(["shell", "iopub"])
-PART = st.binary(max_size=30) | st.sampled_from([DELIMITER, b"{}", b"null", b'{"msg_type": "stream"}', b'{"a": NaN}'])
-FRAMES = st.lists(PART, min_size=1, max_size=10)
-PIECE = st.binary(max_size=60) | st.builds(frame, st.binary(max_size=300), st.integers(0, 7)) | st.just(GREETING)
+CHANNEL = st.sampled_from([*CHANNELS.values()])
+PART = st.binary(max_size=30) | st.sampled_from([b"{}", b"null", b'{"msg_type": "stream"}', b'{"a": NaN}'])
+PARTS = st.lists(PART, max_size=10) | st.lists(PART, min_size=60, max_size=70)
+SIZE = st.integers(0, 300) | st.sampled_from([2**16, 2**24, 2**24 + 1, 2**31, 2**32 - 1])
+HEAD = st.builds(lambda channel, found: sizes(channel, *found), st.integers(0, 6), st.lists(SIZE, max_size=8))
+WHOLE = st.builds(message, st.integers(1, 4), st.lists(st.binary(max_size=300), min_size=4, max_size=6))
+PIECE = st.binary(max_size=60) | HEAD | WHOLE
 WORD = st.sampled_from([b"exit", b"failed", b"0", b"1", b"code", b"signal", b"oom", b" ", b"-9"])
-WORDS = st.binary(min_size=1, max_size=60) | st.lists(WORD | st.binary(max_size=5), min_size=1, max_size=6).map(
-    b" ".join
+ENDING = st.sampled_from([b"code 0", b"code 7", b"signal 9", b"signal 9 oom", b"signal 777", b"code 1 oom"])
+REPORT = st.builds(b"exit %d %s".__mod__, st.tuples(st.integers(0, 4), ENDING)) | st.sampled_from(
+    [b"ready", b"failed 1 x"]
 )
+LINE = st.lists(WORD | st.binary(max_size=5), min_size=1, max_size=6).map(b" ".join)
+WORDS = st.binary(min_size=1, max_size=60) | LINE | REPORT
 
 
 # -- the host ---------------------------------------------------------------------------------------------------------
@@ -118,39 +122,35 @@ def host() -> Iterator[Host]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def send(channel: str, kind: str, content: object) -> Callable[[Turn], object]:
-    return lambda turn: getattr(turn, channel).send([b"topic", *turn.pack(kind, content)])
+def send(channel: int, kind: str, content: object) -> Callable[[Turn], object]:
+    return lambda turn: turn.say(channel, kind, content)
 
 
 @bounded
 @given(MESSAGES, CHANNEL)
-def test_any_content_of_any_message(host: Host, messages: list[tuple[str, object]], channel: str) -> None:
+def test_any_content_of_any_message(host: Host, messages: list[tuple[str, object]], channel: int) -> None:
     host.attack(*(send(channel, kind, content) for kind, content in messages))
 
 
 @bounded
 @given(st.dictionaries(st.sampled_from(["header", "parent", "metadata"]), JSON | PART, min_size=1), CHANNEL)
-def test_any_header_parent_and_metadata(host: Host, parts: dict[str, object], channel: str) -> None:
-    host.attack(lambda turn: getattr(turn, channel).send(turn.pack("stream", {"text": "a"}, **parts)))
+def test_any_header_parent_and_metadata(host: Host, parts: dict[str, object], channel: int) -> None:
+    host.attack(lambda turn: turn.say(channel, "stream", {"text": "a"}, **parts))
 
 
 @bounded
-@given(FRAMES, CHANNEL, st.booleans())
-def test_any_frames(host: Host, frames: list[bytes], channel: str, is_signed: bool) -> None:
-    def attack(turn: Turn) -> None:
-        signed = [DELIMITER, sign(turn.kernel.key, frames[:4]), *frames]
-        getattr(turn, channel).send(signed if is_signed else frames)
-
-    host.attack(attack)
+@given(PARTS, st.integers(0, 255) | CHANNEL)
+def test_any_parts(host: Host, parts: list[bytes], channel: int) -> None:
+    host.attack(lambda turn: turn.wire.send(channel, parts))
 
 
 @settings(bounded, max_examples=40)  # a channel that was hung up is given half a second
-@given(st.lists(PIECE, max_size=6), CHANNEL)
-def test_any_bytes(host: Host, pieces: list[bytes], channel: str) -> None:
+@given(st.lists(PIECE, max_size=6))
+def test_any_bytes(host: Host, pieces: list[bytes]) -> None:
     def attack(turn: Turn) -> None:
         for piece in pieces:
-            getattr(turn, channel).send_bytes(piece)
-        getattr(turn, channel).hang_up()
+            turn.wire.send_bytes(piece)
+        turn.wire.hang_up()
 
     host.attack(attack)
 
@@ -162,43 +162,15 @@ def test_any_words_of_pid_1(host: Host, datagrams: list[bytes]) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.binary(max_size=100), st.binary(max_size=100), st.booleans())
-def test_any_start(host: Host, shell: bytes, iopub: bytes, is_greeting: bool) -> None:
+@given(st.binary(max_size=100) | HEAD | WHOLE)
+def test_any_start(host: Host, data: bytes) -> None:
     def open_badly(kernel: FakeKernel) -> None:
-        for channel, data in ((kernel.shell, shell), (kernel.iopub, iopub)):
-            channel.send_bytes((GREETING if is_greeting else b"") + data)
-            channel.hang_up()
+        kernel.wire.send_bytes(data)
+        kernel.wire.hang_up()
         kernel.ended.wait(10.0)
 
     host.tool.close()
     host.engine.openings = [open_badly]
     with contextlib.suppress(ToolServiceError):
-        host.tool.run("first")
+        host.tool.run("first", timeout=1.0)
     host.assert_goes_on()
-
-
-# -- the reader of frames, alone --------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(st.lists(PIECE, max_size=12), st.integers(0, 2000))
-def test_any_pieces_are_whole_messages_within_the_limits_or_a_violation(pieces: list[bytes], limit: int) -> None:
-    connected, peer = socket.socketpair()
-    with connected, peer, contextlib.suppress(ProtocolViolation):
-        reader = ZmtpSocket(connected, "SUB", limit)
-        for piece in pieces:
-            peer.sendall(piece)
-            for message in reader.receive():
-                assert 0 < len(message) <= MAX_FRAMES
-                assert sum(map(len, message)) <= limit
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=5), max_size=5), st.binary(max_size=9))
-def test_noise_after_messages_takes_none_of_them_back(messages: list[list[bytes]], noise: bytes) -> None:
-    found: list[list[bytes]] = []
-    connected, peer = socket.socketpair()
-    with connected, peer, contextlib.suppress(ProtocolViolation):
-        peer.sendall(b"".join(map(wire, messages)) + frame(noise, MORE) + noise)
-        found.extend(ZmtpSocket(connected, "SUB", 10_000).receive())  # keeps those before the violation
-    assert found[: len(messages)] == messages

@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import json
 import tracemalloc
@@ -8,21 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, Reader
 from agent_tools.runtime.kernel.protocol import (
     MAX_HEADER_BYTES,
     MAX_JSON_NODES,
     MAX_MARKS,
     MAX_TEXT_CHARS,
     Message,
+    execute_request,
     outputs_of,
     read_bundle,
     read_error,
     read_message,
-    wire_session,
 )
 from agent_tools.runtime.kernel.settling import settle
 from agent_tools.settings import MIB, Limits
@@ -40,31 +39,20 @@ HEADER: dict[str, Any] = {
 KINDS = ["stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"]
 
 
-@pytest.fixture
-def session() -> Session:
-    return wire_session(b"k")
-
-
-def signed(*parts: bytes) -> list[bytes]:
-    """Frames of four raw parts (header, parent header, metadata, content), signed as a guest with the key would."""
-    return [DELIM, wire_session(b"k").sign(list(parts)), *parts]
-
-
-def frames_of(
+def parts_of(
     header: Any = HEADER, parent: Any = b'{"msg_id": "r"}', metadata: Any = b"{}", content: Any = b"{}"
 ) -> list[bytes]:
-    """A signed message; each part as JSON, or as the bytes to put in its place."""
+    """The parts of a message; each as JSON, or as the bytes to put in its place."""
     parts = (header, parent, metadata, content)
-    return signed(*(part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts))
+    return [part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts]
 
 
-def serialized(kind: str, content: dict[str, Any], parent: dict[str, Any] | None = None) -> list[bytes]:
-    sender = wire_session(b"k")
-    return sender.serialize(sender.msg(kind, content, parent=parent))
+def read(parts: list[bytes]) -> Message:
+    return read_message(IOPUB, parts)
 
 
 def shown(kind: str, content: dict[str, Any], limits: Limits = LIMITS) -> list[Output]:
-    return list(outputs_of(Message(kind, "r", content), limits))
+    return list(outputs_of(Message(IOPUB, kind, "r", content), limits))
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -81,62 +69,64 @@ def texts_in(value: object) -> Iterator[str]:
         yield from texts_in(list(vars(value).values()))
 
 
-# --- frames to messages ---
+# --- requests ---
 
 
-def test_a_signed_message_is_read(session: Session) -> None:
-    request = wire_session(b"k").msg("execute_request")
-    content = {"name": "stdout", "text": "hi 中文"}
-    message = read_message(session, serialized("stream", content, parent=request))
-    assert message == Message("stream", request["header"]["msg_id"], content)
-
-
-def test_identities_before_and_buffers_after_a_message_are_ignored(session: Session) -> None:
-    frames = [b"kernel.1.stream", *serialized("stream", {}), b"buffer", b""]
-    assert read_message(session, frames).kind == "stream"
-
-
-def test_a_message_with_another_key_is_a_violation(session: Session) -> None:
-    sender = wire_session(b"other")
-    with pytest.raises(ProtocolViolation):
-        read_message(session, sender.serialize(sender.msg("stream", {})))
-
-
-def test_a_message_sent_again_is_a_violation(session: Session) -> None:
-    frames = frames_of()
-    read_message(session, frames)
-    with pytest.raises(ProtocolViolation):
-        read_message(session, frames)
-
-
-@pytest.mark.parametrize("part", range(2, 6), ids=["header", "parent", "metadata", "content"])
-def test_a_changed_part_is_a_violation(session: Session, part: int) -> None:
-    frames = frames_of()
-    frames[part] += b" "
-    with pytest.raises(ProtocolViolation):
-        read_message(session, frames)
+def test_a_request_is_one_message_on_the_shell_channel() -> None:
+    request_id, data = execute_request("1", 2.5, is_silent=True)
+    ((channel, parts),) = Reader(MIB).feed(data)
+    header, parent, metadata, content = map(json.loads, parts)
+    assert (channel, parent, metadata) == (SHELL, {}, {"timeout": 2.5})
+    assert (header["msg_id"], header["msg_type"], header["version"]) == (request_id, "execute_request", "5.4")
+    assert (content["code"], content["silent"], content["store_history"]) == ("1", True, False)
 
 
 @pytest.mark.parametrize(
-    "frames",
+    "code", ["", "\0", "\ud800", "中" * 100_000, '"\\'], ids=["empty", "NUL", "half", "wide", "quotes"]
+)
+def test_any_code_can_be_asked_for(code: str) -> None:
+    ((_, parts),) = Reader(MIB).feed(execute_request(code, 1, is_silent=False)[1])
+    assert json.loads(parts[3])["code"] == code
+
+
+# --- parts to messages ---
+
+
+@pytest.mark.parametrize("channel", [SHELL, IOPUB, CONTROL, STDIN])
+def test_a_message_is_read(channel: int) -> None:
+    content = {"name": "stdout", "text": "hi 中文"}
+    request_id, _ = execute_request("1", 1, is_silent=False)
+    message = read_message(channel, parts_of(parent={"msg_id": request_id}, content=content))
+    assert message == Message(channel, "stream", request_id, content)
+
+
+def test_buffers_after_a_message_are_ignored() -> None:
+    assert read([*parts_of(), b"buffer", b"", *[b"\xff"] * 58]).kind == "stream"
+
+
+def test_metadata_are_ignored() -> None:
+    for metadata in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 10_000, b"null"):
+        assert read(parts_of(metadata=metadata)) == Message(IOPUB, "stream", "r", {})
+
+
+def test_a_message_sent_again_is_read_again() -> None:
+    assert read(parts_of()) == read(parts_of())
+
+
+@pytest.mark.parametrize(
+    "parts",
     [
-        pytest.param([], id="no frames"),
-        pytest.param([b""], id="one empty frame"),
-        pytest.param([DELIM], id="only the delimiter"),
-        pytest.param([DELIM, b""], id="an empty signature"),
-        pytest.param([DELIM, b"0" * 64], id="only a signature"),
-        pytest.param([b"x"] * 10_000, id="10,000 frames"),
-        pytest.param([*frames_of(), *[b"x"] * 10_000], id="10,000 buffers"),
-        pytest.param([DELIM] * 10, id="many delimiters"),
-        pytest.param(frames_of()[1:], id="no delimiter"),
-        pytest.param([DELIM, b"", *frames_of()[2:]], id="unsigned"),
-        pytest.param([DELIM, b"\xff\xfe" * 32, *frames_of()[2:]], id="signature not ASCII"),
-        pytest.param(signed(b"{}", b"{}"), id="parts missing"),
+        pytest.param([b""] * 4, id="four empty parts"),
+        pytest.param([b""] * 64, id="64 empty parts"),
+        pytest.param([b"<IDS|MSG>", b"0" * 64, *parts_of()], id="a signed message"),
+        pytest.param([b"kernel.1.stream", *parts_of()], id="a topic"),
+        pytest.param(parts_of()[::-1], id="the other way round"),
+        pytest.param([*parts_of()[1:], b"{}"], id="no header"),
     ],
 )
-def test_frames_that_are_no_message_are_a_violation(session: Session, frames: list[bytes]) -> None:
+def test_parts_that_are_no_message_are_a_violation(parts: list[bytes]) -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(session, frames)
+        read(parts)
 
 
 BROKEN_PARTS = [
@@ -151,17 +141,17 @@ BROKEN_PARTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["header", "parent", "metadata", "content"])
+@pytest.mark.parametrize("name", ["header", "parent", "content"])
 @pytest.mark.parametrize("part", BROKEN_PARTS)
-def test_a_part_that_is_no_json_is_a_violation(session: Session, name: str, part: bytes) -> None:
+def test_a_part_that_is_no_json_is_a_violation(name: str, part: bytes) -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(session, frames_of(**{name: part}))
+        read(parts_of(**{name: part}))
 
 
 @pytest.mark.parametrize("content", [b"null", b"[]", b'"text"', b"5", b"true", b"NaN"], ids=bytes.decode)
-def test_content_that_is_no_object_is_a_violation(session: Session, content: bytes) -> None:
+def test_content_that_is_no_object_is_a_violation(content: bytes) -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(session, frames_of(content=content))
+        read(parts_of(content=content))
 
 
 @pytest.mark.parametrize(
@@ -175,60 +165,67 @@ def test_content_that_is_no_object_is_a_violation(session: Session, content: byt
         pytest.param({**HEADER, "msg_type": 5}, id="msg_type is a number"),
         pytest.param({**HEADER, "msg_type": None}, id="msg_type is null"),
         pytest.param({**HEADER, "msg_type": ["stream"]}, id="msg_type is a list"),
-        pytest.param({**HEADER, "version": 5}, id="version is a number"),
-        pytest.param({**HEADER, "version": "five"}, id="version is no number"),
-        pytest.param({**HEADER, "date": "9999-99-99T99:99:99Z"}, id="date that is none"),
+        pytest.param(b'{"msg_type": "stream", "msg_type": 5}', id="msg_type is a number the second time"),
+        pytest.param(b'{"msg_type": NaN}', id="msg_type is NaN"),
+        pytest.param(b'{"msg_type": ' + b"9" * 4000 + b"}", id="msg_type is a huge number"),
     ],
 )
-def test_a_header_that_is_none_is_a_violation(session: Session, header: Any) -> None:
+def test_a_header_without_a_type_is_a_violation(header: Any) -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(session, frames_of(header=header))
+        read(parts_of(header=header))
 
 
-@pytest.mark.parametrize("date", ["2024-01-01T00:00:00", "0001-01-01T00:00:00", None, 5, "soon", []], ids=str)
-def test_an_odd_date_raises_nothing_else(session: Session, date: object) -> None:
-    try:
-        message = read_message(session, frames_of(header={**HEADER, "date": date}))
-    except ProtocolViolation:
-        return
-    assert message.kind == "stream"
+ODD_DATES = ["2024-01-01T00:00:00", "0001-01-01T00:00:00", "9999-99-99T99:99:99Z", None, 5, "soon", []]
 
 
-@pytest.mark.parametrize("version", ["4.1", "5.4", "6.0", "-1"])
+@pytest.mark.parametrize("date", ODD_DATES, ids=str)
+def test_an_odd_date_is_ignored(date: object) -> None:
+    assert read(parts_of(header={**HEADER, "date": date})).kind == "stream"
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        pytest.param(b'{"msg_type": 5, "msg_type": "error"}', "error", id="the last of two types"),
+        pytest.param(b'{"msg_type": "error", "n": NaN, "i": -Infinity}', "error", id="NaN"),
+        pytest.param(b'{"msg_type": "error", "n": ' + b"9" * 4000 + b"}", "error", id="a huge number"),
+        pytest.param(b'{"msg_type": "e\xff"}', "e\ufffd", id="no UTF-8 in the type"),
+        pytest.param(b' \n{"msg_type": "error"}\t ', "error", id="white space around it"),
+    ],
+)
+def test_an_odd_header_with_a_type_is_read(header: bytes, kind: str) -> None:
+    assert read(parts_of(header=header)).kind == kind
+
+
+@pytest.mark.parametrize("version", ["4.1", "5.4", "6.0", "-1", "five", 5, None], ids=repr)
 @pytest.mark.parametrize("kind", [*KINDS, "pyout", "pyerr", "execute_reply", "complete_reply", "input_request"])
-def test_another_version_of_the_protocol_raises_nothing_else(session: Session, version: str, kind: str) -> None:
+def test_another_version_of_the_protocol_is_read_as_ours(version: object, kind: str) -> None:
     for content in ({}, {"data": 5, "text": [], "payload": 5, "ename": {}}, {"payload": [1], "data": {"a": 5}}):
-        with contextlib.suppress(ProtocolViolation):
-            read_message(session, frames_of({**HEADER, "version": version, "msg_type": kind}, content=content))
+        message = read(parts_of({**HEADER, "version": version, "msg_type": kind}, content=content))
+        assert message == Message(IOPUB, kind, "r", content)
 
 
 @pytest.mark.parametrize(
     "parent",
-    [b"null", b"[]", b"{}", b'"text"', b"5", b'{"msg_id": 5}', b'{"msg_id": null}', b'{"msg_id": ["r"]}'],
+    [b"null", b"[]", b"{}", b'"text"', b"5", b"NaN", b'{"msg_id": 5}', b'{"msg_id": null}', b'{"msg_id": ["r"]}'],
     ids=bytes.decode,
 )
-def test_a_parent_that_names_no_request_gives_no_id(session: Session, parent: bytes) -> None:
-    assert read_message(session, frames_of(parent=parent)).parent_id == ""
-
-
-@settings(deadline=None)
-@given(st.lists(st.binary(max_size=20) | st.just(DELIM), max_size=12))
-def test_arbitrary_frames_are_a_violation(frames: list[bytes]) -> None:
-    with pytest.raises(ProtocolViolation):
-        read_message(wire_session(b"k"), frames)
+def test_a_parent_that_names_no_request_gives_no_id(parent: bytes) -> None:
+    assert read(parts_of(parent=parent)).parent_id == ""
 
 
 PART = st.binary(max_size=20) | st.sampled_from([b"{}", b"[]", b"null", b'{"a": NaN}', json.dumps(HEADER).encode()])
 
 
 @settings(deadline=None)
-@given(st.lists(PART, min_size=4, max_size=4))
-def test_arbitrary_signed_parts_raise_only_violations(parts: list[bytes]) -> None:
+@given(st.lists(PART, min_size=4, max_size=12))
+def test_arbitrary_parts_raise_only_violations(parts: list[bytes]) -> None:
     try:
-        message = read_message(wire_session(b"k"), signed(*parts))
+        message = read(parts)
     except ProtocolViolation:
         return
     assert isinstance(message.content, dict)
+    assert isinstance(message.kind, str)
 
 
 DISPLAYS = ["stream", "execute_result", "display_data", "update_display_data"]
@@ -236,43 +233,48 @@ DISPLAYS = ["stream", "execute_result", "display_data", "update_display_data"]
 
 def display_of(json_value: bytes, kind: str = "display_data") -> list[bytes]:
     content = b'{"data": {"application/json": ' + json_value + b"}}"
-    return frames_of({**HEADER, "msg_type": kind}, content=content)
+    return parts_of({**HEADER, "msg_type": kind}, content=content)
 
 
 @pytest.mark.parametrize("kind", DISPLAYS)
 @pytest.mark.parametrize(
     "costly", [b"[" + b"0," * MAX_MARKS + b"0]", b"[" * MAX_MARKS, b"{" * MAX_MARKS], ids=["numbers", "lists", "dicts"]
 )
-def test_a_content_that_is_costly_to_read_is_noted_and_not_parsed(session: Session, kind: str, costly: bytes) -> None:
-    frames = display_of(costly, kind)
-    note = Omitted(f"a message of {len(frames[-1]):,} bytes that would be costly to read")
-    message = read_message(session, frames)
+def test_a_content_that_is_costly_to_read_is_noted_and_not_parsed(kind: str, costly: bytes) -> None:
+    parts = display_of(costly, kind)
+    note = Omitted(f"a message of {len(parts[-1]):,} bytes that would be costly to read")
+    message = read(parts)
     assert (message.kind, message.parent_id) == (kind, "r")
     assert list(outputs_of(message, LIMITS)) == [note]
 
 
+@pytest.mark.parametrize("claimed", [5, "x", [], {}, None, float("nan")], ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_content_cannot_claim_to_be_costly(kind: str, claimed: object) -> None:
+    message = read(parts_of({**HEADER, "msg_type": kind}, content={"omitted": claimed, "unread": claimed}))
+    assert list(outputs_of(message, LIMITS)) == shown(kind, {})
+
+
 @pytest.mark.parametrize("kind", ["execute_reply", "status"])
-def test_another_content_that_is_costly_to_read_shows_nothing(session: Session, kind: str) -> None:
-    message = read_message(session, display_of(b"[" * MAX_MARKS, kind))
+def test_another_content_that_is_costly_to_read_shows_nothing(kind: str) -> None:
+    message = read(display_of(b"[" * MAX_MARKS, kind))
     assert list(outputs_of(message, LIMITS)) == []
 
 
-def test_a_content_with_as_many_marks_as_may_be_is_read(session: Session) -> None:
+def test_a_content_with_as_many_marks_as_may_be_is_read() -> None:
     numbers = b"[" + b"0," * (MAX_MARKS - 3) + b"0]"
-    message = read_message(session, display_of(numbers))
+    message = read(display_of(numbers))
     assert len(message.content["data"]["application/json"]) == MAX_MARKS - 2
 
 
-def test_a_long_text_without_marks_is_read(session: Session) -> None:
+def test_a_long_text_without_marks_is_read() -> None:
     text = "x" * (MAX_MARKS * 4)
-    assert read_message(session, frames_of(content={"text": text})).content == {"text": text}
+    assert read(parts_of(content={"text": text})).content == {"text": text}
 
 
-def test_a_costly_content_with_another_key_is_a_violation(session: Session) -> None:
-    frames = display_of(b"[" * MAX_MARKS)
-    frames[1] = b"0" * 64
+def test_a_costly_content_with_a_broken_header_is_a_violation() -> None:
     with pytest.raises(ProtocolViolation):
-        read_message(session, frames)
+        read([b"{", *display_of(b"[" * MAX_MARKS)[1:]])
 
 
 N = 15 * MIB
@@ -280,18 +282,16 @@ WIDE = {"raw": "\U0001f600".encode(), "escaped": b"\\ud83d\\ude00"}
 
 
 @pytest.mark.parametrize("wide", WIDE.values(), ids=WIDE.keys())
-def test_a_long_text_that_one_character_makes_four_times_as_long_in_memory_is_noted(
-    session: Session, wide: bytes
-) -> None:
-    message = read_message(session, frames_of(content=b'{"text": "' + b"x" * N + wide + b'"}'))
+def test_a_long_text_that_one_character_makes_four_times_as_long_in_memory_is_noted(wide: bytes) -> None:
+    message = read(parts_of(content=b'{"text": "' + b"x" * N + wide + b'"}'))
     assert list(outputs_of(message, LIMITS)) == [
         Omitted(f"a message of {N + len(wide) + 12:,} bytes that would be costly to read")
     ]
 
 
 @pytest.mark.parametrize("text", [b"x" * N, b"\xc3\xa9" * (N // 2), b"\xe4\xb8\xad" * MIB, b"\\u00e9" * MIB])
-def test_a_long_text_of_one_width_is_read(session: Session, text: bytes) -> None:
-    message = read_message(session, frames_of(content=b'{"text": "' + text + b'"}'))
+def test_a_long_text_of_one_width_is_read(text: bytes) -> None:
+    message = read(parts_of(content=b'{"text": "' + text + b'"}'))
     assert message.content == {"text": json.loads(b'"' + text + b'"')}
 
 
@@ -311,10 +311,10 @@ def bundle(mime: str, value: bytes) -> tuple[str, bytes]:
         pytest.param("error", b'{"traceback": ["\\u001b' + b"x" * N + b'\xc3\xa9"]}', id="traceback"),
     ],
 )
-def test_reading_the_largest_message_takes_a_few_times_its_size(session: Session, kind: str, content: bytes) -> None:
-    frames = frames_of({**HEADER, "msg_type": kind}, content=content)
+def test_reading_the_largest_message_takes_a_few_times_its_size(kind: str, content: bytes) -> None:
+    parts = parts_of({**HEADER, "msg_type": kind}, content=content)
     tracemalloc.start()
-    shown = list(outputs_of(read_message(session, frames), LIMITS))
+    shown = list(outputs_of(read(parts), LIMITS))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(shown) >= 1
@@ -343,10 +343,10 @@ def padded(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["header", "parent", "metadata"])
-def test_a_header_that_is_too_long_is_a_violation(session: Session, name: str) -> None:
-    read_message(session, frames_of(**{name: padded(MAX_HEADER_BYTES)}))
+def test_a_header_that_is_too_long_is_a_violation(name: str) -> None:
+    read(parts_of(**{name: padded(MAX_HEADER_BYTES)}))
     with pytest.raises(ProtocolViolation, match="a header that is too long"):
-        read_message(session, frames_of(**{name: padded(MAX_HEADER_BYTES + 1)}))
+        read(parts_of(**{name: padded(MAX_HEADER_BYTES + 1)}))
 
 
 # --- messages to outputs ---
@@ -502,7 +502,7 @@ def test_a_display_id_is_bounded() -> None:
 def read_nested(depth: int) -> Message:
     nested = b"[" * depth + b"]" * depth
     content = b'{"data": {"application/json": ' + nested + b"}}"
-    return read_message(wire_session(b"k"), frames_of({**HEADER, "msg_type": "display_data"}, content=content))
+    return read(parts_of({**HEADER, "msg_type": "display_data"}, content=content))
 
 
 def deepest_readable() -> Message:

@@ -164,7 +164,15 @@ def test_a_guest_that_reads_nothing_holds_a_bounded_lot(rig: Rig) -> None:
     assert len(rig.relay._mux.out) < 5 << 20
 
 
-def test_the_links_end_hangs_up(rig: Rig) -> None:
+def test_a_socket_that_comes_after_the_end_is_closed(rig: Rig) -> None:
+    rig.guest.close()
+    assert not rig.relay.await_ready(time.monotonic() + FOREVER, lambda: True)
+    assert rig.carry(1).recv(100) == b""
+    rig.relay.close()
+    assert rig.carry(2).recv(100) == b""
+
+
+def test_the_lifelines_end_hangs_up(rig: Rig) -> None:
     rig.words.close()
     assert rig.has_hung_up()
 

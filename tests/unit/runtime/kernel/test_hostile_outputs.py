@@ -20,12 +20,13 @@ from agent_tools.text import fence
 from agent_tools.tools.render import NOTHING, markdown
 from tests.fake_kernel import (
     ATTACK,
-    LONG,
-    MORE,
+    IOPUB,
+    SHELL,
+    STDIN,
     FakeEngine,
     Script,
     Turn,
-    frame,
+    sizes,
 )
 from tests.under_attack import (
     AB,
@@ -85,6 +86,10 @@ def lines(count: int) -> bytes:
 
 
 FIELDS = {
+    "what stands for a costly message": Row(
+        in_turn(says("stream", {"omitted": "x"}), says("display_data", {"omitted": []}), prints("a"), finishes),
+        (Display({}), A),
+    ),
     "a path for a name": Row(in_turn(says("stream", {"name": "../x", "text": "a"}), finishes), (A,)),
     "text in a list": Row(in_turn(prints(["a", 5, "b"]), finishes), (AB,)),
     "a traceback of text": Row(
@@ -140,8 +145,8 @@ def test_payloads_are_ignored(new_tool: NewTool, payload: object) -> None:
 
 def asks_for_input(turn: Turn) -> None:
     content = {"prompt": "password: ", "password": True}
-    turn.publish("input_request", content)
-    turn.shell.send(turn.pack("input_request", content))
+    for channel in (IOPUB, SHELL, STDIN):
+        turn.say(channel, "input_request", content)
 
 
 def opens_comms(turn: Turn) -> None:
@@ -151,7 +156,7 @@ def opens_comms(turn: Turn) -> None:
 UNASKED = {
     "a request for input": asks_for_input,
     "2,000 comms": opens_comms,
-    "a reply to nothing": lambda turn: turn.shell.send(turn.pack("shutdown_reply", {"restart": True}, parent={})),
+    "a reply to nothing": lambda turn: turn.say(SHELL, "shutdown_reply", {"restart": True}, parent={}),
     "an unknown type": says("\x1b]0;title\x07", {"text": "no"}),
     "an echo of the request": says("execute_input", {"code": "no"}),
 }
@@ -310,11 +315,11 @@ def test_what_is_no_picture_is_left_out_with_its_reason(new_tool: NewTool, mime:
 
 def test_a_picture_of_100_mib_ends_the_kernel(new_tool: NewTool) -> None:
     def attack(turn: Turn) -> None:
-        turn.iopub.send_bytes(frame(b"topic", MORE) + bytes((LONG,)) + struct.pack(">Q", 133 * MIB))
+        turn.wire.send_bytes(sizes(IOPUB, 2, 2, 2, 133 * MIB))
         for _ in range(133):
-            turn.iopub.send_bytes(b"A" * MIB)
+            turn.wire.send_bytes(b"A" * MIB)
 
-    reason = "it sent a message over 16,777,216 bytes"
+    reason = f"it sent a message of {133 * MIB + 6:,} bytes, over 16,777,216"
     check(new_tool, Row(attack, (Died(reason),), reason))
 
 

@@ -1,6 +1,5 @@
 import contextlib
 import os
-import re
 import shutil
 import socket
 import stat
@@ -13,7 +12,7 @@ import pytest
 from agent_tools.errors import EngineError
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.owner import Owner
-from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.transport.lifeline import Listener
 from agent_tools.runtime.transport.run_dir import RunDir
 
 
@@ -71,64 +70,11 @@ def test_only_the_mounted_folder_can_be_read_by_others_whatever_the_umask(base: 
 
 
 def test_the_mounted_folder_holds_the_lifelines_socket_and_nothing_else(run_dir: RunDir) -> None:
-    link = Link(run_dir.init_socket)
-    channels = [*run_dir.new_channel(), *run_dir.new_channel()]
+    listener = Listener(run_dir.init_socket)
     assert list(run_dir.mounted.iterdir()) == [run_dir.init_socket]
     assert list(run_dir.path.iterdir()) == [run_dir.mounted]
-    for opened in (link, *channels):
-        opened.close()
+    listener.close()
     assert list(run_dir.mounted.iterdir()) == []
-
-
-def test_a_channel_is_two_connected_ends(run_dir: RunDir) -> None:
-    host, listener = run_dir.new_channel()
-    guest, _ = listener.accept()
-    with host, listener, guest:
-        host.sendall(b"request")
-        guest.sendall(b"reply")
-        assert (guest.recv(100), host.recv(100)) == (b"request", b"reply")
-
-
-def test_a_channel_leaves_nothing_on_disk(run_dir: RunDir) -> None:
-    for _ in range(4):
-        host, listener = run_dir.new_channel()
-        assert list(run_dir.path.iterdir()) == [run_dir.mounted]
-        host.close()
-        listener.close()
-
-
-def test_nobody_else_can_connect_to_a_channel(run_dir: RunDir) -> None:
-    host, listener = run_dir.new_channel()
-    with host, listener:
-        for path in (str(run_dir.path / "channel"), listener.getsockname()):
-            with socket.socket(socket.AF_UNIX) as stranger, pytest.raises((FileNotFoundError, NotADirectoryError)):
-                stranger.connect(path)
-
-
-def test_a_channels_name_tells_nothing_of_the_host(run_dir: RunDir) -> None:
-    host, listener = run_dir.new_channel()
-    guest, _ = listener.accept()
-    with host, listener, guest:
-        names = {host.getsockname(), host.getpeername(), listener.getsockname(), guest.getsockname()}
-        assert all(re.fullmatch(r"(/proc/self/fd/\d+/channel)?", name) for name in names), names
-
-
-def test_channels_are_apart(run_dir: RunDir) -> None:
-    pairs = [run_dir.new_channel() for _ in range(3)]
-    for number, (host, _) in enumerate(pairs):
-        host.sendall(bytes([number]))
-    for number, (host, listener) in enumerate(pairs):
-        guest, _ = listener.accept()
-        with host, listener, guest:
-            assert guest.recv(100) == bytes([number])
-
-
-def test_a_channel_that_cannot_be_made_leaves_nothing_open(run_dir: RunDir) -> None:
-    run_dir.remove()
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(FileNotFoundError):
-        run_dir.new_channel()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_removing_leaves_nothing_and_may_be_repeated(run_dir: RunDir, base: Path) -> None:
@@ -171,10 +117,9 @@ def test_the_longest_path_that_is_taken_fits_every_socket(
         monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(top / (letter * length)))
         with contextlib.suppress(EngineError):
             run_dir = RunDir()
-            opened = [Link(run_dir.init_socket), *run_dir.new_channel(), *run_dir.new_channel()]
+            listener = Listener(run_dir.init_socket)
             taken.append(length)
-            for each in opened:
-                each.close()
+            listener.close()
     assert 0 < len(taken) == max(taken) < 79
 
 

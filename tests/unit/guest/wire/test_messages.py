@@ -1,0 +1,287 @@
+"""The frames that a kernel's messages travel in: bytes in, messages out, with no socket."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agent_tools.guest.wire.messages import (
+    CONTROL,
+    IOPUB,
+    MAX_PARTS,
+    MIN_PARTS,
+    SHELL,
+    STDIN,
+    MessageError,
+    Reader,
+    pack,
+)
+from agent_tools.settings import MIB
+from tests.fake_kernel import message, sizes
+
+LIMIT = 16 * MIB
+LARGEST = 2**32 - 1  # that a size can say
+Found = tuple[int, list[bytes]]
+
+
+def read(data: bytes, limit: int = LIMIT) -> list[Found]:
+    return list(Reader(limit).feed(data))
+
+
+def refusal(data: bytes) -> str:
+    """Why these bytes are refused."""
+    with pytest.raises(MessageError) as caught:
+        read(data)
+    return str(caught.value)
+
+
+def four(*last: bytes) -> list[bytes]:
+    """As many parts as a message has at least, and these after them."""
+    return [b"", b"", b"", b"", *last]
+
+
+# -- both ways --------------------------------------------------------------------------------------------------------
+
+MESSAGES = [
+    pytest.param(four(), id="nothing"),
+    pytest.param([b"{}"] * 4, id="four parts"),
+    pytest.param(four(b""), id="an empty buffer"),
+    pytest.param(four(b"x" * 255, b"", b"y" * 256, b"\xff" * 1000), id="mixed"),
+    pytest.param([b"", b"", b"", b"x" * MIB], id="1 MiB"),
+    pytest.param([b"x" * MIB, b"y", b"z" * MIB, b""], id="two of 1 MiB"),
+    pytest.param([b"", b"", b"", b"x" * LIMIT], id="as large as may be"),
+    pytest.param([b"x"] * MAX_PARTS, id="as many parts as may be"),
+]
+
+
+@pytest.mark.parametrize("channel", [SHELL, IOPUB, CONTROL, STDIN])
+@pytest.mark.parametrize("parts", MESSAGES)
+def test_what_is_packed_is_as_documented_and_read_again(channel: int, parts: list[bytes]) -> None:
+    packed = pack(channel, parts)
+    head = bytes((channel, len(parts))) + b"".join(struct.pack(">I", len(part)) for part in parts)
+    assert packed == head + b"".join(parts)
+    assert read(packed + pack(SHELL, four(b"next"))) == [(channel, parts), (SHELL, four(b"next"))]
+
+
+def test_many_small_messages_come_in_order() -> None:
+    messages = [(IOPUB, four(b"%d" % number)) for number in range(20_000)]
+    assert read(b"".join(pack(*each) for each in messages)) == messages
+
+
+def test_channels_do_not_disturb_each_other() -> None:
+    messages = [(channel, four(b"%d" % number)) for number in range(10) for channel in (STDIN, SHELL, IOPUB, CONTROL)]
+    assert read(b"".join(pack(*each) for each in messages)) == messages
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 65, 66, 128, 255, 256, 1000])
+def test_too_few_and_too_many_parts_cannot_be_packed(count: int) -> None:
+    with pytest.raises(MessageError, match=f"^a message of {count} parts$"):
+        pack(SHELL, [b""] * count)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_channel_is_refused_at_once() -> None:
+    for channel in (0, *range(5, 256)):
+        for count in (0, 4, 255):
+            assert refusal(bytes((channel, count))) == "bytes that are no message", channel
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n", id="HTTP"),
+        pytest.param(bytes(64), id="NULs"),
+        pytest.param(b"\xff" * 64, id="ones"),
+        pytest.param(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL", id="ZeroMQ's greeting"),
+        pytest.param(b"{}", id="JSON"),
+    ],
+)
+def test_noise_is_refused(noise: bytes) -> None:
+    assert refusal(noise) == "bytes that are no message"
+
+
+def test_too_few_and_too_many_parts_are_refused_before_their_sizes_are_there() -> None:
+    for count in (*range(MIN_PARTS), *range(MAX_PARTS + 1, 256)):
+        for channel in (SHELL, IOPUB, CONTROL, STDIN):
+            assert refusal(bytes((channel, count))) == f"a message of {count} parts"
+
+
+@pytest.mark.parametrize("channel", [SHELL, IOPUB, CONTROL, STDIN])
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("size", [LIMIT + 1, 2**31, LARGEST])
+def test_a_part_over_the_limit_is_refused_by_its_size(channel: int, place: int, size: int) -> None:
+    found = [0] * 6
+    found[place] = size
+    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216"
+
+
+def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> None:
+    reader = Reader(1000)
+    messages = reader.feed(pack(IOPUB, four(b"x" * 600, b"y" * 400)) + sizes(IOPUB, 0, 0, 0, 0, 600, 401))
+    assert next(messages) == (IOPUB, four(b"x" * 600, b"y" * 400))
+    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000"):
+        next(messages)
+
+
+def test_sizes_of_256_gib_are_no_more_than_a_number() -> None:
+    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216"
+
+
+def test_limits_are_of_one_message_and_not_of_all() -> None:
+    messages = [(SHELL, [b"x" * 10] * MAX_PARTS), (IOPUB, four(b"y" * 1000))] * 20
+    assert read(b"".join(pack(*each) for each in messages), limit=1000) == messages
+
+
+def test_a_refusal_is_for_good() -> None:
+    reader = Reader(LIMIT)
+    for _ in range(3):
+        with pytest.raises(MessageError):
+            list(reader.feed(b"\xff\xff"))
+    with pytest.raises(MessageError):
+        list(reader.feed(pack(IOPUB, four())))
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [four(), [b"a", b"", b"bc", b""], four(b"x" * 300, b"yz")])
+def test_a_message_that_is_not_whole_is_never_delivered(parts: list[bytes]) -> None:
+    whole = pack(SHELL, four(b"whole"))
+    for cut in range(len(pack(IOPUB, parts))):
+        reader = Reader(LIMIT)
+        assert list(reader.feed(whole + pack(IOPUB, parts)[:cut])) == [(SHELL, four(b"whole"))]
+        assert list(reader.feed(pack(IOPUB, parts)[cut:])) == [(IOPUB, parts)]
+
+
+def test_no_bytes_are_no_message() -> None:
+    reader = Reader(LIMIT)
+    assert list(reader.feed(b"")) == []
+    assert list(reader.feed(pack(IOPUB, four())[:5])) == []
+    assert list(reader.feed(b"")) == []
+
+
+def test_a_size_that_lies_takes_the_next_message_for_its_part() -> None:
+    lie = sizes(IOPUB, 0, 0, 0, 100)
+    assert read(lie + pack(SHELL, four(b"x" * 30))) == []
+    following = pack(SHELL, four(b"x" * (100 - len(pack(SHELL, four(b""))))))
+    assert read(lie + following + pack(IOPUB, four())) == [(IOPUB, [b"", b"", b"", following]), (IOPUB, four())]
+
+
+def test_messages_left_by_a_reader_that_stopped_come_with_the_next_bytes() -> None:
+    reader = Reader(LIMIT)
+    messages = reader.feed(b"".join(pack(SHELL, four(b"%d" % number)) for number in range(3)))
+    assert next(messages) == (SHELL, four(b"0"))
+    messages.close()  # type: ignore[attr-defined]
+    assert list(reader.feed(b"")) == [(SHELL, four(b"1")), (SHELL, four(b"2"))]
+
+
+PARTS = st.lists(st.binary(max_size=20) | st.integers(250, 600).map(bytes), min_size=4, max_size=8)
+ANY_MESSAGES = st.lists(st.tuples(st.integers(SHELL, STDIN), PARTS), max_size=8)
+
+
+@settings(deadline=None)
+@given(ANY_MESSAGES, st.lists(st.integers(1, 700), max_size=30))
+@example([(IOPUB, [b"ab", b"", bytes(300), b""]), (SHELL, [b""] * 4)], [1] * 400)
+def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], lengths: list[int]) -> None:
+    data, found, reader = b"".join(message(*each) for each in messages), list[Found](), Reader(LIMIT)
+    for length in [*lengths, len(data)]:
+        found += reader.feed(data[:length])
+        data = data[length:]
+    assert found == messages
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=2000))
+def test_arbitrary_bytes_are_whole_messages_or_refused(data: bytes) -> None:
+    with contextlib.suppress(MessageError):
+        for channel, parts in Reader(LIMIT).feed(data):
+            assert SHELL <= channel <= STDIN
+            assert MIN_PARTS <= len(parts) <= MAX_PARTS
+
+
+SIZE = st.integers(0, 300) | st.sampled_from([2**16, 2**24 + 1, LARGEST])
+HEAD = st.builds(lambda channel, found: sizes(channel, *found), st.integers(0, 6), st.lists(SIZE, max_size=8))
+PIECE = st.binary(max_size=60) | HEAD | st.builds(message, st.integers(1, 4), PARTS)
+
+
+@settings(deadline=None)
+@given(st.lists(PIECE, max_size=12), st.integers(0, 2000))
+def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes], limit: int) -> None:
+    reader = Reader(limit)
+    with contextlib.suppress(MessageError):
+        for piece in pieces:
+            for _, parts in reader.feed(piece):
+                assert MIN_PARTS <= len(parts) <= MAX_PARTS
+                assert sum(map(len, parts)) <= limit
+
+
+@settings(deadline=None)
+@given(ANY_MESSAGES, st.binary(max_size=9))
+def test_noise_after_messages_takes_none_of_them_back(messages: list[Found], noise: bytes) -> None:
+    found: list[Found] = []
+    with contextlib.suppress(MessageError):
+        found.extend(Reader(LIMIT).feed(b"".join(message(*each) for each in messages) + noise))
+    assert found[: len(messages)] == messages
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+
+def byte_by_byte(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + 1] for at in range(len(data)))
+
+
+@pytest.mark.parametrize("pieces", [1, 10, 100], ids=lambda count: f"{count} pieces")
+def test_a_message_takes_no_more_memory_than_twice_its_size(pieces: int) -> None:
+    data = message(IOPUB, [b"{}", b"{}", b"{}", bytes(8 * MIB)])
+    step = len(data) // pieces + 1
+    tracemalloc.start()
+    reader, found = Reader(LIMIT), list[Found]()
+    for at in range(0, len(data), step):
+        found += reader.feed(data[at : at + step])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 1
+    assert peak < 3 * len(data)
+
+
+def test_sizes_alone_hold_no_memory() -> None:
+    readers = [Reader(LIMIT) for _ in range(100)]
+    tracemalloc.start()
+    for reader in readers:
+        assert list(reader.feed(sizes(IOPUB, 0, 0, 0, LIMIT))) == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MIB
+
+
+def test_what_was_delivered_is_not_kept() -> None:
+    reader, data = Reader(LIMIT), message(CONTROL, four(bytes(MIB)))
+    tracemalloc.start()
+    for _ in range(50):
+        for _ in reader.feed(data):
+            pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * MIB
+
+
+def test_a_message_that_comes_byte_by_byte_costs_time_by_its_size() -> None:
+    def seconds(size: int) -> float:
+        reader, data = Reader(LIMIT), message(IOPUB, four(bytes(size)))
+        started = time.process_time()
+        assert sum(len(list(reader.feed(byte))) for byte in byte_by_byte(data)) == 1
+        return time.process_time() - started
+
+    seconds(1000)
+    small, large = min(seconds(10_000) for _ in range(3)), min(seconds(160_000) for _ in range(3))
+    assert large < 16 * 4 * small
