@@ -6,8 +6,10 @@ The MIME bundle and the message kinds behind these are the Jupyter messaging pro
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Union
 
 MimeBundle = Mapping[str, Any]
@@ -46,6 +48,29 @@ class Display:
     def text(self) -> str:
         """The display's text/plain form, or ''."""
         return str(self.data.get("text/plain", ""))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
+
+    Attributes:
+        path: the file it was saved as; '' if it is not saved.
+    """
+
+    mime: Literal["image/png", "image/jpeg"]
+    data: bytes = field(repr=False)
+    path: str = field(default="", compare=False)
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its file's name."""
+        return ".png" if self.mime == "image/png" else ".jpg"
+
+    @property
+    def data_url(self) -> str:
+        """The whole picture as a `data:` URL."""
+        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
 
 
 @dataclass(frozen=True)
@@ -199,7 +224,7 @@ class Execution:
         changes: files in work_dir that are new or changed, by name.
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
-        figures: paths of the pictures saved, in order.
+        saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
     """
 
     outputs: tuple[Output, ...] = ()
@@ -207,7 +232,7 @@ class Execution:
     changes: tuple[FileChange, ...] = ()
     duration: float = 0.0
     queued: float = 0.0
-    figures: tuple[str, ...] = field(default=())
+    saved: tuple[Picture, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -239,23 +264,38 @@ class Execution:
         """The calls of host functions, in the order in which they ended."""
         return tuple(output for output in self.outputs if isinstance(output, HostCall))
 
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The PNG and JPEG pictures, in order, each once; with their paths once they are saved."""
+        return self.saved or tuple(dict.fromkeys(each for output in self.outputs for each in pictures_of(output)))
+
     @property
     def images(self) -> tuple[bytes, ...]:
-        """The PNG and JPEG pictures, in order, each once."""
-        return tuple(dict.fromkeys(data for output in self.outputs for _, data in pictures_of(output)))
+        """The bytes of the pictures."""
+        return tuple(picture.data for picture in self.pictures)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The paths of the saved pictures; '' stands for one that could not be saved."""
+        return tuple(picture.path for picture in self.saved)
+
+    def pictures_in(self, output: Output) -> tuple[Picture, ...]:
+        """Return the pictures of one of its outputs, with their paths once they are saved."""
+        return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
         return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
 
 
-def pictures_of(output: Output) -> list[tuple[str, bytes]]:
-    """The pictures of one output, as (file suffix, bytes); PNG is preferred where one figure comes as both."""
+_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
+
+
+def pictures_of(output: Output) -> tuple[Picture, ...]:
+    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
     if not isinstance(output, (Result, Display)):
-        return []
-    for mime, suffix in (("image/png", ".png"), ("image/jpeg", ".jpg")):
-        if isinstance(output.data.get(mime), bytes):
-            return [(suffix, output.data[mime])]
-    return []
+        return ()
+    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
+    return tuple(found)[:1]
 
 
 def finished(outputs: Generator[Output, None, Execution]) -> Execution:

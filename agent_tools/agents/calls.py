@@ -91,9 +91,9 @@ def _run_code(call: Call, tool: CodeTool, given: Surroundings) -> Generator[Call
 
 def _for_model(execution: Execution) -> Execution:
     """The execution without the host's paths: figures and files by the names they have for the code."""
-    figures = tuple(PurePath(path).name for path in execution.figures)
+    saved = tuple(replace(picture, path=PurePath(picture.path).name) for picture in execution.saved)
     files = tuple(replace(file, source=_name(file.source)) for file in execution.files)
-    return replace(execution, figures=figures, files=files)
+    return replace(execution, saved=saved, files=files)
 
 
 def _name(source: str) -> str:

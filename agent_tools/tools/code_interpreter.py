@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
-from agent_tools.execution import Execution, Output, StagedFile, finished
+from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.tools.base import BaseToolWithFileAccess
 from agent_tools.tools.options import Options
 from agent_tools.tools.params import code_of, timeout_of
@@ -127,10 +127,10 @@ class CodeInterpreter(BaseToolWithFileAccess):
             staged, before = self.stage(files), self._open_workspace().snapshot()
             with closing(self._session().stream(code, seconds, cancelled)) as outputs:
                 execution = yield from outputs
-            figures = self.save_pictures(execution.images)
-            saved_here = [Path(path).name for path in figures if path]
-            changes = self._open_workspace().changes(before, ignore=saved_here)
-            return replace(execution, files=staged, changes=changes, figures=figures)
+            saved = self.save_pictures(execution.pictures)
+            own = [Path(picture.path).name for picture in saved if picture.path]
+            changes = self._open_workspace().changes(before, ignore=own)
+            return replace(execution, files=staged, changes=changes, saved=saved)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event, wherever it is: waiting, starting or running. Variables stay."""
@@ -140,8 +140,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def markdown(self, execution: Execution) -> str:
         """What `call` answers for an execution of this tool."""
-        pictures = dict(zip(execution.images, execution.figures))
-        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
+        return markdown(execution, self._url)
 
     async def acall(
         self,
@@ -161,17 +160,9 @@ class CodeInterpreter(BaseToolWithFileAccess):
         with _as_tool_errors():
             return self._open_workspace().stage(_file_list(files))
 
-    def save_pictures(self, pictures: Sequence[bytes]) -> tuple[str, ...]:
-        """Save pictures under fresh names and return their paths; '' stands for one that could not be saved."""
-        workspace = self._open_workspace()
-        paths = []
-        for data in pictures:
-            suffix = ".png" if data.startswith(b"\x89PNG") else ".jpg"
-            try:
-                paths.append(workspace.save_picture(data, suffix, self.options.figures_dir))
-            except FileRejected:
-                paths.append("")
-        return tuple(paths)
+    def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
+        """Save pictures under fresh names and return them with their paths; '' is the path of one that was refused."""
+        return tuple(replace(picture, path=self._saved(picture)) for picture in pictures)
 
     def start(self) -> None:
         """Start the sandbox now; otherwise the first run does.
@@ -231,6 +222,12 @@ class CodeInterpreter(BaseToolWithFileAccess):
         if not code.strip():
             return ""
         return self.markdown(finished(self.stream({"code": code}, files, timeout, cancelled)))
+
+    def _saved(self, picture: Picture) -> str:
+        try:
+            return self._open_workspace().save_picture(picture.data, picture.suffix, self.options.figures_dir)
+        except FileRejected:
+            return ""
 
     def _url(self, path: str) -> str:
         base = self.options.static_url or settings.static_url()
