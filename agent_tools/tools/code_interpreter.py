@@ -121,16 +121,15 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
         Closing the iterator early interrupts the code; so does `cancel` with the event given here, from any thread.
         """
-        code = code_of(params, self.options.limits)
-        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        with _as_tool_errors():
-            staged, before = self.stage(files), self._open_workspace().snapshot()
-            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
-                execution = yield from outputs
-            saved = self.save_pictures(execution.pictures)
-            own = [Path(picture.path).name for picture in saved if picture.path]
-            changes = self._open_workspace().changes(before, ignore=own)
-            return replace(execution, files=staged, changes=changes, saved=saved)
+        return (yield from self._stream(self.read_code(params), files, timeout, cancelled))
+
+    def read_code(self, params: object) -> str:
+        """Return the code that a call with these `params` runs.
+
+        Raises:
+            InvalidParams: there is no code, or it is longer than `max_code_bytes`.
+        """
+        return code_of(params, self.options.limits)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event, wherever it is: waiting, starting or running. Variables stay."""
@@ -218,10 +217,23 @@ class CodeInterpreter(BaseToolWithFileAccess):
         timeout: float | None,
         cancelled: threading.Event,
     ) -> str:
-        code = code_of(params, self.options.limits)
+        code = self.read_code(params)
         if not code.strip():
             return ""
-        return self.markdown(finished(self.stream({"code": code}, files, timeout, cancelled)))
+        return self.markdown(finished(self._stream(code, files, timeout, cancelled)))
+
+    def _stream(
+        self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event | None
+    ) -> Generator[Output, None, Execution]:
+        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        with _as_tool_errors():
+            staged, before = self.stage(files), self._open_workspace().snapshot()
+            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
+                execution = yield from outputs
+            saved = self.save_pictures(execution.pictures)
+            own = [Path(picture.path).name for picture in saved if picture.path]
+            changes = self._open_workspace().changes(before, ignore=own)
+            return replace(execution, files=staged, changes=changes, saved=saved)
 
     def _saved(self, picture: Picture) -> str:
         try:
