@@ -53,6 +53,12 @@ class ContainerFacts:
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity where there is none."""
 
+    @property
+    def host_config(self) -> Mapping[str, Any]:
+        """The part of the settings that says what the container may do to its host."""
+        found: Mapping[str, Any] = self.settings["HostConfig"]
+        return found
+
 
 def read_facts(
     settings: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
