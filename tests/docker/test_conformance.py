@@ -157,7 +157,7 @@ def test_the_command_prints_json_and_succeeds_for_our_sandbox(docker_engine: Doc
     assert done.returncode == 0, done.stderr
     spoken = json.loads(done.stdout)
     assert spoken["summary"] == {"held": 87, "open": 0, "unknown": 0, "info": 3, "is_open": False}
-    assert len(spoken["findings"]) == 89
+    assert len(spoken["findings"]) == 90
     assert set(spoken["findings"][0]) == {"category", "name", "verdict", "found", "seen_by", "is_promised"}
 
 
