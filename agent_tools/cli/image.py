@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from agent_tools.cli.sbom import bill_of, contents_of
+from agent_tools.cli.sbom import contents_of
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
@@ -66,6 +66,10 @@ def sbom(packages: tuple[str, ...]) -> None:
 
     The image is built if it is missing, and asked in a fresh sandbox. Needs the extra `sbom`.
     """
+    try:
+        from agent_tools.cli.bill import bill_of
+    except ImportError as exc:
+        raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
     ensure_with_progress(packages)
     tag = images.tag_for(packages)
     origin = origin_of(DockerEngine().image_facts(tag))

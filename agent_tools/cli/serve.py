@@ -11,6 +11,7 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.show import notes
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.runtime import docker_runtime
 
 
 @click.command()
@@ -36,8 +37,6 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
         from agent_tools.gateway.serve import serve as serve_gateway
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
-    from agent_tools.runtime.runtime import docker_runtime
-
     given = {name: value for name, value in options.items() if value not in (None, ())}
     config = read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
     for name, value in config.shown():

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Union
 
+import fastjsonschema
+
 from agent_tools import settings
 from agent_tools.errors import ToolServiceError
+from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.tools.params import load_json
 from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
 
@@ -119,8 +124,6 @@ class BaseToolWithFileAccess(BaseTool):
         Raises:
             ToolServiceError: a file could not be had.
         """
-        from agent_tools.runtime.engine import Guest
-        from agent_tools.runtime.files.work_dir import prepare_work_dir
         from agent_tools.runtime.files.workspace import Workspace
 
         me = Guest(inside=_own_ids(), outside=_own_ids())
@@ -145,14 +148,10 @@ def is_tool_schema(function: object) -> bool:
 
 
 def _own_ids() -> tuple[int, int]:
-    import os
-
     return os.getuid(), os.getgid()
 
 
 def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
-    import fastjsonschema
-
     try:
         fastjsonschema.validate(schema, params, use_default=False)
     except fastjsonschema.JsonSchemaException as exc:

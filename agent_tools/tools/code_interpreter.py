@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.tools.base import BaseToolWithFileAccess
 from agent_tools.tools.options import Options
 from agent_tools.tools.params import code_of, timeout_of
@@ -287,7 +288,6 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def _open_workspace(self) -> Workspace:
         if self._workspace is None or not self._workspace.path.is_dir():
-            from agent_tools.runtime.files.work_dir import prepare_work_dir
             from agent_tools.runtime.files.workspace import Workspace
 
             guest = self._open_runtime().engine.guest(Path(self.work_dir))

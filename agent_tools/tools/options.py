@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.engine import Isolation
 from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools.params import timeout_of
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.engine import Isolation
     from agent_tools.runtime.transport.transport import TransportName
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
@@ -110,8 +110,6 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
 
 
 def _isolation(cfg: dict[str, Any]) -> Isolation:
-    from agent_tools.runtime.engine import Isolation
-
     names = {each.name for each in fields(Isolation)}
     _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
     return Isolation(**{name: value for name, value in cfg.items() if name in names})

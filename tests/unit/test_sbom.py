@@ -10,7 +10,8 @@ from pathlib import Path
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from agent_tools.cli.sbom import Contents, bill_of
+from agent_tools.cli.bill import bill_of
+from agent_tools.cli.sbom import Contents
 from agent_tools.runtime.docker.origin import Origin
 from supply.audit import pinned
 
