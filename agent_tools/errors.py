@@ -20,6 +20,9 @@ AgentToolsError
 ├── SessionBusy
 ├── FileRejected
 └── ModelError
+
+Exceptions that stay within one folder stand there and derive from AgentToolsError too. Two kinds do not: an answer of
+the gateway (ApiError), which no caller of the package sees, and what the guest raises, which knows none of our classes.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from typing import Any
 
 
 class AgentToolsError(Exception):
-    """Base of every exception this package raises."""
+    """Base of every exception that the package raises to its callers."""
 
 
 class ToolServiceError(AgentToolsError):

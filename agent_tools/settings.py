@@ -200,6 +200,11 @@ def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base) / f"agent_tools-{os.getuid()}"
 
 
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of what the command line remembers: `agent_tools` below XDG_STATE_HOME or ~/.local/state."""
+    return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
+
+
 def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What AGENT_TOOLS_GATEWAY_<NAME> variables set, by lower-case name: `upstream`, `api_keys`, `port`, ..."""
     prefix = "AGENT_TOOLS_GATEWAY_"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import codeop
 import contextlib
-import os
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import click
 
+from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.show import notes, show
@@ -101,7 +100,7 @@ def _history() -> Any:
     except ImportError:
         yield
         return
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
+    state = settings.state_dir()
     with contextlib.suppress(OSError):
         state.mkdir(parents=True, exist_ok=True)
         readline.read_history_file(state / "history")
