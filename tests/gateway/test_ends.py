@@ -23,7 +23,7 @@ from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_containers import Clock, in_container
 from tests.gateway.test_responses import INCLUDE, code, outputs, post
-from tests.unit.test_folder import dig
+from tests.unit.runtime.files.test_folder import dig
 
 
 @pytest.fixture

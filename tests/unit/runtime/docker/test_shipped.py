@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.runtime.docker.shipped import shipped
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(

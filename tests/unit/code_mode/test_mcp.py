@@ -15,7 +15,7 @@ from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.errors import GuestError
 from tests.code_mode import sandbox
 
-SERVER = Path(__file__).parents[1] / "mcp_server.py"
+SERVER = Path(__file__).parents[2] / "mcp_server.py"
 
 
 def with_tools(use: Callable[[Toolset], Awaitable[None]], **options: Any) -> None:

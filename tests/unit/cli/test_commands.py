@@ -31,7 +31,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
     """The command line as a process of its own, on a machine without an engine."""
     environ = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", "HOME": str(folder)}
     command = [sys.executable, "-m", "agent_tools", *arguments]
-    paths = os.pathsep.join(path for path in (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")) if path)
+    paths = os.pathsep.join(path for path in (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")) if path)
     return subprocess.run(
         command,
         capture_output=True,

@@ -10,7 +10,7 @@ from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.settings import GIB, MIB
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "container_config.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())
 EPERM, ENOSYS = 1, 38
 

@@ -15,7 +15,7 @@ from agent_tools.cli.sbom import Contents
 from agent_tools.runtime.docker.origin import Origin
 from supply.audit import pinned
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONTENTS = Contents(
     python=(("Pillow", "13.0.0", "MIT-CMU"), ("odd", "1.0", "not an SPDX name")),
     debian=(("libc6", "2.41-12+deb13u1", "amd64"),),

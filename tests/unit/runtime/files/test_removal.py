@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.runtime.files.removal import BATCH, remove_tree
-from tests.unit.test_folder import dig
+from tests.unit.runtime.files.test_folder import dig
 
 NOBODY = 65534
 _DUMPABLE = 4  # PR_SET_DUMPABLE: without it /proc/self is not ours after a change of user
