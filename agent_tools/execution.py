@@ -1,4 +1,4 @@
-"""What one run of code produced, as values.
+"""The outputs of one run of code, as values.
 
 The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
 (https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
@@ -18,7 +18,7 @@ MimeBundle = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Stream:
-    """Text the code printed. May hold carriage returns; `text.fold_lines` gives what a terminal would show."""
+    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
 
     name: Literal["stdout", "stderr"]
     text: str
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Display:
-    """Something the code displayed: a figure, a table, HTML."""
+    """A figure, a table or HTML that the code displayed."""
 
     data: MimeBundle
     display_id: str | None = None
@@ -75,7 +75,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cleared:
-    """The code asked that its outputs so far be cleared; with `wait`, once the next output comes."""
+    """The code cleared its outputs so far; with `wait`, once the next output comes."""
 
     wait: bool = False
 
@@ -96,7 +96,7 @@ class Error:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The code ran longer than it may. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
+    """The code passed its time limit. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
 
     timeout: float
     state_kept: bool
@@ -121,7 +121,7 @@ Cause = Literal["", "work_dir_quota", "protocol_violation"]
 class Died:
     """The kernel ended while the code ran.
 
-    `reason` is a sentence without its full stop. `cause` says which bound the code broke, if it was killed for one.
+    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
     """
 
     reason: str
@@ -147,7 +147,7 @@ class Restarted:
 
 @dataclass(frozen=True)
 class Omitted:
-    """Something was left out to stay within a limit. `what` says what and how much."""
+    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
 
     what: str
 
@@ -159,12 +159,12 @@ class Omitted:
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of a host function, once it is over.
+    """One finished call of a host function.
 
     Attributes:
-        id: as the guest numbered it.
+        id: the guest's number of the call.
         arguments: a preview, cut to `CallLimits.max_preview_chars`.
-        start: seconds from the begin of the run.
+        start: seconds since the run began.
         duration: seconds, waiting for its turn and for an approval included.
         error: the exception's type and message, as far as the code was told; '' if there was none.
         bytes_in: bytes of the arguments.
@@ -202,10 +202,9 @@ class FileChange:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What became of one file that was passed in.
+    """A file that was passed in, and its name in work_dir.
 
-    `source` is as the caller gave it; `name` is its name in work_dir, or None when it could not be had, and then
-    `error` says why.
+    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
     """
 
     source: str
@@ -236,7 +235,7 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """Whether the code ran to its end without an exception, a time-out or the kernel's death."""
+        """True if the code ran to its end without an exception, a time-out or the kernel's death."""
         return not any(isinstance(output, (Error, TimedOut, Died)) for output in self.outputs)
 
     @property
@@ -256,7 +255,7 @@ class Execution:
 
     @property
     def error(self) -> Error | TimedOut | Died | None:
-        """What ended the code early, if anything did."""
+        """The exception, time-out or death that ended the code early, if one did."""
         return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
 
     @property

@@ -24,14 +24,14 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]
 
 
 @click.command()
-@click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show all that held.")
+@click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show every check.")
 @click.option("--container", metavar="ID_OR_NAME", help="With --probe: a running container of yours instead.")
 @click.option("--runtime", help="With --probe: an OCI runtime the engine knows, such as runsc, for the fresh sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
 def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: bool) -> None:
-    """Check the engine, the image, and one real sandbox as the host sees it; print what to do about each problem.
+    """Check the engine, the image, and one real sandbox as the host sees it; print advice for each problem.
 
-    Exit code 0 when nothing failed, and with --probe, when nothing is open that the default sandbox promises; else 1.
+    Exit code 0 if no check failed (with --probe: if the default sandbox keeps every promise), else 1.
     """
     if container is not None and runtime is not None:
         raise click.UsageError("--runtime is for a fresh sandbox; a container has its own.")

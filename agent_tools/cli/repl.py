@@ -65,7 +65,7 @@ def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
 
 
 def _read_block() -> str | None:
-    """One input: lines up to where Python says it is complete; None to leave."""
+    """Read lines until Python takes them as complete; return None to leave."""
     lines: list[str] = []
     while True:
         try:
@@ -94,7 +94,7 @@ def _is_complete(lines: list[str]) -> bool:
 
 @contextlib.contextmanager
 def _history() -> Any:
-    """Line editing with a history file, where Python has readline."""
+    """Edit lines with a history file, where Python has readline."""
     try:
         import readline
     except ImportError:

@@ -1,4 +1,4 @@
-"""The contents of an image, as a fresh sandbox of it lists them: what it holds, and not what it was meant to hold."""
+"""The packages of an image, as a fresh sandbox of it lists them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_LISTING = 4_000_000  # characters: some ten thousands of packages
 
 @dataclass(frozen=True)
 class Contents:
-    """What an image holds: (name, version, licence) and (name, version, architecture)."""
+    """The packages of an image: (name, version, licence) of Python, (name, version, architecture) of Debian."""
 
     python: tuple[tuple[str, str, str], ...]
     debian: tuple[tuple[str, str, str], ...]
@@ -42,7 +42,7 @@ class Contents:
 
 
 def contents_of(packages: Sequence[str]) -> Contents:
-    """Ask an image in a fresh sandbox, before any user's code has run in it."""
+    """List an image's packages in a fresh sandbox, before any user's code has run in it."""
     limits = {"max_text_chars": MAX_LISTING}
     with (
         tempfile.TemporaryDirectory(prefix="agent-tools-sbom-") as folder,
@@ -50,7 +50,7 @@ def contents_of(packages: Sequence[str]) -> Contents:
     ):
         execution = tool.run(LISTING)
     if execution.error is not None:
-        raise click.ClickException(f"The image could not be asked what it holds: {execution.error}")
+        raise click.ClickException(f"The image's packages could not be listed: {execution.error}")
     said = json.loads(execution.stdout)
     return Contents(_rows(said["python"]), _rows(said["debian"]), str(said["release"]), str(said["interpreter"]))
 

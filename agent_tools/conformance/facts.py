@@ -1,6 +1,6 @@
-"""What the host can read of a running container: the engine's settings of it, and its processes in /proc and cgroups.
+"""The facts that the host reads of a running container: its settings, and its processes in /proc and cgroups.
 
-Nothing here asks the container. What cannot be read (a remote engine, /proc of another user) is absent, never guessed.
+Nothing here asks the container. Facts that cannot be read (a remote engine, /proc of another user) are absent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MountPoint:
 
 @dataclass(frozen=True)
 class ContainerFacts:
-    """All that is read of one container."""
+    """The facts of one container."""
 
     settings: Mapping[str, Any]
     """`docker inspect`."""
@@ -51,7 +51,7 @@ class ContainerFacts:
     mounts: tuple[MountPoint, ...] = ()
     interfaces: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity where there is none."""
+    """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity without a limit."""
 
     @property
     def host_config(self) -> Mapping[str, Any]:
@@ -63,7 +63,7 @@ class ContainerFacts:
 def read_facts(
     settings: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
 ) -> ContainerFacts:
-    """Read a container's facts. Pids that are not this container's here (its host is another machine) are left out."""
+    """Read a container's facts. Pids that belong to another container here (the engine is remote) are left out."""
     own = [pid for pid in pids if settings["Id"] in _read(proc / str(pid) / "cgroup")]
     if not own:
         return ContainerFacts(settings)
@@ -85,7 +85,7 @@ def _process(folder: Path) -> Process:
 
 
 def _mounts(text: str) -> Iterable[MountPoint]:
-    """Format: proc_pid_mountinfo(5)."""
+    """Read lines in the format of proc_pid_mountinfo(5)."""
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()

@@ -1,4 +1,4 @@
-"""The verdicts on what the host reads of a container. Pure: facts in, findings out."""
+"""The verdicts on a container by the facts that the host reads of it. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MUST_BE_READ_ONLY = {"/proc/sys", "/proc/sysrq-trigger"}
 
 
 def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
-    """A finding for each rule."""
+    """Yield a finding for each rule."""
     for rule in RULES:
         is_held, found = rule.judge(facts)
         verdict: Verdict = "unknown" if is_held is None else "held" if is_held else "open"
@@ -42,7 +42,7 @@ def _proxies(facts: ContainerFacts) -> Judgement:
 
 
 def _secrets(facts: ContainerFacts) -> Judgement:
-    """Names only: what is found must not spread what it is about."""
+    """Name the secrets and never show them: a report must not spread what it is about."""
     names = [f"Env {name}" for name, value in _environment(facts) if value and _is_secret(name, value)]
     config = facts.settings["Config"]
     words = [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())]

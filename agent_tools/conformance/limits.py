@@ -14,7 +14,7 @@ MOST_OPEN_FILES = 65_536
 
 
 def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
-    """The cgroup's limit, where the host shows it, else the setting; infinity if there is none."""
+    """Return the cgroup's limit, where the host shows it, else the setting; infinity without a limit."""
     if name in facts.limits:
         return facts.limits[name], "in force"
     return setting if setting > 0 else math.inf, "set"

@@ -1,4 +1,4 @@
-"""What a tool is: a name, a description, a schema, and a call. The contract is Qwen-Agent's `qwen_agent.tools.base`."""
+"""A tool: a name, a description, a schema, and a call. The contract is Qwen-Agent's `qwen_agent.tools.base`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BaseTool(ABC):
 
     @abstractmethod
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> Any:
-        """Do the tool's work. `params` is what the model wrote; a str, dict, list or ContentItem list comes back.
+        """Do the tool's work on the `params` that a model wrote; return a str, dict, list or list of ContentItem.
 
         Raises:
             ToolServiceError: the tool could not do its work.
@@ -67,7 +67,7 @@ class BaseTool(ABC):
 
     @property
     def args_format(self) -> str:
-        """How a model should format the arguments: `cfg['args_format']`, or a sentence in the tool's language."""
+        """The format of the arguments: `cfg['args_format']`, or a sentence for models in the tool's language."""
         given = self.cfg.get("args_format")
         if given is not None:
             return str(given)
@@ -77,7 +77,7 @@ class BaseTool(ABC):
 
     @property
     def file_access(self) -> bool:
-        """Whether the tool takes the files of a conversation."""
+        """True if the tool takes the files of a conversation."""
         return False
 
     def _default_args_format(self, is_chinese: bool) -> str:
@@ -115,14 +115,14 @@ class BaseToolWithFileAccess(BaseTool):
 
     @property
     def file_access(self) -> bool:
-        """Such a tool takes files."""
+        """True: such a tool takes files."""
         return True
 
     def call(self, params: str | dict[str, Any], files: Sequence[str] | None = None, **kwargs: Any) -> Any:
         """Bring `files` into work_dir; a subclass calls this first and then does its work.
 
         Raises:
-            ToolServiceError: a file could not be had.
+            ToolServiceError: a file could not be brought in.
         """
         from agent_tools.runtime.files.workspace import Workspace
 
@@ -135,7 +135,7 @@ class BaseToolWithFileAccess(BaseTool):
 
 
 def is_tool_schema(function: object) -> bool:
-    """Whether a function definition has a name, a description and an object schema whose required names exist."""
+    """Return True for a function with a name, a description, and an object schema whose required names exist."""
     if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():
         return False
     schema = function["parameters"]

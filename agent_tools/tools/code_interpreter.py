@@ -42,15 +42,15 @@ class CodeInterpreter(BaseToolWithFileAccess):
     Options, in `cfg` (times in seconds, sizes in bytes):
         work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
             `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
-        timeout: how long a call's code may run, unless the call says otherwise. Default 30.
+        timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
         static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
-        figures_dir: where figures are saved instead of work_dir.
+        figures_dir: the folder for figures, if it is not work_dir.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
         image: an image of your own to run instead; it must be derived from ours.
-        transport: how the host speaks to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
-            with remote engines, in VMs and under gVisor), or 'auto', which takes what works. Default 'auto'.
-        allow_private_urls: whether `files` may name URLs on private addresses. Default False.
-        hostcalls: functions on this side that the code can call (see `agent_tools.code_mode.Toolset`).
+        transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
+            with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
+        allow_private_urls: let `files` name URLs on private addresses. Default False.
+        hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
         network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
@@ -95,13 +95,13 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
         Args:
             params: a dict or JSON (or JSON5) text with `code`, a fenced block, or the code itself. Blank code gives ''.
-            files: paths, file:// or http(s) URLs, brought into work_dir first; what could not be had is in the answer.
+            files: paths, file:// or http(s) URLs, brought into work_dir first; the answer names those that failed.
             timeout: seconds the code may run. The call returns within this and three seconds, whatever the code does;
                 starting a sandbox and fetching URLs have limits of their own.
             kwargs: accepted and ignored, since agents pass more (`messages`, `lang`).
 
         Raises:
-            ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
+            ToolServiceError: the tool itself failed; `.code` names the failure, `.message` says what to do.
         """
         return self._call(params, files, timeout, threading.Event())
 
@@ -133,13 +133,13 @@ class CodeInterpreter(BaseToolWithFileAccess):
         return code_of(params, self.options.limits)
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the stream that was given this event, wherever it is: waiting, starting or running. Variables stay."""
+        """End the stream that was given this event, while it waits, starts or runs. Variables stay."""
         cancelled.set()
         if session := self._find_session():
             session.cancel(cancelled)
 
     def markdown(self, execution: Execution) -> str:
-        """What `call` answers for an execution of this tool."""
+        """Return the answer of `call` for an execution of this tool."""
         return markdown(execution, self._url)
 
     async def acall(
@@ -264,7 +264,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         return runtime.open(self.instance_id, spec)
 
     def _host_calls(self) -> tuple[HostCalls | None, str]:
-        """What serves this tool's host functions, and the code that makes them known in the sandbox."""
+        """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
         from agent_tools.code_mode.attachments import rich_value
@@ -309,7 +309,7 @@ def _file_list(files: object) -> list[str]:
 
 @contextmanager
 def _as_tool_errors() -> Iterator[None]:
-    """All that a caller of the tool sees of our failures is a ToolServiceError."""
+    """Raise failures of the runtime as ToolServiceError, the only one that a tool's caller sees."""
     try:
         yield
     except ToolServiceError:

@@ -31,7 +31,7 @@ class FunctionTool(BaseTool):
     Args:
         function: every argument must be passable by keyword; one without a type may be anything.
         name: the tool's name; the function's by default.
-        description: what the model is told of it; the docstring's summary by default.
+        description: the tool's description for the model; the docstring's summary by default.
 
     Raises:
         TypeError: the signature cannot be made a schema.
@@ -71,7 +71,7 @@ class FunctionTool(BaseTool):
 
 
 def _told(value: Any) -> Any:
-    """What a function returned, as an agent takes it: text, content items, or plain JSON values."""
+    """Return a function's result as agents take it: text, content items, or plain JSON values."""
     from pydantic_core import to_jsonable_python
 
     is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
@@ -79,7 +79,7 @@ def _told(value: Any) -> Any:
 
 
 def _run_async(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """In a loop of its own in a thread of its own, since this thread may be inside a loop."""
+    """Run a coroutine function in a loop and a thread of its own, since this thread may be inside a loop."""
     from anyio.from_thread import start_blocking_portal
 
     with start_blocking_portal() as portal:

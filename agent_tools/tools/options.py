@@ -1,4 +1,4 @@
-"""The code interpreter's configuration: a dict as people write it, as checked values."""
+"""The code interpreter's configuration, read from a dict into checked values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FORBIDDEN = frozenset(
         *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
     )
 )
-"""Names people know from container engines, none of which is an option here."""
+"""Options of container engines that this tool refuses."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `CodeInterpreter(cfg)` was asked for; its docstring says what each means."""
+    """The options of `CodeInterpreter(cfg)`, whose docstring explains each."""
 
     work_dir: Path
     timeout: float
@@ -95,7 +95,7 @@ def _call_limits(overrides: object) -> CallLimits:
 
 
 def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
-    """Overrides of a dataclass of numbers and switches."""
+    """Return overrides of a dataclass of numbers and switches, once checked."""
     if not isinstance(overrides, dict):
         raise InvalidParams(f"{option}={overrides!r:.80} is not usable: give a dict of overrides.")
     kinds = {each.name: each.type for each in fields(of)}

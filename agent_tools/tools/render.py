@@ -1,4 +1,4 @@
-"""An execution as Markdown, in the headings that prompts and front ends of Qwen-Agent's tool expect."""
+"""An execution as Markdown, with the headings that prompts and front ends of Qwen-Agent's tool expect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING = "Finished execution."
 
 
 def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
-    """Return an execution as Markdown. `url_of` turns a saved picture's path into where it can be seen.
+    """Return an execution as Markdown. `url_of` turns a saved picture's path into its link.
 
     Blocks come in the order of the outputs: `stdout:`, `stderr:`, `execute_result:`, `display_data:`, `error:`,
     `note:`, each followed by a fence that nothing inside can close; a figure is `![fig-001](url)`, numbered from 1 in
@@ -42,7 +42,7 @@ def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
 
 
 def file_notes(files: Sequence[StagedFile]) -> str:
-    """What the reader must know of the staged files: those under another name, those that could not be had."""
+    """Return a block that names the staged files which have another name or could not be brought in; '' without any."""
     lines = [one_line(_note(file)) for file in files if file.is_renamed or file.name is None]
     return _block("files", "\n".join(lines)) if lines else ""
 
@@ -128,5 +128,5 @@ class _Writer:
 
 
 def _link_target(url: str) -> str:
-    """A path or URL that cannot end the Markdown link early."""
+    """Return a path or URL with all escaped that could end the Markdown link early."""
     return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)

@@ -13,7 +13,7 @@ from typing_extensions import NotRequired, Required, TypedDict, get_type_hints
 
 
 def typed_dict(name: str, hints: Mapping[str, Any], optional: Collection[str] = (), *, closed: bool = False) -> Any:
-    """A TypedDict made of hints; a `closed` one is refused other keys."""
+    """Make a TypedDict of hints; a `closed` one refuses other keys."""
     fields = {key: NotRequired[hint] if key in optional else hint for key, hint in hints.items()}
     make: Any = TypedDict
     made = make(name, fields)
@@ -23,7 +23,7 @@ def typed_dict(name: str, hints: Mapping[str, Any], optional: Collection[str] = 
 
 
 def portable(hint: Any) -> Any:
-    """The hint with every TypedDict of `typing` in it made one of typing_extensions."""
+    """Return the hint with every TypedDict of `typing` in it replaced by one of typing_extensions."""
     if typing.is_typeddict(hint):
         return _rebuilt(hint)
     origin, arguments = get_origin(hint), get_args(hint)
