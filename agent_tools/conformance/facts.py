@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent_tools.conformance.inspected import ContainerSettings
+
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED_V1 = 2**62  # cgroup v1 writes "no limit" as the largest number of whole pages
@@ -45,26 +47,23 @@ class MountPoint:
 class ContainerFacts:
     """The facts of one container."""
 
-    settings: Mapping[str, Any]
-    """`docker inspect`."""
+    settings: ContainerSettings
     processes: tuple[Process, ...] = ()
     mounts: tuple[MountPoint, ...] = ()
     interfaces: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity without a limit."""
 
-    @property
-    def host_config(self) -> Mapping[str, Any]:
-        """The part of the settings that says what the container may do to its host."""
-        found: Mapping[str, Any] = self.settings["HostConfig"]
-        return found
-
 
 def read_facts(
-    settings: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
+    inspected: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
 ) -> ContainerFacts:
-    """Read a container's facts. Pids that belong to another container here (the engine is remote) are left out."""
-    own = [pid for pid in pids if settings["Id"] in _read(proc / str(pid) / "cgroup")]
+    """Read a container's facts from `docker inspect` and its processes.
+
+    Pids that belong to another container here (the engine is remote) are left out.
+    """
+    settings = ContainerSettings.of(inspected)
+    own = [pid for pid in pids if inspected["Id"] in _read(proc / str(pid) / "cgroup")]
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])

@@ -37,16 +37,14 @@ def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
 
 
 def _proxies(facts: ContainerFacts) -> Judgement:
-    names = [name for name, _ in _environment(facts) if _PROXY.fullmatch(name)]
+    names = [name for name, _ in facts.settings.environment if _PROXY.fullmatch(name)]
     return not names, ", ".join(names) or "none"
 
 
 def _secrets(facts: ContainerFacts) -> Judgement:
     """Name the secrets and never show them: a report must not spread what it is about."""
-    names = [f"Env {name}" for name, value in _environment(facts) if value and _is_secret(name, value)]
-    config = facts.settings["Config"]
-    words = [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())]
-    names += ["Cmd"] if any(_SECRET_VALUE.search(word) for word in words) else []
+    names = [f"Env {name}" for name, value in facts.settings.environment if value and _is_secret(name, value)]
+    names += ["Cmd"] if any(_SECRET_VALUE.search(word) for word in facts.settings.command) else []
     return not names, ", ".join(names) or "none in Env and Cmd"
 
 
@@ -54,28 +52,23 @@ def _is_secret(name: str, value: str) -> bool:
     return not _DIGEST_NAME.fullmatch(name) and bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
-def _environment(facts: ContainerFacts) -> list[tuple[str, str]]:
-    entries = (entry.partition("=") for entry in facts.settings["Config"].get("Env") or ())
-    return [(name, value) for name, _, value in entries]
-
-
 # -- file system ------------------------------------------------------------------------------------------------------
 
 
 def _root(facts: ContainerFacts) -> Judgement:
     seen = [mount for mount in facts.mounts if mount.target == "/"]
-    is_read_only = all("ro" in mount.options for mount in seen) if seen else facts.host_config["ReadonlyRootfs"]
-    return bool(is_read_only), "read-only" if is_read_only else "writable"
+    is_read_only = all("ro" in mount.options for mount in seen) if seen else facts.settings.is_root_read_only
+    return is_read_only, "read-only" if is_read_only else "writable"
 
 
 def _engine_socket(facts: ContainerFacts) -> Judgement:
-    found = [source for source in _sources(facts) if _ENGINE_SOCKET.search(source)]
+    found = [source for source in facts.settings.binds if _ENGINE_SOCKET.search(source)]
     return not found, ", ".join(found) or "not mounted"
 
 
 def _host_folders(facts: ContainerFacts) -> Judgement:
-    found = [source for source in _sources(facts) if _is_system(source)]
-    return not found, ", ".join(found) or f"{len(_sources(facts))} mounted, none of the system's"
+    found = [source for source in facts.settings.binds if _is_system(source)]
+    return not found, ", ".join(found) or f"{len(facts.settings.binds)} mounted, none of the system's"
 
 
 def _is_system(source: str) -> bool:
@@ -83,21 +76,14 @@ def _is_system(source: str) -> bool:
     return source in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES)
 
 
-def _sources(facts: ContainerFacts) -> list[str]:
-    return [str(mount.get("Source", "")) for mount in facts.settings.get("Mounts") or () if mount["Type"] == "bind"]
-
-
 def _propagation(facts: ContainerFacts) -> Judgement:
-    modes = {str(mount.get("Propagation") or "private") for mount in facts.settings.get("Mounts") or ()}
-    loose = sorted(modes - {"private", "rprivate"})
+    loose = sorted(facts.settings.propagation - {"private", "rprivate"})
     loose += [f"shared {mount.target}" for mount in facts.mounts if mount.is_shared]
     return not loose, ", ".join(loose) or "private"
 
 
 def _masked(facts: ContainerFacts) -> Judgement:
-    host = facts.host_config
-    bare = _MUST_BE_MASKED - set(host.get("MaskedPaths") or ())
-    bare |= _MUST_BE_READ_ONLY - set(host.get("ReadonlyPaths") or ())
+    bare = (_MUST_BE_MASKED - facts.settings.masked) | (_MUST_BE_READ_ONLY - facts.settings.read_only)
     return not bare, ", ".join(sorted(bare)) or "masked or read-only"
 
 
@@ -105,8 +91,7 @@ def _masked(facts: ContainerFacts) -> Judgement:
 
 
 def _network_mode(facts: ContainerFacts) -> Judgement:
-    mode = str(facts.host_config["NetworkMode"])
-    return mode == "none", mode
+    return facts.settings.network == "none", facts.settings.network
 
 
 def _interfaces(facts: ContainerFacts) -> Judgement:
@@ -117,9 +102,7 @@ def _interfaces(facts: ContainerFacts) -> Judgement:
 
 
 def _ports(facts: ContainerFacts) -> Judgement:
-    ports = facts.settings["NetworkSettings"].get("Ports") or {}
-    published = [port for port, bindings in ports.items() if bindings]
-    return not published, ", ".join(published) or "none"
+    return not facts.settings.ports, ", ".join(facts.settings.ports) or "none"
 
 
 # -- privileges -------------------------------------------------------------------------------------------------------
@@ -143,8 +126,7 @@ def _user(facts: ContainerFacts) -> Judgement:
 
 def _capabilities(facts: ContainerFacts) -> Judgement:
     """Judge every process, or, where none can be seen, the settings, which can only accuse."""
-    host = facts.host_config
-    if not facts.processes and ("ALL" not in (host.get("CapDrop") or ()) or host.get("CapAdd")):
+    if not facts.processes and ("ALL" not in facts.settings.dropped or facts.settings.added):
         return False, "not all dropped by its settings"
     judge = of_every_process(
         lambda process: all(_is_empty(process, name) for name in CAPABILITY_SETS), _capability_words
@@ -162,26 +144,22 @@ def _is_empty(process: Process, name: str) -> bool:
 
 
 def _seccomp_profile(facts: ContainerFacts) -> Judgement:
-    given = [each for each in facts.host_config.get("SecurityOpt") or () if each.startswith("seccomp")]
+    given = [each for each in facts.settings.security if each.startswith("seccomp")]
     if any("unconfined" in each for each in given):
         return False, "unconfined"
     return bool(given), "its own" if given else "the engine's default"
 
 
 def _privileged(facts: ContainerFacts) -> Judgement:
-    host = facts.host_config
-    words = ["privileged"] if host["Privileged"] else []
-    words += [name for name in ("Devices", "DeviceCgroupRules", "DeviceRequests") if host.get(name)]
+    words = [*(["privileged"] if facts.settings.is_privileged else []), *facts.settings.devices]
     return not words, ", ".join(words) or "no"
 
 
 def _namespaces(facts: ContainerFacts) -> Judgement:
-    host = facts.host_config
-    modes = {name: str(host.get(f"{name}Mode") or "private") for name in ("Pid", "Ipc", "UTS")}
-    shared = [f"{name} {mode}" for name, mode in modes.items() if mode == "host" or mode.startswith("container:")]
-    shared += (
-        ["Pid host"] if any(len(process.status.get("NSpid", "1 1").split()) < 2 for process in facts.processes) else []
-    )
+    modes = facts.settings.namespaces.items()
+    shared = [f"{name} {mode}" for name, mode in modes if mode == "host" or mode.startswith("container:")]
+    if any(len(process.status.get("NSpid", "1 1").split()) < 2 for process in facts.processes):
+        shared.append("Pid host")
     return not shared, ", ".join(dict.fromkeys(shared)) or "its own"
 
 

@@ -21,32 +21,28 @@ def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str
 
 
 def _memory(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "memory", facts.host_config.get("Memory") or 0)
+    limit, how = _limit(facts, "memory", facts.settings.memory)
     return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
 
 
 def _swap(facts: ContainerFacts) -> Judgement:
-    host = facts.host_config
-    memory, both = host.get("Memory") or 0, host.get("MemorySwap") or 0
+    memory, both = facts.settings.memory, facts.settings.memory_and_swap
     beyond = facts.limits.get("swap", both - memory if memory and both >= 0 else math.inf)
     return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
 
 
 def _cpu(facts: ContainerFacts) -> Judgement:
-    host = facts.host_config
-    setting = host.get("CpuQuota") or (host.get("NanoCpus") or 0) / 10_000  # microseconds per period of 100 ms
-    limit, how = _limit(facts, "cpu", setting)
+    limit, how = _limit(facts, "cpu", facts.settings.cpu)
     return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
 
 
 def _pids(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "pids", facts.host_config.get("PidsLimit") or 0)
+    limit, how = _limit(facts, "pids", facts.settings.pids)
     return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
 
 
 def _log(facts: ContainerFacts) -> Judgement:
-    log = facts.host_config["LogConfig"]
-    kind, options = log["Type"], log.get("Config") or {}
+    kind, options = facts.settings.log, facts.settings.log_options
     if kind == "none" or (kind in {"json-file", "local"} and "max-size" in options):
         return True, f"{kind} {options.get('max-size', '')}".strip()
     if kind == "local":

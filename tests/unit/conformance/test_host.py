@@ -7,6 +7,7 @@ import pytest
 from agent_tools.conformance.facts import ContainerFacts, MountPoint, Process, read_facts
 from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import RULES, host_findings
+from agent_tools.conformance.inspected import ContainerSettings
 from agent_tools.settings import GIB
 
 STATUS = {
@@ -49,7 +50,17 @@ def facts(
     ports: dict[str, Any] | None = None,
 ) -> ContainerFacts:
     """What the host reads of a sandbox as it should be, but for what is given."""
-    settings = {
+    settings = ContainerSettings.of(inspected(host, config, mounts, ports))
+    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
+
+
+def inspected(
+    host: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    mounts: list[dict[str, Any]] | None = None,
+    ports: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    return {
         "Config": {
             "Env": ["HOME=/home/sandbox", "PYTHON_SHA256=" + "a1" * 32],
             "Cmd": ["python", "-P"],
@@ -59,7 +70,6 @@ def facts(
         "Mounts": [BIND] if mounts is None else mounts,
         "NetworkSettings": {"Ports": ports or {}},
     }
-    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
 
 
 def with_process(status: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> ContainerFacts:
@@ -211,7 +221,7 @@ def test_what_the_host_cannot_see_is_unknown_and_the_settings_are_judged_still()
 
 
 def test_this_very_process_is_judged_by_what_the_host_sees() -> None:
-    seen = read_facts({**facts().settings, "Id": "/"}, [os.getpid()])  # each line of its cgroups has a slash
+    seen = read_facts({**inspected(), "Id": "/"}, [os.getpid()])  # each line of its cgroups has a slash
     findings = by_name(seen)
     assert findings["user of every process"].verdict == ("open" if os.getuid() == 0 else "held")
     assert findings["capabilities"].verdict == "open"  # the bounding set of an ordinary process is full
