@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agent_tools.conformance.facts import read_text
 from agent_tools.runtime.docker.info import EngineInfo
 
 OLDEST_ENGINE = (20, 10)
@@ -40,10 +41,10 @@ class Machine:
 
 def read_machine(root: Path = Path("/")) -> Machine:
     """Read this machine's facts; what cannot be read is absent."""
-    pid = _read(root / "var/run/docker.pid").strip()
-    has_engine = pid.isdecimal() and _read(root / "proc" / pid / "comm").strip() == "dockerd"
+    pid = read_text(root / "var/run/docker.pid").strip()
+    has_engine = pid.isdecimal() and read_text(root / "proc" / pid / "comm").strip() == "dockerd"
     return Machine(
-        core_pattern=_read(root / "proc/sys/kernel/core_pattern").strip(),
+        core_pattern=read_text(root / "proc/sys/kernel/core_pattern").strip(),
         interfaces=frozenset(each.name for each in (root / "sys/class/net").glob("*")) if has_engine else None,
     )
 
@@ -117,10 +118,3 @@ _PROBLEMS: tuple[Callable[[EngineInfo, str, Machine], Check | None], ...] = (
     _core_dumps,
     _bridge,
 )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

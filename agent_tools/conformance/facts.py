@@ -63,7 +63,7 @@ def read_facts(
     Pids that belong to another container here (the engine is remote) are left out.
     """
     settings = ContainerSettings.of(inspected)
-    own = [pid for pid in pids if inspected["Id"] in _read(proc / str(pid) / "cgroup")]
+    own = [pid for pid in pids if inspected["Id"] in read_text(proc / str(pid) / "cgroup")]
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])
@@ -71,15 +71,15 @@ def read_facts(
     return ContainerFacts(
         settings,
         processes=tuple(process for process in processes if process.status),
-        mounts=tuple(_mounts(_read(first / "mountinfo"))),
-        interfaces=tuple(re.findall(r"^\s*(\S+):", _read(first / "net" / "dev"), re.MULTILINE)),
-        limits=_limits(_read(first / "cgroup"), cgroup),
+        mounts=tuple(_mounts(read_text(first / "mountinfo"))),
+        interfaces=tuple(re.findall(r"^\s*(\S+):", read_text(first / "net" / "dev"), re.MULTILINE)),
+        limits=_limits(read_text(first / "cgroup"), cgroup),
     )
 
 
 def _process(folder: Path) -> Process:
-    status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", _read(folder / "status"), re.MULTILINE))
-    limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", _read(folder / "limits"), re.MULTILINE))
+    status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", read_text(folder / "status"), re.MULTILINE))
+    limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read_text(folder / "limits"), re.MULTILINE))
     return Process(status, limits)
 
 
@@ -98,9 +98,9 @@ def _limits(membership: str, root: Path) -> dict[str, float]:
     found = {}
     for limit, (file, controller, old_file) in _LIMIT_FILES.items():
         if controller in folders:
-            text = _read(root / controller / folders[controller].lstrip("/") / old_file)
+            text = read_text(root / controller / folders[controller].lstrip("/") / old_file)
         else:
-            text = _read(root / folders.get("", "").lstrip("/") / file)
+            text = read_text(root / folders.get("", "").lstrip("/") / file)
         if text.strip():
             found[limit] = _amount(text.split()[0])
     if "memory" in folders and {"swap", "memory"} <= found.keys() and math.isfinite(found["swap"]):
@@ -119,7 +119,8 @@ def _amount(word: str) -> float:
     return math.inf if amount >= _UNLIMITED_V1 else amount
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a file of /proc, /sys or /run as text; '' if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

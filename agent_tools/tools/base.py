@@ -16,8 +16,8 @@ from agent_tools import settings
 from agent_tools.errors import ToolServiceError
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.tools.params import load_json
-from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+from agent_tools.tools.params import Params, load_json
+from agent_tools.tools.registry import TOOL_REGISTRY, Config, register_tool
 
 __all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
@@ -35,7 +35,7 @@ class BaseTool(ABC):
     description: str = ""
     parameters: Parameters = []  # noqa: RUF012  (replaced, never changed)
 
-    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         self.cfg = dict(cfg or {})
         if not self.name:
             raise ValueError(
@@ -48,7 +48,7 @@ class BaseTool(ABC):
             )
 
     @abstractmethod
-    def call(self, params: str | dict[str, Any], **kwargs: Any) -> Any:
+    def call(self, params: Params, **kwargs: Any) -> Any:
         """Do the tool's work on the `params` that a model wrote; return a str, dict, list or list of ContentItem.
 
         Raises:
@@ -83,7 +83,7 @@ class BaseTool(ABC):
     def _default_args_format(self, is_chinese: bool) -> str:
         return "此工具的输入应为JSON对象。" if is_chinese else "Format the arguments as a JSON object."
 
-    def _verify_json_format_args(self, params: str | dict[str, Any], strict_json: bool = False) -> dict[str, Any]:
+    def _verify_json_format_args(self, params: Params, strict_json: bool = False) -> dict[str, Any]:
         """Parse and check a call's arguments.
 
         Raises:
@@ -108,7 +108,7 @@ class BaseTool(ABC):
 class BaseToolWithFileAccess(BaseTool):
     """A tool that works on files in a folder of its own, `work_dir`."""
 
-    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         super().__init__(cfg)
         default = settings.default_workspace() / "tools" / self.name
         self.work_dir = str(self.cfg.get("work_dir") or default)
@@ -118,7 +118,7 @@ class BaseToolWithFileAccess(BaseTool):
         """True: such a tool takes files."""
         return True
 
-    def call(self, params: str | dict[str, Any], files: Sequence[str] | None = None, **kwargs: Any) -> Any:
+    def call(self, params: Params, files: Sequence[str] | None = None, **kwargs: Any) -> Any:
         """Bring `files` into work_dir; a subclass calls this first and then does its work.
 
         Raises:

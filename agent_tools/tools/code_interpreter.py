@@ -19,8 +19,8 @@ from agent_tools.execution import Execution, Output, Picture, StagedFile, finish
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.tools.base import BaseToolWithFileAccess
 from agent_tools.tools.options import Options
-from agent_tools.tools.params import code_of, timeout_of
-from agent_tools.tools.registry import register_tool
+from agent_tools.tools.params import Params, code_of, timeout_of
+from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def __init__(
         self,
-        cfg: dict[str, Any] | None = None,
+        cfg: Config | None = None,
         *,
         runtime: Runtime | None = None,
         hostcalls: HostCallsLike | None = None,
@@ -86,7 +86,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def call(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -105,15 +105,13 @@ class CodeInterpreter(BaseToolWithFileAccess):
         """
         return self._call(params, files, timeout, threading.Event())
 
-    def run(
-        self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
-    ) -> Execution:
+    def run(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
         return finished(self.stream(params, files, timeout))
 
     def stream(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         cancelled: threading.Event | None = None,
@@ -144,7 +142,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     async def acall(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -213,7 +211,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def _call(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None,
         timeout: float | None,
         cancelled: threading.Event,

@@ -16,8 +16,9 @@ from agent_tools.runtime.files.folder import opened, safe_name, snapshot
 from agent_tools.settings import MIB
 from agent_tools.text import fence, neutralise, one_line
 from agent_tools.tools.base import BaseTool
+from agent_tools.tools.params import Params
 from agent_tools.tools.preview import preview
-from agent_tools.tools.registry import register_tool
+from agent_tools.tools.registry import Config, register_tool
 
 MAX_BYTES = 256 * MIB  # of the largest file that is read
 MAX_LISTED = 50  # files named in a listing
@@ -62,7 +63,7 @@ class FileAccess(BaseTool):
         "required": [],
     }
 
-    def __init__(self, cfg: dict[str, Any] | None = None, *, into: TakesFiles | None = None) -> None:
+    def __init__(self, cfg: Config | None = None, *, into: TakesFiles | None = None) -> None:
         super().__init__(cfg)
         if unknown := set(self.cfg) - {"name", "name_for_human", "args_format", "root", "max_bytes"}:
             raise InvalidParams(f"cfg has no option {sorted(unknown)[0]!r}. Known: root, max_bytes.")
@@ -73,7 +74,7 @@ class FileAccess(BaseTool):
         self.max_bytes = int(self.cfg.get("max_bytes", MAX_BYTES))
         self._into = into
 
-    def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
+    def call(self, params: Params, **kwargs: Any) -> str:
         """Describe a file, and bring it into the sandbox.
 
         Raises:

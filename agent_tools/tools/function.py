@@ -14,7 +14,7 @@ from typing import Any
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ContentItem
 from agent_tools.tools.base import BaseTool
-from agent_tools.tools.params import load_json
+from agent_tools.tools.params import Params, load_json
 
 
 class FunctionTool(BaseTool):
@@ -53,7 +53,7 @@ class FunctionTool(BaseTool):
         self.parameters = self._arguments.schema()
         super().__init__()
 
-    def call(self, params: str | dict[str, Any], **kwargs: Any) -> Any:
+    def call(self, params: Params, **kwargs: Any) -> Any:
         """Call the function.
 
         Raises:

@@ -12,6 +12,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
 from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools.params import timeout_of
+from agent_tools.tools.registry import Config
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
@@ -48,7 +49,7 @@ class Options:
     replay: Path | None = None
 
     @classmethod
-    def read(cls, cfg: dict[str, Any]) -> Options:
+    def read(cls, cfg: Config) -> Options:
         """Check a configuration and fill in defaults.
 
         Raises:
@@ -109,13 +110,13 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
     return overrides
 
 
-def _isolation(cfg: dict[str, Any]) -> Isolation:
+def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
     _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
     return Isolation(**{name: value for name, value in cfg.items() if name in names})
 
 
-def _refuse_unknown(where: str, given: dict[str, Any], known: set[str]) -> None:
+def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), sorted(known), 1)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Union
 
 from agent_tools.errors import InvalidParams
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
+
+Params = Union[str, dict[str, Any]]
+"""A call's arguments, as a model or a caller gives them: text, or an object by name."""
 
 MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
 MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
