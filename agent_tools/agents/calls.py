@@ -8,17 +8,21 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.code_stream import CodeReader
 from agent_tools.agents.steps import Call, CallDone, CallOutput
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution, Output
 from agent_tools.messages import Content, ContentItem
 from agent_tools.models.base import Conversation
+from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
+from agent_tools.tools.params import code_of
 
 MAX_FAILURE_CHARS = 1_000
 """Of what a failure says, so much is told to the model."""
@@ -48,6 +52,13 @@ class CodeTool(Protocol):
     def cancel(self, cancelled: Any) -> None:
         """End the stream that was given this event; called from another thread."""
         ...
+
+
+def code_reader(tool: BaseTool | None) -> CodeReader | None:
+    """Return what reads code from arguments as the tool itself does; None for a tool that runs no code."""
+    if not isinstance(tool, CodeTool):
+        return None
+    return getattr(tool, "read_code", None) or partial(code_of, limits=Limits())
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,9 @@ def _run_code(call: Call, tool: CodeTool, given: Surroundings) -> Generator[Call
 
 def _for_model(execution: Execution) -> Execution:
     """The execution without the host's paths: figures and files by the names they have for the code."""
-    figures = tuple(PurePath(path).name for path in execution.figures)
+    saved = tuple(replace(picture, path=PurePath(picture.path).name) for picture in execution.saved)
     files = tuple(replace(file, source=_name(file.source)) for file in execution.files)
-    return replace(execution, figures=figures, files=files)
+    return replace(execution, saved=saved, files=files)
 
 
 def _name(source: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 _STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)  # what is in it, as far as it has come
 _BARE = re.compile(r'[^\s"{}\[\]:,]*')  # a number, or a word
@@ -15,6 +16,9 @@ _WHOLE_CHARS = re.compile(
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*",
     re.DOTALL,
 )
+
+CodeReader = Callable[[str], str]
+"""Returns the code in a call's whole arguments; raises InvalidParams if there is none."""
 
 
 class CodeStream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 from agent_tools.agents.language import language_of
@@ -18,14 +17,9 @@ def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversatio
 
     The bytes are those the kernel sent: the files lie where code can swap them.
     """
-    pictures = [picture for each in done if each.execution for picture in each.execution.images][:limit]
+    pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
     if not pictures:
         return ()
     phrase = _PHRASES[language_of(each for each in messages if isinstance(each, Message))]
-    items = (ContentItem(text=phrase), *(ContentItem(image=_data_url(picture)) for picture in pictures))
+    items = (ContentItem(text=phrase), *(ContentItem(image=picture.data_url) for picture in pictures))
     return (Message(USER, items, extra={FIGURES: len(pictures)}),)
-
-
-def _data_url(picture: bytes) -> str:
-    kind = "png" if picture.startswith(b"\x89PNG") else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agent_tools.agents.code_stream import CodeStream
+from agent_tools.agents.code_stream import CodeReader, CodeStream
 from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
 from agent_tools.agents.surrogates import without_halves
@@ -15,8 +16,6 @@ from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.chunks import new_call_id
-from agent_tools.settings import Limits
-from agent_tools.tools.params import code_of
 
 
 @dataclass
@@ -24,19 +23,21 @@ class _Writing:
     """A call that the model is writing."""
 
     id: str
-    code: CodeStream | None
+    read_code: CodeReader | None
+    code: CodeStream
 
 
 @dataclass
 class Round:
     """What became of one reply.
 
-    `declared` are the functions that may be called, and whether each runs code; with none, calls are not taken, only
-    noted in `wanted_calls`. `python_blocks` names the function that fenced Python stands for, or is ''.
+    `declared` are the functions that may be called, each with what reads code from its arguments, or None if it runs
+    none; if there are no functions, calls are not taken, only noted in `wanted_calls`. `python_blocks` names the
+    function that fenced Python stands for, or is ''.
     """
 
     number: int
-    declared: Mapping[str, bool]
+    declared: Mapping[str, CodeReader | None]
     python_blocks: str = ""
     used_ids: set[str] = field(default_factory=set)
     text: str = ""
@@ -124,25 +125,20 @@ class Round:
         if not id_ or id_ in self.used_ids:  # some servers count anew in every reply
             id_ = new_call_id()
         self.used_ids.add(id_)
-        self._writing[index] = _Writing(id_, CodeStream() if self.declared.get(name) else None)
+        self._writing[index] = _Writing(id_, self.declared.get(name), CodeStream())
         return CallBegun(id_, name)
 
     def _write(self, index: int, text: str) -> CallDelta:
         writing = self._writing[index]
-        return CallDelta(writing.id, text, writing.code.feed(text) if writing.code else "")
+        return CallDelta(writing.id, text, writing.code.feed(text) if writing.read_code else "")
 
     def _complete(self, index: int, name: str, arguments: str) -> Iterator[Step]:
         writing = self._writing[index]
         call = Call(writing.id, name, arguments)
         self.calls.append(call)
         code = None
-        if writing.code and (code := _code(arguments)) is not None and (rest := writing.code.finish(code)):
+        with suppress(InvalidParams):
+            code = writing.read_code(arguments) if writing.read_code else None
+        if code is not None and (rest := writing.code.finish(code)):
             yield CallDelta(call.id, "", rest)
         yield CallReady(call, code)
-
-
-def _code(arguments: str) -> str | None:
-    try:
-        return code_of(arguments, Limits())
-    except InvalidParams:
-        return None

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools import settings
-from agent_tools.agents.calls import CodeTool, Surroundings, perform, refused
+from agent_tools.agents.calls import Surroundings, code_reader, perform, refused
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.code_stream import CodeReader
 from agent_tools.agents.pictures import pictures_message
 from agent_tools.agents.round import Round
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
@@ -120,8 +121,8 @@ class _Going:
             and (self.turn.options.get("tool_choice") != "none")
         )
 
-    def _declared(self) -> dict[str, bool]:
-        return {function["name"]: isinstance(self.tools.get(function["name"]), CodeTool) for function in self.functions}
+    def _declared(self) -> dict[str, CodeReader | None]:
+        return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
 
     def _ask(self, answer: Round, may_call: bool) -> Iterator[Step]:
         options = dict(self.turn.options)

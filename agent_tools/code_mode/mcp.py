@@ -10,6 +10,7 @@ import fastjsonschema
 
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Policy
 
@@ -52,7 +53,7 @@ def _refuse(uri: str) -> Any:
 _NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _refuse)
 
 
-class McpError(Exception):
+class McpError(AgentToolsError):
     """The MCP server says that its tool failed."""
 
 

@@ -24,6 +24,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typing_extensions
 
+from agent_tools.errors import AgentToolsError
+
 _PLAIN: dict[Any, str] = {
     **{each: each.__name__ for each in (str, int, float, bool, bytes, complex, list, dict, tuple, set, frozenset)},
     dt.datetime: "datetime.datetime",
@@ -59,7 +61,7 @@ _OF_THE_STUBS = ("_call", "_call_sync")  # what the functions' bodies call
 UNSAID = " = ..."  # a default that is no literal: the host has it
 
 
-class NotCrossing(TypeError):
+class NotCrossing(AgentToolsError, TypeError):
     """A type in a signature cannot cross to the guest."""
 
 

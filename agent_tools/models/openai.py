@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions, through the `openai` client; the only file that knows it."""
+"""Any server that speaks OpenAI's chat completions, through the `openai` package; the only file that imports it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_outputs_come_as_values_in_order(session: Session) -> None:
     ids=["printed", "returned", "raised", "to stderr"],
 )
 def test_half_a_character_is_shown_as_its_escape(session: Session, code: str, shown: str) -> None:
-    told = markdown(session.run(code, 30), {})
+    told = markdown(session.run(code, 30))
     assert shown in told
     assert session.run("1 + 1", 30).result == Result({"text/plain": "2"})
 

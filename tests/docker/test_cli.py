@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_had_is_an_error(work_dir: Path) -> None:
 def test_doctor_probes_a_real_sandbox(tmp_path: Path) -> None:
     done = _run("doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    for fact in ("CapEff", "NoNewPrivs", "read-only", "memory limit", "network"):
+    for fact in ("capabilities", "NoNewPrivs", "read-only", "memory", "network mode", "seccomp profile", "log"):
         assert fact in done.stdout
     assert "fail" not in done.stdout
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.conformance.engine import engine_checks
+from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.host import host_findings
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.payload import ENVIRONMENT
-from agent_tools.runtime.probe import engine_checks, sandbox_checks
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
@@ -35,9 +37,10 @@ def test_the_host_sees_an_unprivileged_process_in_every_respect(
 ) -> None:
     shared_tool.call("1")
     assert shared_tool.sandbox
-    checks = list(sandbox_checks(docker_engine.inspect(shared_tool.sandbox), shared_tool.options.isolation))
-    assert len(checks) >= 15
-    assert [check for check in checks if check.verdict != "ok"] == []
+    facts = read_facts(docker_engine.inspect(shared_tool.sandbox), docker_engine.processes(shared_tool.sandbox))
+    findings = list(host_findings(facts))
+    assert len(findings) >= 15
+    assert [finding for finding in findings if finding.verdict != "held"] == []
 
 
 def test_every_process_of_the_sandbox_is_unprivileged(
@@ -370,6 +373,6 @@ def test_an_idle_session_is_small(tool: CodeInterpreter, docker_engine: DockerEn
 
 
 def test_the_engine_is_described(docker_engine: DockerEngine) -> None:
-    checks = list(engine_checks(docker_engine.info()))
+    checks = list(engine_checks(docker_engine.info(), docker_engine.bridge()))
     assert "engine" in {check.name for check in checks}
     assert not [check for check in checks if check.verdict == "fail"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,9 +74,8 @@ def shown(output: Output) -> Iterator[dict[str, Any]]:
             yield {"kind": name, "text": text}
         case Result() | Display():
             pictures = pictures_of(output)
-            for suffix, data in pictures:
-                mime = "image/png" if suffix == ".png" else "image/jpeg"
-                yield {"kind": "image", "url": f"data:{mime};base64,{base64.b64encode(data).decode()}"}
+            for picture in pictures:
+                yield {"kind": "image", "url": picture.data_url}
             if output.text and not pictures:
                 yield {"kind": "result", "text": output.text}
         case Cleared(wait):

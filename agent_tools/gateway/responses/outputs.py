@@ -14,16 +14,16 @@ from agent_tools.execution import (
     Error,
     Execution,
     Omitted,
+    Picture,
     Restarted,
     Result,
     Stream,
     TimedOut,
-    pictures_of,
 )
 from agent_tools.text import fold_lines
 
-ImageUrl = Callable[[bytes, str, str], str]
-"""Where a picture can be seen, by its content, its MIME type, and the path it was saved under, or ''."""
+ImageUrl = Callable[[Picture], str]
+"""Returns the URL at which a client can see a picture."""
 
 
 def outputs_of(done: CallDone, image_url: ImageUrl) -> list[dict[str, Any]]:
@@ -44,7 +44,6 @@ def status_of(done: CallDone) -> str:
 
 def _outputs(execution: Execution, image_url: ImageUrl) -> list[dict[str, Any]]:
     outputs: list[dict[str, Any]] = []
-    saved = dict(zip(execution.images, execution.figures))
     printed: list[str] = []
 
     def end_print() -> None:
@@ -60,7 +59,7 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[dict[str, Any]]:
                 printed.append(f"\n{output.text}\n")
             case Result() | Display():
                 end_print()
-                outputs += _rich(output, lambda data, mime: image_url(data, mime, saved.get(data, "")))
+                outputs += _rich(output, [image_url(picture) for picture in execution.pictures_in(output)])
             case Error() | TimedOut() | Died() | Restarted() | Omitted():
                 end_print()
                 outputs.append({"type": "logs", "logs": output.text})
@@ -70,11 +69,7 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[dict[str, Any]]:
     return outputs
 
 
-def _rich(output: Result | Display, url: Callable[[bytes, str], str]) -> list[dict[str, Any]]:
-    pictures = pictures_of(output)
-    if pictures:
-        return [{"type": "image", "url": url(data, _MIMES[suffix])} for suffix, data in pictures]
+def _rich(output: Result | Display, urls: list[str]) -> list[dict[str, Any]]:
+    if urls:
+        return [{"type": "image", "url": url} for url in urls]
     return [{"type": "logs", "logs": output.text}] if output.text else []
-
-
-_MIMES = {".png": "image/png", ".jpg": "image/jpeg"}

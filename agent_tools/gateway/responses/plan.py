@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.turn import Turn
+from agent_tools.execution import Picture
 from agent_tools.gateway import store as tables
 from agent_tools.gateway.containers.containers import Wanted
 from agent_tools.gateway.containers.tool import ContainerTool
@@ -154,11 +154,11 @@ class Planner:
             row = files.named(id_, name) if tool and tool.has_container else None
             return str(row["id"]) if row else None
 
-        def image_url(data: bytes, mime: str, path: str) -> str:
-            found = find_file(PurePath(path).name) if self._services.config.image_urls == "content" else None
+        def image_url(picture: Picture) -> str:
+            found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
             if found:
                 return f"/v1/containers/{id_}/files/{found}/content"
-            return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+            return picture.data_url
 
         functions = frozenset(function["name"] for function in self._request.tools.functions)
         name = self._services.config.tool_name if tool else ""

@@ -244,6 +244,17 @@ class DockerEngine:
         return self._info
 
     @translated()
+    def bridge(self) -> str:
+        """Return the interface of its default network; '' if it has no such network, or runs on another machine."""
+        if not self.connection.is_local:
+            return ""
+        try:
+            options = self.connection.api().inspect_network("bridge").get("Options") or {}
+        except docker.errors.NotFound:
+            return ""
+        return str(options.get("com.docker.network.bridge.name", ""))
+
+    @translated()
     def inspect(self, sandbox: Container) -> dict[str, Any]:
         """`docker inspect` of one sandbox."""
         facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Union
 
+from agent_tools.errors import AgentToolsError
+
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
 
 
@@ -32,7 +34,7 @@ class CallRequest:
     kwargs: Mapping[str, Any]
 
 
-class ArgumentError(Exception):
+class ArgumentError(AgentToolsError):
     """The arguments do not fit the function; the message says which."""
 
 
@@ -63,7 +65,7 @@ class Clock(Protocol):
 
 
 @dataclass(eq=False)  # not frozen: who raises it again notes the way it went
-class Refused(Exception):
+class Refused(AgentToolsError):
     """A call that is answered with an error of ours, by the name it has in the guest."""
 
     kind: str

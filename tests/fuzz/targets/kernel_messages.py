@@ -59,7 +59,7 @@ def show_message(parts: Parts) -> None:
     """Show it to a person and to a model."""
     message = read_message(_session(), list(parts))
     shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content, LIMITS)]
-    answer = markdown(Execution(settle(shown)), {})
+    answer = markdown(Execution(settle(shown)))
     answer.encode()
     assert "\x1b" not in answer
     assert len(answer) < 2 * LIMITS.max_text_chars + 4 * LIMITS.max_rich_chars

@@ -12,9 +12,12 @@ import anyio
 import pytest
 
 from agent_tools.agents import Assistant, Cancel, FileAccessAgent, PythonExecAgent, ReActChat, TwoAgents
-from agent_tools.messages import FIGURES, Message
+from agent_tools.agents.steps import CallDone, CallReady
+from agent_tools.agents.turn import Turn
+from agent_tools.messages import FIGURES, USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 from agent_tools.tools import CodeInterpreter
 
@@ -50,6 +53,20 @@ def test_a_file_reaches_the_code(tool: CodeInterpreter, data: Path) -> None:
     response = Assistant([tool], model).run_nonstream(asking("What is in it?", data))
     assert response[1]["content"] == "stdout:\n\n```\na,b\n1,2\n3,4\n\n```"
     assert model.asked[0].messages[0]["content"] == "(Uploaded [file](data.csv)) What is in it?"
+
+
+@pytest.mark.parametrize(("limit", "size"), [(10, 20), (MIB + 100, MIB + 10)], ids=["below the default", "above it"])
+def test_the_code_that_is_announced_is_read_by_the_tools_own_limit(
+    limit: int, size: int, work_dir: Path, process_runtime: Runtime
+) -> None:
+    text = "1 #" + "x" * (size - 3)
+    model = ScriptedModel([code(text), "done"])
+    cfg = {"work_dir": str(work_dir), "limits": {"max_code_bytes": limit}}
+    with CodeInterpreter(cfg, runtime=process_runtime) as tool:
+        steps = list(Turn(model, [tool]).run([Message(USER, "Run it")]))
+    (ready,) = (step for step in steps if isinstance(step, CallReady))
+    (done,) = (step for step in steps if isinstance(step, CallDone))
+    assert (ready.code == text) == (done.execution is not None) == (size <= limit)
 
 
 def test_what_the_code_made_of_a_file_stays(tool: CodeInterpreter, data: Path) -> None:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.cli.sbom import Contents, bill_of
+from agent_tools.cli.bill import bill_of
+from agent_tools.cli.sbom import Contents
 from agent_tools.runtime.docker.origin import Origin
 from supply.audit import pinned
 from tests.bills import fits_schema

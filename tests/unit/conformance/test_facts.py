@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.conformance.facts import ContainerFacts, read_facts
+from agent_tools.conformance.inspected import ContainerSettings
 
 ID = "70719e7558c7"
 MOUNTINFO = f"""72 48 0:39 / / ro,relatime master:2 - overlay overlay rw,lowerdir=/a:/b
@@ -69,7 +70,7 @@ def test_a_mount_is_read_only_when_it_or_its_file_system_is(
 
 def test_a_process_of_another_machine_that_has_the_same_pid_is_not_taken(machine: Path) -> None:
     (machine / "proc" / "11" / "cgroup").write_text("0::/user.slice\n")
-    assert read(machine, 11) == ContainerFacts({"Id": ID})
+    assert read(machine, 11) == ContainerFacts(ContainerSettings.of({"Id": ID}))
 
 
 def test_processes_that_are_gone_are_left_out(machine: Path) -> None:

@@ -1,11 +1,13 @@
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent_tools.conformance.facts import ContainerFacts, MountPoint, Process
+from agent_tools.conformance.facts import ContainerFacts, MountPoint, Process, read_facts
 from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import RULES, host_findings
+from agent_tools.conformance.inspected import ContainerSettings
 from agent_tools.settings import GIB
 
 STATUS = {
@@ -24,6 +26,8 @@ HOST_CONFIG = {
     "IpcMode": "private",
     "UTSMode": "",
     "Privileged": False,
+    "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges:true", 'seccomp={"defaultAction": "SCMP_ACT_ERRNO"}'],
     "ReadonlyRootfs": True,
     "Devices": [],
     "MaskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
@@ -46,7 +50,17 @@ def facts(
     ports: dict[str, Any] | None = None,
 ) -> ContainerFacts:
     """What the host reads of a sandbox as it should be, but for what is given."""
-    settings = {
+    settings = ContainerSettings.of(inspected(host, config, mounts, ports))
+    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
+
+
+def inspected(
+    host: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    mounts: list[dict[str, Any]] | None = None,
+    ports: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    return {
         "Config": {
             "Env": ["HOME=/home/sandbox", "PYTHON_SHA256=" + "a1" * 32],
             "Cmd": ["python", "-P"],
@@ -56,7 +70,6 @@ def facts(
         "Mounts": [BIND] if mounts is None else mounts,
         "NetworkSettings": {"Ports": ports or {}},
     }
-    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
 
 
 def with_process(status: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> ContainerFacts:
@@ -69,13 +82,18 @@ def without(name: str) -> ContainerFacts:
     return replace(facts(), processes=(Process({key: STATUS[key] for key in STATUS if key != name}, RLIMITS),))
 
 
+def unseen(**host: Any) -> ContainerFacts:
+    """A container whose processes the host cannot see."""
+    return ContainerFacts(facts(host).settings)
+
+
 def by_name(found: ContainerFacts) -> dict[str, Finding]:
     return {finding.name: finding for finding in host_findings(found)}
 
 
 def test_a_sandbox_as_we_make_it_holds_in_everything() -> None:
     found = by_name(facts())
-    assert len(found) == len(RULES) == 26
+    assert len(found) == len(RULES) == 27
     assert [finding for finding in found.values() if finding.verdict != "held"] == []
     assert {(finding.seen_by, finding.is_promised) for finding in found.values()} == {("host", True)}
 
@@ -111,11 +129,17 @@ OPEN = {
         f"something in {name}": (with_process({name: "0000000000000400"}), "capabilities")
         for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     },
+    "no capabilities dropped": (unseen(CapDrop=None), "capabilities"),
+    "one capability dropped": (unseen(CapDrop=["NET_RAW"]), "capabilities"),
+    "a capability added": (unseen(CapAdd=["SYS_ADMIN"]), "capabilities"),
     "a capability set untold": (without("CapAmb"), "capabilities"),
     "new privileges": (with_process({"NoNewPrivs": "0"}), "NoNewPrivs"),
     "new privileges untold": (without("NoNewPrivs"), "NoNewPrivs"),
     "no filter": (with_process({"Seccomp": "0"}), "Seccomp filter"),
     "strict mode": (with_process({"Seccomp": "1"}), "Seccomp filter"),
+    "the engine's seccomp profile": (facts({"SecurityOpt": None}), "seccomp profile"),
+    "no seccomp profile": (facts({"SecurityOpt": ["seccomp=unconfined"]}), "seccomp profile"),
+    "no seccomp profile, as it was written once": (facts({"SecurityOpt": ["seccomp:unconfined"]}), "seccomp profile"),
     "privileged": (facts({"Privileged": True}), "privileged, devices"),
     "a device": (facts({"Devices": [{"PathOnHost": "/dev/kvm"}]}), "privileged, devices"),
     "a GPU": (facts({"DeviceRequests": [{"Count": -1}]}), "privileged, devices"),
@@ -124,6 +148,7 @@ OPEN = {
     "another container's ipc": (facts({"IpcMode": "container:abc"}), "namespaces"),
     "memory not set": (facts({"Memory": 0, "MemorySwap": 4 * GIB}), "memory"),
     "memory not in force": (replace(facts(), limits={"memory": float("inf"), "swap": 0}), "memory"),
+    "neither memory nor swap set": (facts({"Memory": 0, "MemorySwap": 0}), "memory"),
     "swap not limited": (facts({"MemorySwap": -1}), "swap beyond it"),
     "swap set": (facts({"MemorySwap": 3 * GIB}), "swap beyond it"),
     "swap in force": (replace(facts(), limits={"swap": GIB}), "swap beyond it"),
@@ -160,6 +185,10 @@ HELD = {
         None,
     ),
     "a quota": (facts({"NanoCpus": 0, "CpuQuota": 50_000}), ("CPU", "0.5 cores set")),
+    "limits of one's own": (
+        facts({"Memory": GIB // 2, "MemorySwap": GIB // 2, "NanoCpus": 500_000_000, "PidsLimit": 64}),
+        ("memory", "512 MiB set"),
+    ),
     "no log": (facts({"LogConfig": {"Type": "none"}}), ("log", "none")),
     "a bounded json log": (facts({"LogConfig": {"Type": "json-file", "Config": {"max-size": "1m"}}}), None),
     "the local log's own bound": (facts({"LogConfig": {"Type": "local", "Config": {}}}), None),
@@ -189,6 +218,14 @@ def test_what_the_host_cannot_see_is_unknown_and_the_settings_are_judged_still()
         *("Seccomp filter", "memory-backed folders", "open files", "file size", "core dumps"),
     }
     assert findings["memory"].found == "2048 MiB set"
+
+
+def test_this_very_process_is_judged_by_what_the_host_sees() -> None:
+    seen = read_facts({**inspected(), "Id": "/"}, [os.getpid()])  # each line of its cgroups has a slash
+    findings = by_name(seen)
+    assert findings["user of every process"].verdict == ("open" if os.getuid() == 0 else "held")
+    assert findings["capabilities"].verdict == "open"  # the bounding set of an ordinary process is full
+    assert "unknown" not in {findings[name].verdict for name in ("NoNewPrivs", "Seccomp filter")}
 
 
 def test_a_log_driver_that_is_not_known_cannot_be_judged() -> None:

@@ -220,10 +220,20 @@ Args:
 Raises:
     ValueError: never.
 """
+CHINESE = """Say it.
+
+参数：
+    x (int): The x.
+    y: The y,
+        at length.
+
+返回：
+    Text.
+"""
 
 
-@pytest.mark.parametrize("text", [NUMPY, REST, GOOGLE], ids=["numpy", "rest", "google"])
-def test_docstrings_of_three_kinds_are_read(text: str) -> None:
+@pytest.mark.parametrize("text", [NUMPY, REST, GOOGLE, CHINESE], ids=["numpy", "rest", "google", "chinese headings"])
+def test_docstrings_of_all_kinds_are_read(text: str) -> None:
     found = read_docstring(text)
     assert found.summary == "Say it."
     assert found.arguments == {"x": "The x.", "y": "The y, at length."}
@@ -231,3 +241,8 @@ def test_docstrings_of_three_kinds_are_read(text: str) -> None:
 
 def test_no_docstring_is_empty() -> None:
     assert read_docstring(None).summary == ""
+
+
+def test_a_section_that_is_not_written_as_it_should_be_stays_in_the_summary() -> None:
+    found = read_docstring("Say it.\n\nArgs:\n    x - the x\n")
+    assert (found.summary, found.arguments) == ("Say it.\n\nArgs:\n    x - the x", {})

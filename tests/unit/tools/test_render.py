@@ -8,6 +8,7 @@ from agent_tools.execution import (
     Execution,
     Omitted,
     Output,
+    Picture,
     Restarted,
     Result,
     StagedFile,
@@ -17,7 +18,7 @@ from agent_tools.execution import (
 from agent_tools.tools.render import file_notes, markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"
-URLS = {PNG: "/w/a.png", JPEG: "/w/b.jpg"}
+SAVED = (Picture("image/png", PNG, "/w/a.png"), Picture("image/jpeg", JPEG, "/w/b.jpg"))
 
 
 def out(text: str) -> Stream:
@@ -33,7 +34,7 @@ def plain(text: str) -> dict[str, str]:
 
 
 def shown(*outputs: Output) -> str:
-    return markdown(Execution(outputs), URLS)
+    return markdown(Execution(outputs, saved=SAVED))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,8 @@ def test_a_progress_bar_is_shown_in_its_last_state_even_across_messages() -> Non
     ],
 )
 def test_a_link_target_cannot_end_the_link(url: str, target: str) -> None:
-    assert markdown(Execution((Display({"image/png": PNG}),)), {PNG: url}) == f"![fig-001]({target})"
+    execution = Execution((Display({"image/png": PNG}),), saved=(Picture("image/png", PNG, url),))
+    assert markdown(execution) == f"![fig-001]({target})"
 
 
 def test_files_are_only_noted_when_the_reader_must_know() -> None:
@@ -182,11 +184,11 @@ def test_files_that_were_renamed_or_could_not_be_had_are_noted() -> None:
 
 def test_file_notes_come_before_the_outputs() -> None:
     files = (StagedFile("`````", None, error="no such file"),)
-    text = markdown(Execution((out("a"),), files=files), {})
+    text = markdown(Execution((out("a"),), files=files))
     assert text.startswith("files:\n\n``````\n`````")
     assert text.endswith("\n\nstdout:\n\n```\na\n```")
 
 
 def test_file_notes_come_before_the_word_that_nothing_was_shown() -> None:
-    text = markdown(Execution(files=(StagedFile("f", None, error="gone"),)), {})
+    text = markdown(Execution(files=(StagedFile("f", None, error="gone"),)))
     assert text == "files:\n\n```\nf is not available: gone\n```\n\nFinished execution."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import docker.errors
 import pytest
 import requests
 
@@ -82,3 +83,37 @@ def _spec() -> SandboxSpec:
         isolation=Isolation(),
         labels={"agent_tools.name": "one"},
     )
+
+
+class Networks:
+    """A connection to an engine that answers one inspection of its network, or fails it."""
+
+    def __init__(self, answer: object, is_local: bool) -> None:
+        self.answer = answer
+        self.is_local = is_local
+
+    def api(self) -> Networks:
+        return self
+
+    def inspect_network(self, name: str) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+DOCKER0 = {"Options": {"com.docker.network.bridge.name": "docker0"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_local", "bridge"),
+    [
+        pytest.param(DOCKER0, True, "docker0", id="the default network's"),
+        pytest.param(DOCKER0, False, "", id="on another machine"),
+        pytest.param({"Options": None}, True, "", id="a network without a bridge"),
+        pytest.param(docker.errors.NotFound("no network"), True, "", id="no default network"),
+    ],
+)
+def test_the_bridge_of_an_engine_is_its_interface_on_this_machine(answer: object, is_local: bool, bridge: str) -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = Networks(answer, is_local)  # type: ignore[assignment]
+    assert engine.bridge() == bridge
