@@ -31,7 +31,7 @@ class ReActChat(Assistant):
     The response is one message whose text grows by all of these. Arguments: see `Assistant`.
     """
 
-    def _asked(self, model: Model) -> Model:
+    def _model_for_loop(self, model: Model) -> Model:
         return ReActModel(model, {name: tool.args_format for name, tool in self.function_map.items()})
 
     def _transcript(self) -> Transcript:
