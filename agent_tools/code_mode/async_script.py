@@ -1,4 +1,4 @@
-"""The script's asynchronous door: each method hops into a thread once; host calls are tasks of the caller's loop."""
+"""The asynchronous form of a script. Its methods run in a thread; host calls are tasks of the caller's event loop."""
 
 # ruff: noqa: ASYNC109  (these time limits are the guest's)
 
@@ -25,7 +25,7 @@ class AsyncScript:
 
     @property
     def last(self) -> Execution | None:
-        """All that the last call's code produced."""
+        """Return the last call's execution, with all outputs."""
         return self._script.last
 
     async def load_script(self, code: str, timeout: float | None = None) -> None:
