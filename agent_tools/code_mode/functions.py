@@ -12,8 +12,9 @@ import pydantic
 import typing_extensions
 
 from agent_tools.code_mode.checks import Check
+from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import NotCrossing, Stub, check_name, stub_of
+from agent_tools.code_mode.stubs import Stub, check_name, stub_of
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeGuard, Union
 
 from agent_tools.code_mode.functions import PayloadHandler, ToolFunction, TypedFunction
-from agent_tools.code_mode.stubs import NotCrossing, Stub, merged_types, module_source
+from agent_tools.code_mode.hints import NotCrossing
+from agent_tools.code_mode.stubs import Stub, merged_types, module_source
 from agent_tools.runtime.host_calls.function import HostFunction, Policy
 from agent_tools.text import neutralise
 
