@@ -18,7 +18,6 @@ from agent_tools.models.base import Json, JsonObject
 
 MessageT = TypeVar("MessageT", Message, JsonObject)
 ModelLike = Union[Model, Json, str]
-_END = object()
 
 
 class Agent(ABC):
@@ -83,21 +82,12 @@ class Agent(ABC):
             pass
         return response
 
-    async def arun(self, messages: Sequence[MessageT], **kwargs: Any) -> AsyncGenerator[list[MessageT], None]:
+    def arun(self, messages: Sequence[MessageT], **kwargs: Any) -> AsyncGenerator[list[MessageT], None]:
         """Do `run` in asyncio or trio. Cancelling it ends the run, and then waits for that end."""
-        import anyio
-        import anyio.to_thread
-
-        from agent_tools.runtime.in_thread import in_thread
+        from agent_tools.runtime.in_thread import iterate_in_thread  # loads anyio
 
         cancel = kwargs.pop("cancel", None) or Cancel()
-        responses = self.run(messages, cancel=cancel, **kwargs)
-        try:
-            while (response := await in_thread(lambda: next(responses, _END), cancel.set)) is not _END:
-                yield cast("list[MessageT]", response)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(responses.close)
+        return iterate_in_thread(self.run(messages, cancel=cancel, **kwargs), cancel.set)
 
     def close(self) -> None:
         """Close the tools and the model that were made here. Closing twice does nothing."""
