@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent_tools.errors import ModelError
 from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
-from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject
+from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Usage
 
 _URLS = ("http://", "https://", "data:")
 
@@ -47,6 +47,17 @@ def wire_messages(messages: Conversation) -> list[JsonObject]:
 def wire_tools(functions: Iterable[FunctionDefinition]) -> list[JsonObject]:
     """Convert function definitions into `tools`; a list of parameters becomes a schema."""
     return [{"type": "function", "function": _function(function)} for function in functions]
+
+
+def wire_usage(usage: Usage) -> JsonObject:
+    """Return the usage as an object of chat completions."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
 
 
 def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[str], joins: bool) -> bool:

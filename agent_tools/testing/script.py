@@ -20,6 +20,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
+from agent_tools.models.wire import wire_usage
 
 
 @dataclass(frozen=True)
@@ -147,17 +148,6 @@ class Replies:
             return self._function(request)
         with self._lock:
             return self._left.pop(0) if self._left else ScriptedReply(status=500, error="The script is used up.")
-
-
-def wire_usage(usage: Usage) -> JsonObject:
-    """Return the usage as an object of chat completions."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def _chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:

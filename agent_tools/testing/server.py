@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from agent_tools.models.base import Json, JsonObject
+from agent_tools.models.wire import wire_usage
 from agent_tools.settings import Endpoint
-from agent_tools.testing.script import Replies, Script, ScriptedReply, wire_usage
+from agent_tools.testing.script import Replies, Script, ScriptedReply
 
 
 class ScriptedServer:
@@ -63,6 +64,8 @@ class ScriptedServer:
 
 
 class _Server(ThreadingHTTPServer):
+    """The HTTP server, which does not wait for its connections when it is closed."""
+
     daemon_threads = True
     block_on_close = False
     script: ScriptedServer
@@ -72,6 +75,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Connection(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else every small chunk waits for the client's acknowledgement
     server: _Server
