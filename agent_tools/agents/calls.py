@@ -29,7 +29,7 @@ _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])(?:/[\w.@+~-]+)+/([\w.@+~-]+)")
 
 @dataclass(frozen=True)
 class CallContext:
-    """The part of a turn that tools are told of. `timeout` is seconds of running code, None for the tool's own."""
+    """The part of a turn that tools get. `timeout` is seconds of running code; None leaves it to the tool."""
 
     messages: Conversation
     files: Sequence[str]

@@ -21,7 +21,7 @@ class Cancel(threading.Event):
             was_set = self.is_set()
             super().set()
             ends = [] if was_set else list(self._ends)
-        for end in ends:
+        for end in ends:  # outside the lock: an end may take long, or close a context of its own
             end()
 
     @contextlib.contextmanager

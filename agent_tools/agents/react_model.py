@@ -81,6 +81,7 @@ class _Reply(Iterator[Delta]):
             has_thought = has_thought or isinstance(delta, ReasoningDelta)
             has_spoken = has_spoken or isinstance(delta, TextDelta)
             yield from self._parsed(delta)
+        # a model may write `Observation:` in its reasoning, where it means nothing; the stop word ends the reply there
         if has_thought and not has_spoken and self._reason == "stop" and self._stop and not self._is_closed:
             self._inner = self._ask({})
             for delta in self._said():

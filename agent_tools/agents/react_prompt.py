@@ -20,6 +20,8 @@ STOP = ("\nObservation:",)
 
 @dataclass(frozen=True)
 class _Phrases:
+    """The instructions in one language: the whole task, the line of a tool, and the end of a turn without calls."""
+
     task: str
     tool: str
     nothing_more: str
@@ -93,17 +95,17 @@ def react_messages(
     """
     last = max((place for place, message in enumerate(messages) if _is_question(message)), default=len(messages))
     before, question, since = messages[:last], messages[last : last + 1], messages[last + 1 :]
-    told = _PHRASES[language].task.format(
+    prompt = _PHRASES[language].task.format(
         tools="\n\n".join(_described(function, formats, language) for function in functions),
         names=", ".join(str(function["name"]) for function in functions),
         question=question[0].text if question else "",
     )
     work = scratchpad(since)
-    told = f"{told}{work}\nThought: " if work else f"{told}Thought: "
+    prompt += f"{work}\nThought: " if work else "Thought: "
     if not may_act:
-        told += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
+        prompt += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
     pictures = [item for message in (*question, *since) if message.role == USER for item in _unwritten(message)]
-    return [*_history(before), Message(USER, (ContentItem(text=told), *pictures) if pictures else told)]
+    return [*_history(before), Message(USER, (ContentItem(text=prompt), *pictures) if pictures else prompt)]
 
 
 def scratchpad(messages: Sequence[Message]) -> str:
@@ -140,16 +142,16 @@ def _is_question(message: Message) -> bool:
 
 def _history(messages: Sequence[Message]) -> list[Message]:
     """Return the earlier turns, with calls and results written into the assistant's text."""
-    told: list[Message] = []
-    said: list[Message] = []
+    turns: list[Message] = []
+    work: list[Message] = []  # calls, results and texts of one turn
     for message in messages:
         if message.role in (ASSISTANT, FUNCTION, TOOL) or (message.role == USER and not _is_question(message)):
-            said.append(message)
+            work.append(message)
             continue
-        told += [Message(ASSISTANT, scratchpad(said))] if said else []
-        told.append(message)
-        said = []
-    return told + ([Message(ASSISTANT, scratchpad(said))] if said else [])
+        turns += [Message(ASSISTANT, scratchpad(work))] if work else []
+        turns.append(message)
+        work = []
+    return turns + ([Message(ASSISTANT, scratchpad(work))] if work else [])
 
 
 def _unwritten(message: Message) -> list[ContentItem]:

@@ -99,7 +99,7 @@ class Round:
 
     def _end(self) -> Iterator[Step]:
         """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
-        held = self._gate.rest() if self._gate else ""
+        held = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
         found = calls_in(held, self.declared) if held and self.reason else ()
         if not found:
             yield from self._say(held)

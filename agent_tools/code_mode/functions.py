@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import pydantic
 import typing_extensions
@@ -84,10 +84,23 @@ class PayloadHandler:
         return await _done(self._handler, self._is_async, args, {})
 
 
+class Tool(Protocol):
+    """A tool as a model calls it; `agent_tools.tools.BaseTool` is one."""
+
+    @property
+    def function(self) -> Mapping[str, Any]:
+        """Return the definition: `name`, `description`, `parameters`."""
+        ...
+
+    def call(self, params: str) -> Any:
+        """Do the work, with the arguments in JSON."""
+        ...
+
+
 class ToolFunction:
     """A registered tool: its JSON schema is the signature, and the answer is text."""
 
-    def __init__(self, tool: Any, policy: Policy | None = None) -> None:
+    def __init__(self, tool: Tool, policy: Policy | None = None) -> None:
         function = tool.function
         self.name = function["name"]
         check_name(self.name)

@@ -150,6 +150,7 @@ class Script:
         self, outputs: Generator[Output, None, Execution], events: _EventQueue, cancelled: threading.Event
     ) -> Iterator[None]:
         """Run the code in a thread of its own, so that items and outputs reach the reader in one order."""
+        # the context has the event loop of the caller, in which host calls are tasks
         work = partial(contextvars.copy_context().run, _pump, outputs, events)
         worker = threading.Thread(target=work, name="agent-tools-script", daemon=True)
         worker.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeGuard, Union
 
-from agent_tools.code_mode.functions import PayloadHandler, ToolFunction, TypedFunction
+from agent_tools.code_mode.functions import PayloadHandler, Tool, ToolFunction, TypedFunction
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.stubs import Stub, merged_types, module_source
 from agent_tools.runtime.host_calls.function import HostFunction, Policy
@@ -101,7 +101,7 @@ class Toolset:
         merged_types(self._stubs())
 
 
-def _is_tool(value: Any) -> bool:
+def _is_tool(value: Any) -> TypeGuard[Tool]:
     """Return whether a value is a tool: it has the definition of a function that a model calls, and can be called."""
     definition = getattr(value, "function", None)
     return (

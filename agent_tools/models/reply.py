@@ -20,6 +20,7 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 class Reply(Iterator[Delta]):
     """The deltas of a streamed completion.
 
+    A client's stream cannot be interrupted while it waits for bytes, so a thread reads it and hands the deltas over.
     `close`, from any thread, ends iteration at once and hangs up. Before the server's first byte there is no connection
     to hang up on yet; then it is closed as soon as there is. Errors are raised where the deltas are read.
     """

@@ -116,17 +116,17 @@ class HostCalls:
         run = self._run
         match head:
             case {"op": "call", "id": int(number), "name": str(name), "args": list(args), "kwargs": dict(kwargs)}:
+                call = Call(number, name[:200], args, kwargs, attachments, size)
                 if self._script_call and is_request(name):
-                    work = partial(self._answer_script, self._script_call, number, name, args, attachments)
-                    self._read_script(work, size)
+                    self._begin_script(partial(self._answer_script, self._script_call, name, call), size)
                 elif run is None:
                     self._refuse_outside(number)
                 else:
-                    run.begin(Call(number, name[:200], args, kwargs, attachments, size))
+                    run.begin(call)
             case {"op": "cancel", "id": int(number)} if run:
                 run.cancel(number)
 
-    def _read_script(self, work: Callable[[Budget], None], size: int) -> None:
+    def _begin_script(self, work: Callable[[Budget], None], size: int) -> None:
         """Answer a request of the script's runner: a small one here, a large one in the thread for arguments."""
         if size <= SMALL_BYTES:
             work(Budget(size))
@@ -134,13 +134,11 @@ class HostCalls:
             run = self._run
             self._own_loop().reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
 
-    def _answer_script(
-        self, call: ScriptCall, number: int, name: Request, args: list[Any], attachments: list[bytes], budget: Budget
-    ) -> None:
+    def _answer_script(self, script: ScriptCall, request: Request, call: Call, budget: Budget) -> None:
         try:
-            given = read(lambda: decode(args[:1], attachments, self._service.rich, budget))
-            encoded, parts = call.answer(name, given)
-            self._service.reply({"op": "result", "id": number, "value": encoded}, parts)
+            given = read(lambda: decode(call.args[:1], call.attachments, self._service.rich, budget))
+            encoded, parts = script.answer(request, given)
+            self._service.reply({"op": "result", "id": call.number, "value": encoded}, parts)
         except (Refused, TooLarge, GivenUp) as exc:
             message = exc.message if isinstance(exc, Refused) else str(exc)
-            self._service.fail(number, "HostCallArgumentError", message)
+            self._service.fail(call.number, "HostCallArgumentError", message)
