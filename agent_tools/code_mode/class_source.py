@@ -25,9 +25,16 @@ class Field:
 
 def typed_dict_source(name: str, fields: Iterable[Field], doc: str = "") -> str:
     """Return the definition of a TypedDict."""
-    body = [f'    """{one_line(doc)}"""'] if doc else []
+    body = [f"    {docstring_source(one_line(doc))}"] if doc else []
     body += [field.line for field in fields]
     return "\n".join([f"class {name}(TypedDict):", *(body or ["    pass"])])
+
+
+def docstring_source(doc: str) -> str:
+    """Return a docstring as a literal; that of several lines ends on a line of its own."""
+    text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = f'{text[:-1]}\\"' if text.endswith('"') else text
+    return f'"""{text}"""' if "\n" not in text else f'"""{text}\n"""'
 
 
 def one_line(text: str) -> str:

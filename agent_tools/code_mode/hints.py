@@ -14,6 +14,7 @@ import types
 import typing
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typing_extensions
@@ -102,36 +103,46 @@ class HintWriter:
             f"{where} is of type {hint!r}, which cannot cross. Use plain types, or a TypedDict or dataclass."
         )
 
-    def _define(self, cls: type, members: Mapping[str, tuple[Any, bool, str]], where: str) -> None:
+    def _define(self, cls: type, members: Mapping[str, _Member], where: str) -> None:
         if cls.__name__ in self.blocks:
             return
         self.blocks[cls.__name__] = ""  # a class may mention itself
         fields = []
-        for name, (hint, is_required, note) in members.items():
-            inner, found = without_notes(hint)
-            fields.append(Field(name, self.of(inner, f"{where}: {cls.__name__}.{name}"), is_required, note or found))
+        for name, member in members.items():
+            hint, note = without_notes(member.hint)
+            text = self.of(hint, f"{where}: {cls.__name__}.{name}")
+            fields.append(Field(name, text, member.is_required, member.note or note))
         del self.blocks[cls.__name__]  # so that it comes after the classes that it mentions
         self.blocks[cls.__name__] = typed_dict_source(cls.__name__, fields, _own_doc(cls))
 
 
 def _own_doc(cls: type) -> str:
-    """Return the docstring that somebody wrote; dataclasses and dicts have one that nobody did."""
+    """Return the class's docstring; '' for those that dataclasses and dicts generate."""
     doc = cls.__doc__ or ""
     return "" if doc.startswith(f"{cls.__name__}(") or "dict(" in doc[:12] else doc
 
 
-def _members(cls: type) -> dict[str, tuple[Any, bool, str]] | None:
-    """Return type, presence and note of each field of a model; None for a class that is no model."""
+@dataclass(frozen=True)
+class _Member:
+    """A field of a model."""
+
+    hint: Any
+    is_required: bool = True
+    note: str = ""
+
+
+def _members(cls: type) -> dict[str, _Member] | None:
+    """Return the fields of a model; None for a class that is no model."""
     if typing_extensions.is_typeddict(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: (hint, _is_required(cls, name, hint), "") for name, hint in hints.items()}
+        return {name: _Member(hint, _is_required(cls, name, hint)) for name, hint in hints.items()}
     if dataclasses.is_dataclass(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {each.name: (hints[each.name], True, "") for each in dataclasses.fields(cls)}
+        return {each.name: _Member(hints[each.name]) for each in dataclasses.fields(cls)}
     model_fields = getattr(cls, "model_fields", None)
     if isinstance(model_fields, dict):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: (hints[name], True, info.description or "") for name, info in model_fields.items()}
+        return {name: _Member(hints[name], note=info.description or "") for name, info in model_fields.items()}
     return None
 
 

@@ -13,7 +13,7 @@ from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
-Json = dict[str, Any]
+WireMessage = dict[str, Any]
 
 
 async def mcp_tools(
@@ -42,7 +42,7 @@ async def mcp_tools(
         params = PaginatedRequestParams(cursor=page["nextCursor"])
 
 
-def _plain(message: Any) -> Json:
+def _plain(message: Any) -> WireMessage:
     """Return a message with the names of the wire: the SDK's own differ from version to version."""
     return message.model_dump(by_alias=True)  # type: ignore[no-any-return]
 
@@ -61,7 +61,7 @@ class McpError(Exception):
 class McpFunction:
     """One tool of an MCP server."""
 
-    def __init__(self, session: Any, tool: Json, prefix: str, policy: Policy | None) -> None:
+    def __init__(self, session: Any, tool: WireMessage, prefix: str, policy: Policy | None) -> None:
         self.name = python_name(prefix + tool["name"])
         check_name(self.name)
         self.policy = policy or Policy()

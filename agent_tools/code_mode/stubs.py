@@ -17,6 +17,7 @@ from typing import Any
 
 import typing_extensions
 
+from agent_tools.code_mode.class_source import docstring_source
 from agent_tools.code_mode.hints import HintWriter, NotCrossing, without_notes
 
 _OF_THE_STUBS = ("_call", "_call_sync")  # the functions that the stubs' bodies call
@@ -163,8 +164,4 @@ def _quoted(text: str) -> str:
 
 
 def _docstring(doc: str) -> str:
-    if not doc:
-        return ""
-    text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    text = f'{text[:-1]}\\"' if text.endswith('"') else text
-    return f'"""{text}"""\n' if "\n" not in text else f'"""{text}\n"""\n'
+    return f"{docstring_source(doc)}\n" if doc else ""
