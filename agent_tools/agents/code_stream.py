@@ -8,8 +8,8 @@ Arguments are a JSON object with the code under a key, or the code itself. The r
     inside     the code's string: every piece is unescaped and passed on, but for half an escape at its end
     over       the code is complete, or the arguments are of a kind that only their end can tell (a fence, a string)
 
-Each character is looked at a bounded number of times, however the arguments are cut: of an unfinished token `_read`
-notes how far it was searched.
+The work is linear in the length of the code, however the arguments are cut: `_read` notes how far an unfinished token
+was searched already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPACE = re.compile(r"\s*")
 _WHOLE_CHARS = re.compile(
     r"(?:[^\"\\]|\\[^u]"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a character outside the BMP, both halves
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # half of one, alone for good
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # a half without the other
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*",
     re.DOTALL,
 )

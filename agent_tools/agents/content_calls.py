@@ -1,18 +1,19 @@
 """Calls that a model wrote into its answer, as servers without a parser for its calls pass them on. Pure parsing.
 
-Theory of operation. An answer is either text or calls, never both: it counts as calls only if nothing else is in it and
-every function was declared. A call is a JSON object with `name` and `arguments`, `parameters` or `input`; there may be
-several of them, or an array; plain, in a fence, or after a tag of the model's training (`<tool_call>`). So prose that
-quotes a call stays prose, and an example in JSON stays an example.
+Theory of operation. A call is a JSON object with `name` and `arguments`, `parameters` or `input`; there may be several
+of them, or an array; plain, in a fence, or after a tag of the model's training (`<tool_call>`). An answer, or its end
+from a tag on, counts as calls only if nothing else is in it and every function was declared. So a call that is quoted
+in prose stays prose.
 
-`calls_in` decides on the whole answer. `Gate` decides while it arrives, and only ever holds text back:
+`calls_in` decides about a complete text. `Gate` works while the answer arrives, and decides which text has to wait:
 
     start    the first characters may still become a call: nothing is let through yet
-    holding  the answer opens like a call, or a tag has come: all is kept for `calls_in`
-    open     text: it goes through, but for a tail that may be the beginning of a tag
+    holding  the answer opens like a call, or a tag has come: the rest is kept for `calls_in`
+    open     the answer is text: it is let through, except for a tail that may be the beginning of a tag
 
-A wrong `holding` costs the reader some delay, since `rest` becomes text if `calls_in` finds nothing. A wrong `open`
-would show a call as text, so the gate holds whatever is in doubt, up to `_MAX_UNDECIDED` characters of white space.
+Text that waits in vain costs the reader some delay: it is shown at the end, if `calls_in` finds no calls in it. A call
+that is let through would be shown as text, and never be made. So text waits while in doubt, but no more than
+`_MAX_UNDECIDED` characters of it.
 """
 
 from __future__ import annotations

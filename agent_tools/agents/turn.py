@@ -9,8 +9,9 @@ Theory of operation. `ToolLoop.run` is one turn: a generator of steps (steps.py)
 The turn ends when a reply has no calls, when calls are pending, or when it is stopped. When all rounds or calls are
 used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer.
 
-Whatever happens, every call gets an answer, a refusal if it was not made: servers reject a conversation in which a call
-stays unanswered. The model is told of its own mistakes and of the tools' failures; only its server's are raised.
+Whatever happens, every call that is not left pending gets an answer, a refusal if it was not made: servers reject a
+conversation in which a call stays unanswered. The model is told of its own mistakes and of the tools' failures; only
+failures of its server are raised.
 
 Two tokens end a turn. `cancel` is the caller's; `stop` is the turn's own, and is set by `cancel` and by the deadline's
 timer. Setting `stop` hangs up on the model or interrupts the running code, from the thread that sets it.
@@ -105,7 +106,7 @@ class _RunningTurn:
         self.messages = messages
         self.stop = stop
         self.usage = Usage()
-        self.reason = ""  # of the end; '' before it, and if the turn was stopped
+        self.reason = ""  # the reason of the end; '' while the turn goes on, and if it was stopped
         self.pending: list[Call] = []
         self.tools = {tool.name: tool for tool in loop.tools}
         self.functions = [tool.function for tool in self.tools.values()]

@@ -1,8 +1,8 @@
 """The call of a script's function, as the runner in the guest (guest/host.py, `run_function`) takes part in it.
 
 The runner fetches the arguments and hands over what the function yields and returns, by requests that look like calls
-of host functions. Their names are none that a host function can have, and no limits apply to them: they are the host's
-own call, and are answered where the socket is read.
+of host functions. No host function can have their names, and no limits apply to them: they belong to a call that the
+host itself made, and are answered where the socket is read.
 """
 
 from __future__ import annotations
