@@ -1,4 +1,4 @@
-"""What code drew, for a model that can see. Tool messages hold text only, so pictures come as a user's message."""
+"""The pictures that code drew, for a model that reads images: a user's message, since tool messages hold only text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PHRASES = {"en": "(The figures that the code drew.)", "zh": "（代码绘制的
 
 
 def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversation) -> tuple[Message, ...]:
-    """A message with the first `limit` pictures of these calls; none if there are none.
+    """Return a message with the first `limit` pictures of these calls; () if they drew nothing.
 
-    The bytes are those the kernel sent: the files lie where code can swap them.
+    The bytes are those that the kernel sent: the saved files lie where code can replace them.
     """
     pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
     if not pictures:

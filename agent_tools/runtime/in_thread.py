@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -49,6 +49,17 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
         group.start_soon(settle)
     await anyio.lowlevel.checkpoint_if_cancelled()
     return outcome[0].result()
+
+
+async def iterate_in_thread(items: Generator[T, None, None], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
+    """Yield the items of a generator that runs in a thread, and close it there. For `cancel` see `in_thread`."""
+    end = object()
+    try:
+        while (item := await in_thread(lambda: next(items, end), cancel)) is not end:
+            yield item  # type: ignore[misc]
+    finally:
+        with anyio.CancelScope(shield=True):
+            await in_thread(items.close, lambda: None)
 
 
 def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:

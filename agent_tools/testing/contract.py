@@ -1,4 +1,4 @@
-"""What every model and every tool must do, as checks to run on your own in a test.
+"""The contracts of models and tools, as checks for a test of your own.
 
 def test_my_model_keeps_the_contract():
     check_model(MyModel(), [{"role": "user", "content": "Say hello."}])
@@ -7,7 +7,7 @@ def test_my_model_keeps_the_contract():
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import ToolServiceError
@@ -19,6 +19,8 @@ from agent_tools.models.base import (
     Conversation,
     Delta,
     Finish,
+    FunctionDefinition,
+    JsonObject,
     Model,
     ReasoningDelta,
     TextDelta,
@@ -27,8 +29,8 @@ from agent_tools.models.base import (
 from agent_tools.tools.base import BaseTool, is_tool_schema
 
 
-def check_model(model: Model, messages: Conversation, tools: tuple[Mapping[str, Any], ...] = ()) -> list[Delta]:
-    """Ask a model once and hold its deltas to the contract of `Model.reply`; gives them back.
+def check_model(model: Model, messages: Conversation, tools: tuple[FunctionDefinition, ...] = ()) -> list[Delta]:
+    """Ask a model once, check its deltas against the contract of `Model.reply`, and return them.
 
     Raises:
         AssertionError: it breaks the contract; the message says where.
@@ -49,15 +51,15 @@ def check_model(model: Model, messages: Conversation, tools: tuple[Mapping[str, 
 
 
 def check_tool(
-    tool: BaseTool, good: dict[str, Any], bad: str = "not JSON {", same: Callable[[Any, Any], bool] | None = None
+    tool: BaseTool, good: JsonObject, bad: str = "not JSON {", same: Callable[[Any, Any], bool] | None = None
 ) -> Any:
-    """Hold a tool to the contract of `BaseTool`, with arguments it takes and text it cannot; gives its answer.
+    """Check a tool against the contract of `BaseTool`, with good and bad arguments, and return its answer.
 
     Args:
         tool: the tool.
-        good: arguments it takes; it is called with them twice, as a dict and as JSON.
-        bad: arguments it refuses.
-        same: whether its two answers mean the same; not compared by default.
+        good: arguments that it takes; it is called with them twice, as a dict and as JSON.
+        bad: arguments that it refuses.
+        same: a comparison of the two answers; without it they are not compared.
 
     Raises:
         AssertionError: it breaks the contract; the message says where.

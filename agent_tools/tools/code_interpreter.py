@@ -18,6 +18,7 @@ from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, Too
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.options import Options
 from agent_tools.tools.params import Params, code_of, timeout_of
 from agent_tools.tools.registry import Config, register_tool
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @register_tool("code_interpreter")
-class CodeInterpreter(BaseToolWithFileAccess):
+class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
 
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is

@@ -12,6 +12,7 @@ from typing import Any
 from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
 from agent_tools.gateway.ids import new_id
 from agent_tools.models.base import Usage
+from agent_tools.models.wire import wire_usage
 
 Chunk = dict[str, Any]
 _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}
@@ -75,17 +76,6 @@ class ChatComposer:
     def _of(self, delta: dict[str, Any], reason: str | None = None) -> Chunk:
         choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
         return {**self._chunk, "choices": [choice]}
-
-
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as chat completions have it."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def _wire_call(call: Call) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.text import fence, one_line
-from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.code_tool import CodeTool
 
 MAX_FILES_TOLD = 50
 PARKED = "note:\n\nThe sandbox was replaced since the last call: variables are lost, files are kept.\n\n"
@@ -27,8 +27,8 @@ _DESCRIPTION = (
 )
 
 
-class ContainerTool(BaseTool):
-    """Implements `agents.calls.CodeTool` on a container. `close` lets go of it.
+class ContainerTool(CodeTool):
+    """A `CodeTool` on a container. `close` lets go of it.
 
     `make` makes the container at the first call, if it is not there yet; `function` is how a client declared the tool.
     """

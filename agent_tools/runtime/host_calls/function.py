@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol, Union
 from agent_tools.errors import AgentToolsError
 
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+Keywords = dict[str, Any]
+"""The keyword arguments of a call."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class HostFunction(Protocol):
 
     policy: Policy
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Check the arguments and do the work.
 
         Raises:

@@ -24,6 +24,7 @@ from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.function import Refused
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, CallReading
+from agent_tools.runtime.host_calls.script_call import ScriptCall
 from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.settings import CallLimits
 
@@ -192,8 +193,7 @@ def test_a_run_s_end_gives_up_what_is_being_read() -> None:
         for name in ("size", "$return"):
             begun.clear()
             ended.clear()
-            with calls.run(Clock()) as over:
-                calls.internal = {"$return": lambda _: (None, [])}
+            with calls.run(Clock()) as over, calls.script_call(ScriptCall((None, []), print)):
                 head = {"op": "call", "id": 1, "name": name, "args": [{"$": "frame", "n": 0}], "kwargs": {}}
                 guest.send(pack(head, [bytes(2 * SMALL_BYTES)]))
                 assert begun.wait(20)
