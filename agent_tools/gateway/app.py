@@ -20,9 +20,9 @@ from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
 from agent_tools.gateway.http import Json, services_of
+from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
@@ -51,11 +51,11 @@ async def _lifespan(
     config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, app: Starlette
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(Services, config, runtime, tracer)
-    app.state.services, app.state.runs = services, Runs(services)
+    app.state.services, app.state.jobs = services, Jobs(config, services.pool)
     try:
         yield
     finally:
-        await app.state.runs.close()
+        await app.state.jobs.close()
         await services.upstream.aclose()
         await run_in_threadpool(services.close)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import anyio
@@ -12,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.ids import new_id
@@ -22,7 +21,6 @@ from agent_tools.settings import MIB
 
 _OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
 _GONE = 499  # the client left before there was an answer
-_log = logging.getLogger(__name__)
 
 
 class Door:
@@ -49,7 +47,8 @@ class Door:
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                await failed(exc).__call__(scope, receive, answer)
+                response = failed(exc)
+                await response(scope, receive, answer)
         route = getattr(scope.get("endpoint"), "__name__", "none")
         services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
 
@@ -60,13 +59,8 @@ def failed(exc: Exception) -> Response:
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
-    if isinstance(exc, AgentToolsError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(503, "The code interpreter is not available now.", code="code_interpreter_unavailable")
-    if not isinstance(exc, ApiError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(500, "The gateway failed.", code="internal_error")
-    return Json(exc.body, exc.status, exc.headers)
+    error = client_error(exc)
+    return Json(error.body, error.status, error.headers)
 
 
 def _let_in(services: Services, scope: Scope) -> None:

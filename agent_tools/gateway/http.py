@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large
 from agent_tools.gateway.requests.fields import Fields, scrubbed
@@ -53,6 +54,12 @@ def services_of(request: Request) -> Services:
     """The gateway's parts."""
     services: Services = request.app.state.services
     return services
+
+
+def jobs_of(request: Request) -> Jobs:
+    """Return the gateway's active jobs."""
+    jobs: Jobs = request.app.state.jobs
+    return jobs
 
 
 def owner_of(request: Request) -> str:

@@ -17,8 +17,8 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
+from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.responses.runs import LAST_WORDS
 from agent_tools.gateway.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end what is under way, close all connections."""
-        await asyncio.gather(self._app.state.runs.close(), super().shutdown(sockets))
+        await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
 
 
 def serve(config: GatewayConfig, runtime: Runtime) -> None:

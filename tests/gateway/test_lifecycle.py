@@ -31,7 +31,7 @@ def until(check: Any) -> Any:
 
 
 def is_idle(gateway: Gateway) -> bool:
-    return gateway.app.state.runs.under_way == 0 and not any(gateway.services.containers.running().values())
+    return gateway.app.state.jobs.active == 0 and not any(gateway.services.containers.running().values())
 
 
 def retrieve(gateway: Gateway, id_: str, query: str = "") -> httpx.Response:

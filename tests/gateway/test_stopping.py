@@ -44,7 +44,7 @@ def test_20_streams_are_told_that_the_gateway_stops(new_gateway: NewGateway) -> 
     gateway = new_gateway({"m": lambda _: midway}, shutdown_grace=0.2)
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(post, gateway, tools=[], stream=True) for _ in range(20)]
-        until(lambda: gateway.app.state.runs.under_way == 20 and len(gateway.upstream.requests) == 20)
+        until(lambda: gateway.app.state.jobs.active == 20 and len(gateway.upstream.requests) == 20)
         gateway.__exit__()
         answers = [each.result() for each in asked]
     for answer in answers:
@@ -60,7 +60,7 @@ def test_what_ends_within_the_grace_is_whole_and_what_waits_is_sent_away(new_gat
         first = pool.submit(post, gateway, stream=True)
         until(lambda: gateway.upstream.requests)
         second = pool.submit(post, gateway, stream=True)
-        until(lambda: gateway.app.state.runs.admission.waiting)
+        until(lambda: gateway.app.state.jobs.admission.waiting)
         stopping = pool.submit(gateway.__exit__)
         assert second.result().json()["error"]["code"] == "gateway_stopped"
         go_on.set()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from agent_tools.errors import EngineError, ModelError, ToolServiceError
-
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 SecurityEvent = Literal[
     "unknown_key",
@@ -19,7 +17,6 @@ SecurityEvent = Literal[
     "protocol_violation",
 ]
 """What an operator may want to be told of: requests that were turned away, and code that broke its bounds."""
-MAX_DETAIL = 1_000  # characters of what the upstream said
 
 
 class ApiError(Exception):
@@ -101,23 +98,3 @@ def busy(status: int, message: str, seconds: float) -> ApiError:
 def stopped() -> ApiError:
     """The gateway ends before the answer does."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")
-
-
-def from_tool(failure: Exception | None) -> ApiError | None:
-    """What a call's failure means for the whole answer: without an engine there is nothing that the model could do."""
-    cause = failure.exception if isinstance(failure, ToolServiceError) else failure
-    if isinstance(cause, EngineError):
-        message = "The code interpreter is not available now: its engine does not work."
-        return ApiError(503, message, code="code_interpreter_unavailable")
-    return None
-
-
-def from_model(exc: ModelError, *, is_clients_key: bool) -> ApiError:
-    """The upstream's failure as the client is told of it: its own mistakes as they are, all else as a bad gateway."""
-    detail = exc.detail[:MAX_DETAIL] or str(exc)
-    status = exc.status or 502
-    if status in (401, 403) and not is_clients_key:
-        return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
-    if 400 <= status < 500:
-        return ApiError(status, detail, code=exc.code)
-    return ApiError(status if exc.status else 502, detail, code=exc.code or "upstream_error")

@@ -16,6 +16,7 @@ from agent_tools.gateway.background import UNDER_WAY
 from agent_tools.gateway.http import (
     Json,
     JsonText,
+    jobs_of,
     owner_of,
     page_of_texts,
     query_integer,
@@ -27,9 +28,9 @@ from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, ended
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.body import listed_rows
+from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
-from agent_tools.gateway.responses.run import Run
-from agent_tools.gateway.responses.runs import Runs
+from agent_tools.gateway.responses.running import Asked, find_job, start_job
 from agent_tools.gateway.responses.stored_items import forget
 from agent_tools.gateway.store import Row, Store
 
@@ -40,36 +41,36 @@ _T = TypeVar("_T")
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     wanted = await read_json(request, await raw_body(request), read_request)
-    runs = runs_of(request)
-    run = await runs.start(wanted, owner_of(request), request.headers)
+    services, jobs = services_of(request), jobs_of(request)
+    job = await start_job(services, jobs, Asked(wanted, owner_of(request), request.headers))
     if wanted.stream:
-        return _stream(request, run, 0)
+        return _stream(request, job, 0)
     if not wanted.background:
-        if not await ended(run.log, request):
-            runs.abandon(run)
+        if not await ended(job.log, request):
+            jobs.abandon(job)
             return Response(status_code=499)
-        if run.failure:
-            raise run.failure
-    return await services_of(request).large_json.read(len(run.answer), JsonText, run.answer)
+        if job.failure:
+            raise job.failure
+    return await services.large_json.read(len(job.answer), JsonText, job.answer)
 
 
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
     row = await _row(request)
-    run = runs_of(request).find(row["id"], row["owner"])
+    job = find_job(jobs_of(request), row["id"], row["owner"])
     if request.query_params.get("stream") == "true":
         after = query_integer(request, "starting_after", -(2**53))
         start = 0 if after is None else max(0, after + 1)
-        return _stream(request, run, start) if run else await _stream_again(request, row, start)
+        return _stream(request, job, start) if job else await _stream_again(request, row, start)
     include = request.query_params.getlist("include") + request.query_params.getlist("include[]")
-    return await _read(request, row, lambda now: _shown(now, run, include))
+    return await _read(request, row, lambda now: _shown(now, job, include))
 
 
 async def delete_response(request: Request) -> Response:
     """DELETE /v1/responses/{id}."""
     row = await _row(request)
-    if run := runs_of(request).find(row["id"], row["owner"]):
-        runs_of(request).abandon(run)
+    if job := find_job(jobs_of(request), row["id"], row["owner"]):
+        jobs_of(request).abandon(job)
     await run_in_threadpool(forget, services_of(request).store, row)
     return Json({"id": row["id"], "object": "response.deleted", "deleted": True})
 
@@ -79,25 +80,19 @@ async def cancel_response(request: Request) -> Response:
     row = await _row(request)
     if not row["background"]:
         raise invalid("Cannot cancel a synchronous response.")
-    run = runs_of(request).find(row["id"], row["owner"])
-    if run is None and row["status"] in UNDER_WAY:
+    job = find_job(jobs_of(request), row["id"], row["owner"])
+    if job is None and row["status"] in UNDER_WAY:
         raise _elsewhere()
-    if run and not run.log.is_closed:
-        runs_of(request).abandon(run)
-        await ended(run.log, request)
-    return await _read(request, await _row(request), lambda now: _shown(now, run, []))
+    if job and not job.log.is_closed:
+        jobs_of(request).abandon(job)
+        await ended(job.log, request)
+    return await _read(request, await _row(request), lambda now: _shown(now, job, []))
 
 
 async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
     row = await _row(request)
     return await _read(request, row, lambda now: page_of_texts(request, listed_rows(now["input"])), "input")
-
-
-def runs_of(request: Request) -> Runs:
-    """The responses under way."""
-    runs: Runs = request.app.state.runs
-    return runs
 
 
 async def _row(request: Request) -> Row:
@@ -122,14 +117,14 @@ async def _read(request: Request, row: Row, answer: Callable[[Row], _T], column:
     return await services_of(request).large_json.in_thread(row["bytes"], work)
 
 
-def _shown(row: Row, run: Run | None, include: list[str]) -> Response:
+def _shown(row: Row, job: ResponseJob | None, include: list[str]) -> Response:
     """The body as it stands; the very text that is kept, unless something of it is to be changed."""
     is_under_way, has_outputs = row["status"] in UNDER_WAY, not include or OUTPUTS in include
     if has_outputs and not is_under_way:
         return JsonText(row["body"])
     body: dict[str, Any] = json.loads(row["body"])
     if is_under_way:
-        body["status"] = "queued" if run and run.body["status"] == "queued" else "in_progress"
+        body["status"] = "queued" if job and job.body["status"] == "queued" else "in_progress"
     if not has_outputs:
         body["output"] = [{**item, "outputs": None} if "outputs" in item else item for item in body["output"]]
     return Json(body)
@@ -163,10 +158,10 @@ def _elsewhere() -> ApiError:
     return ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
 
 
-def _stream(request: Request, run: Run, start: int) -> EventStream:
-    runs, is_kept = runs_of(request), run.plan.request.background
+def _stream(request: Request, job: ResponseJob, start: int) -> EventStream:
+    jobs, is_kept = jobs_of(request), job.plan.request.background
     heartbeat = services_of(request).config.heartbeat
-    return EventStream(run.log, lambda: None if is_kept else runs.abandon(run), start=start, heartbeat=heartbeat)
+    return EventStream(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, heartbeat=heartbeat)
 
 
 routes = [

@@ -1,13 +1,11 @@
-"""One piece of code from the page, run in a container, with its outputs as events while they come."""
+"""One piece of code from the page as a job: run in a container, with its outputs as events while they come."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
-from agent_tools.agents.cancel import Cancel
-from agent_tools.errors import AgentToolsError
 from agent_tools.execution import (
     Cleared,
     Died,
@@ -22,39 +20,25 @@ from agent_tools.execution import (
 )
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.jobs.jobs import Job
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
 
 MAX_TITLE = 200  # characters
 
 
-class Trial:
-    """Made in the event loop; `work` is for a thread."""
+class TrialJob(Job):
+    """Made in the event loop."""
 
     def __init__(self, services: Services, container_id: str, code: str) -> None:
+        super().__init__(EventLog(services.config.max_response_bytes))
         self.container_id = container_id
-        self.cancel = Cancel()
-        self.is_stopped = False
-        self.log = EventLog(services.config.max_response_bytes)
-        self.on_end: Callable[[], None] = lambda: None
         self._tool = ContainerTool(services.containers, container_id)
         self._metrics = services.metrics
         self._code = code
 
-    def work(self) -> None:
-        """Run the code to its end, whatever happens."""
-        try:
-            for event in self._events():
-                self.log.append(event)
-        except AgentToolsError as exc:
-            kind = getattr(exc, "code", None) or type(exc).__name__
-            self.log.append({"kind": "error", "text": f"The code was not run: {kind}."})
-            self.log.append(_done(Execution(), "refused"))
-        finally:
-            self._tool.close()
-            self.on_end()
-            self.log.close()
-
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Generator[dict[str, Any], None, None]:
+        """Run the code and yield what it does."""
         yield {"kind": "started", "container": self.container_id}
         outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
         with self.cancel.ending(lambda: self._tool.cancel(self.cancel)):
@@ -66,6 +50,15 @@ class Trial:
                     yield _done(end.value, "stopped" if self.cancel.is_set() else _ending(end.value))
                     return
                 yield from shown(output)
+
+    def failed(self, failure: ApiError) -> Iterator[dict[str, Any]]:
+        """Yield why the code was not run."""
+        yield {"kind": "error", "text": f"The code was not run: {failure.message}"}
+        yield _done(Execution(), "refused")
+
+    def close(self) -> None:
+        """Let go of the container."""
+        self._tool.close()
 
 
 def shown(output: Output) -> Iterator[dict[str, Any]]:
