@@ -5,9 +5,24 @@ from __future__ import annotations
 import logging
 
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
+from agent_tools.gateway.containers import failures as containers
 from agent_tools.gateway.requests.failures import ApiError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on
+_CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str | None]] = {  # status, code, param
+    containers.ContainerNotFound: (404, "container_not_found", None),
+    containers.ContainerFileNotFound: (404, "container_file_not_found", None),
+    containers.UploadNotFound: (404, "file_not_found", None),
+    containers.ContainerExpired: (400, None, None),
+    containers.ContainerNotDeleted: (503, "container_not_deleted", None),
+    containers.TooManyContainers: (429, "too_many", None),
+    containers.NoSandbox: (503, "overloaded", None),
+    containers.MemoryRefused: (400, None, "memory_limit"),
+    containers.StorageFull: (400, "storage_limit_exceeded", None),
+    containers.DiskFull: (507, "insufficient_storage", None),
+    containers.FileTooLarge: (413, "file_too_large", "file"),
+    containers.FileNotWritten: (400, None, "file"),
+}
 _log = logging.getLogger(__name__)
 
 
@@ -19,6 +34,9 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
     match exc:
         case ApiError():
             return exc
+        case containers.ContainersError():
+            status, code, param = _CONTAINERS[type(exc)]
+            return ApiError(status, exc.message, code=code, param=param)
         case ModelError():
             return _model_error(exc, is_clients_key)
         case AgentToolsError():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,7 +25,27 @@ _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
 """How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
 _T = TypeVar("_T")
-_Row = TypeVar("_Row", bound=Mapping[str, Any])
+
+
+class Listed(Protocol):
+    """Anything that is listed in pages."""
+
+    @property
+    def id(self) -> str:
+        """The id that `after` names."""
+        ...
+
+
+class ListedText(Listed, Protocol):
+    """Likewise, with its JSON."""
+
+    @property
+    def text(self) -> str:
+        """Its JSON."""
+        ...
+
+
+_Item = TypeVar("_Item", bound=Listed)
 
 
 class JsonText(Response):
@@ -133,32 +153,32 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
     return Fields({name: int(given)}).integer(name, least, most)
 
 
-def page(request: Request, rows: Sequence[_Row], shown: Callable[[_Row], Any]) -> Json:
-    """One page of a list whose rows come oldest first."""
-    cut, has_more = _cut(request, rows)
-    return Json({"object": "list", "data": [shown(row) for row in cut], **_ends(cut), "has_more": has_more})
+def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any]) -> Json:
+    """Answer one page of a list whose items come oldest first."""
+    cut, has_more = _cut(request, items)
+    return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more})
 
 
-def page_of_texts(request: Request, rows: Sequence[Mapping[str, Any]]) -> Response:
-    """Likewise, where each row has its JSON as `text`, which is answered as it is."""
-    cut, has_more = _cut(request, rows)
+def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
+    """Answer one page of items whose JSON is sent as it is."""
+    cut, has_more = _cut(request, items)
     rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
-    data = ",".join(row["text"] for row in cut)
+    data = ",".join(item.text for item in cut)
     return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 
-def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Between which ids a page is."""
-    return {"first_id": rows[0]["id"] if rows else None, "last_id": rows[-1]["id"] if rows else None}
+def _ends(items: Sequence[Listed]) -> dict[str, str | None]:
+    """Return the ids between which a page is."""
+    return {"first_id": items[0].id if items else None, "last_id": items[-1].id if items else None}
 
 
-def _cut(request: Request, rows: Sequence[_Row]) -> tuple[list[_Row], bool]:
-    """The rows that `limit`, `order` and `after` of the query mean, and whether there are more."""
+def _cut(request: Request, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
+    """Return the items that `limit`, `order` and `after` of the query select, and if there are more."""
     limit = query_integer(request, "limit", 1, 100) or 20
     query = Fields(request.query_params)
-    ordered = list(rows) if query.text("order") == "asc" else list(reversed(rows))
+    ordered = list(items) if query.text("order") == "asc" else list(reversed(items))
     after = query.text("after")
     if after:
-        places = [index for index, row in enumerate(ordered) if row["id"] == after]
+        places = [index for index, item in enumerate(ordered) if item.id == after]
         ordered = ordered[places[0] + 1 :] if places else []
     return ordered[:limit], len(ordered) > limit

@@ -19,7 +19,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.store import Store
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 

@@ -9,22 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
-from sqlalchemy import Table
-
-from agent_tools.gateway.background import UnderWay
+from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
 from agent_tools.gateway.containers.files import ContainerFiles, Uploads
+from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.requests.auth import Keys
 from agent_tools.gateway.requests.large_json import LargeJson
-from agent_tools.gateway.store import Store, calls, events, items, responses
-from agent_tools.gateway.sweeping import failures
+from agent_tools.gateway.store.records import Record, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 SWEEP_EVERY = 15.0  # seconds
+_FORGOTTEN: tuple[type[Record], ...] = (StoredResponse, StoredItem, StoredCall, StoredEvents)  # after `retention`
 
 
 class Services:
@@ -40,7 +40,7 @@ class Services:
         with ExitStack() as undo:
             self.store = Store(config.database_url)
             undo.callback(self.store.close)
-            self.under_way = UnderWay(self.store)
+            self.background = Background(self.store)
             self.keys = Keys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
@@ -69,14 +69,14 @@ class Services:
 
         What failed, as with a database that is away for a while, is for the next sweep.
         """
-        parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.under_way.sweep]
-        parts += [partial(self._forget_old, table) for table in (responses, items, calls, events)]
+        parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
+        parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
         return failed
 
-    def _forget_old(self, table: Table) -> None:
-        self.store.delete_before(table, time.time() - self.config.retention)
+    def _forget_old(self, kind: type[Record]) -> None:
+        self.store.delete_before(kind, time.time() - self.config.retention)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream
@@ -262,9 +262,9 @@ def test_the_sandbox_starts_while_the_model_still_writes_its_code(new_gateway: N
 def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gateway: NewGateway) -> None:
     containers = new_gateway({}).services.containers
     for _ in range(5):
-        row = containers.create("me", Wanted("short"))
-        with containers.held(row["id"]) as (interpreter, _):
-            containers.start_soon(row["id"], interpreter)
-            containers.delete("me", row["id"])
+        id_ = containers.create("me", ContainerSpec("short")).id
+        with containers.held(id_) as (interpreter, _):
+            containers.start_soon(id_, interpreter)
+            containers.delete("me", id_)
     containers.close()
     assert containers.runtime.engine.processes == {}  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ from typing import Any
 from agent_tools.agents.turn import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainersError
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.jobs.event_log import EventLog
@@ -54,7 +55,7 @@ class ChatJob(TurnJob):
         for tool in self._tools:
             tool.close()
         if self._is_made:
-            with suppress(ApiError):
+            with suppress(ContainersError):
                 self._services.containers.delete(self._owner, self._container_id)
         super().close()
 
@@ -71,5 +72,5 @@ class ChatJob(TurnJob):
 
     def _make(self) -> None:
         if not self._is_made:
-            self._services.containers.create(self._owner, Wanted("chat"), self._container_id)
+            self._services.containers.create(self._owner, ContainerSpec("chat"), self._container_id)
             self._is_made = True

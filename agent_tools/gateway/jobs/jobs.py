@@ -166,14 +166,14 @@ class Jobs:
             job.work()
         finally:
             self._end_soon(job, place)
-            job.log.close()  # last: a client that reads the end finds the place free
 
     def _end_soon(self, job: Job, place: Place) -> None:
         try:
             self._loop.call_soon_threadsafe(partial(self._end, job, place))
         except RuntimeError:  # the loop is closed, and with it all places
-            return
+            job.log.close()
 
     def _end(self, job: Job, place: Place) -> None:
         self.leave(place)
         self._following.discard(job)
+        job.log.close()  # last: whoever waited for the end finds the place free

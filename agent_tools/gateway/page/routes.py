@@ -12,14 +12,14 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream
 from agent_tools.gateway.page.job import TrialJob
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store import Row
+from agent_tools.gateway.store.records import Container
 
 _HERE = Path(__file__).parent
 _ASSETS = ("page.css", "page.js", "output.js", "icon.svg")
@@ -54,7 +54,7 @@ def state(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     running = services.containers.running()
     now = services.containers.clock()
-    rows = [row for row in services.containers.all_of(owner_of(request)) if row["status"] == "active"]
+    rows = [row for row in services.containers.all_of(owner_of(request)) if row.status == "active"]
     return Json(
         {
             "version": __version__,
@@ -63,7 +63,7 @@ def state(request: Request) -> Response:
             "under_way": jobs.active,
             "waiting": jobs.admission.waiting,
             "timeout": services.config.timeout,
-            "containers": [_shown(row, running.get(row["id"]), now) for row in reversed(rows)],
+            "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
         }
     )
 
@@ -75,7 +75,7 @@ async def try_code(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     row = await run_in_threadpool(_container, services, owner_of(request), id_)
     place = await jobs.enter(owner_of(request), needs_sandbox=True)
-    job = TrialJob(services, row["id"], code)
+    job = TrialJob(services, row.id, code)
     jobs.follow(job, place)
     return EventStream(job.log, lambda: jobs.abandon(job), named=False, heartbeat=services.config.heartbeat)
 
@@ -84,24 +84,24 @@ async def stop_code(request: Request) -> Response:
     """POST /page/stop: end the code that was tried in a `container`. Its stream goes on and tells how it ended."""
     id_ = Fields(await json_body(request)).needed("container")
     row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
-    trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row["id"]]
+    trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
     for trial in trials:
         await run_in_threadpool(trial.cancel.set)
     return Json({"stopped": len(trials)})
 
 
-def _container(services: Services, owner: str, id_: str | None) -> Row:
+def _container(services: Services, owner: str, id_: str | None) -> Container:
     """The container of earlier runs; another one if it is gone, which its id then tells."""
     if id_:
-        with suppress(ApiError):
+        with suppress(ContainerNotFound, ContainerExpired):
             return services.containers.active(owner, id_)
-    return services.containers.create(owner, Wanted("page"))
+    return services.containers.create(owner, ContainerSpec("page"))
 
 
-def _shown(row: Row, held: bool | None, now: float) -> dict[str, Any]:
+def _shown(row: Container, held: bool | None, now: float) -> dict[str, Any]:
     sandbox = {None: "none", False: "idle", True: "busy"}[held]
-    facts = {"id": row["id"], "name": row["name"], "memory": row["memory_limit"], "sandbox": sandbox}
-    return {**facts, "unused": max(0.0, now - row["last_active_at"])}
+    facts = {"id": row.id, "name": row.name, "memory": row.memory_limit, "sandbox": sandbox}
+    return {**facts, "unused": max(0.0, now - row.last_active_at)}
 
 
 routes = [

@@ -71,10 +71,10 @@ def upload_reader(uploads: Uploads, owner: str, limit: int) -> Callable[[str], I
     """Reads uploaded files of an owner, as far as they can be part of a request."""
 
     def read(id_: str) -> InputFile:
-        row = uploads.find(owner, id_)
-        if row["bytes"] > limit:
+        upload = uploads.find(owner, id_)
+        if upload.bytes > limit:
             raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file_id", code="file_too_large")
-        return InputFile(str(row["filename"]), uploads.path(row).read_bytes())
+        return InputFile(upload.filename, uploads.path(id_).read_bytes())
 
     return read
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 
 MAX_ID = 64
-MAX_FILES = 100
-"""Files that a new container is given."""
 MODEL_FACING = "\0python"
 """Stands for the code interpreter's name towards the model, until that is known."""
 
@@ -91,40 +90,10 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     auto = Fields(value, fields.param("container"))
     if auto.needed("type") != "auto":
         raise invalid("Invalid value: expected 'auto'.", auto.param("type"), "invalid_value")
-    check_network(auto)
+    refuse_network(auto)
     file_ids = read_file_ids(auto)
     shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
     return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
-
-
-def read_file_ids(given: Fields) -> tuple[str, ...]:
-    """The files that are put into a new container.
-
-    Raises:
-        ApiError: 400.
-    """
-    file_ids = given.array("file_ids")
-    if not all(isinstance(each, str) for each in file_ids):
-        raise given.wrong("file_ids", "an array of strings")
-    if len(file_ids) > MAX_FILES:
-        param = given.param("file_ids")
-        raise invalid(f"At most {MAX_FILES} files are put into a container at once; send others later.", param)
-    return tuple(dict.fromkeys(file_ids))
-
-
-def check_network(given: Fields) -> None:
-    """Containers have no network; asking for one is refused, and not ignored.
-
-    Raises:
-        ApiError: 400.
-    """
-    policy = given.object("network_policy")
-    if policy and policy.get("type") != "disabled":
-        raise invalid(
-            "Containers have no network here: network_policy can only be {'type': 'disabled'}.",
-            given.param("network_policy"),
-            "unsupported_value",
-        )
 
 
 def _chosen(choice: Any, functions: list[dict[str, Any]], has_code: bool) -> tuple[list[dict[str, Any]], bool, Any]:
