@@ -20,7 +20,7 @@ class TurnJob(Job):
     """The part that responses and chat completions have in common."""
 
     def __init__(self, services: Services, model: str, log: EventLog) -> None:
-        super().__init__(log, is_clients_key=services.upstream.passes_key())
+        super().__init__(log, is_clients_key=services.config.passes_clients_keys)
         self._services = services
         self._spans = services.tracer.turn(model)
 

@@ -42,13 +42,9 @@ class Upstream:
             base_url=config.upstream, timeout=timeout, limits=httpx.Limits(max_connections=None)
         )
 
-    def passes_key(self) -> bool:
-        """Whether clients' own keys are sent to the upstream."""
-        return not self._config.upstream_key and not self._config.api_keys
-
     def key(self, headers: Mapping[str, str]) -> str:
-        """The key that the upstream is asked with."""
-        return self._config.upstream_key or (bearer(headers) if self.passes_key() else "") or "none"
+        """Return the key that the upstream is asked with."""
+        return self._config.upstream_key or (bearer(headers) if self._config.passes_clients_keys else "") or "none"
 
     def model(self, name: str, key: str) -> Model:
         """A model of the upstream; its connections are kept for the next time.
@@ -84,7 +80,7 @@ class Upstream:
         Raises:
             ApiError: 502 or 504, it cannot be reached.
         """
-        passed = (*_PASSED, *_OF_A_KEY) if self.passes_key() else _PASSED
+        passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         request = self._client.build_request(method, path, headers=sent, content=body or None)
