@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any
 
 from agent_tools.gateway.requests.failures import stopped
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.runtime.owner import Owner, is_orphan
@@ -64,7 +64,7 @@ class Background:
         response = self._store.get(ResponseBody, id_)
         if response is None or response.status not in ACTIVE:
             return
-        body: dict[str, Any] = json.loads(response.body)
+        body: JsonObject = json.loads(response.body)
         body.update(status="failed", error={"code": "server_error", "message": stopped().message})
         self._store.change(ResponseBody, id_, status="failed", body=packed(body))
         self._store.delete(BackgroundClaim, id=id_)

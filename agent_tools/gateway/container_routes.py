@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
@@ -18,7 +18,7 @@ from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.store.records import Container, ContainerFile, Upload
 
 MAX_IDLE_MINUTES = 1_440
@@ -39,7 +39,7 @@ async def create_container(request: Request) -> Response:
     return Json(await run_in_threadpool(_create, request, spec, read_file_ids(given)))
 
 
-def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> dict[str, Any]:
+def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> JsonObject:
     services, owner = services_of(request), owner_of(request)
     for id_ in file_ids:
         services.uploads.find(owner, id_)
@@ -149,7 +149,7 @@ def delete_file(request: Request) -> Response:
     return Json({"id": row.id, "object": "file", "deleted": True})
 
 
-def container_shown(container: Container) -> dict[str, Any]:
+def container_shown(container: Container) -> JsonObject:
     """Return a container as clients see it."""
     return {
         "id": container.id,
@@ -164,7 +164,7 @@ def container_shown(container: Container) -> dict[str, Any]:
     }
 
 
-def file_shown(file: ContainerFile, size: int) -> dict[str, Any]:
+def file_shown(file: ContainerFile, size: int) -> JsonObject:
     """Return a container's file as clients see it."""
     return {
         "id": file.id,
@@ -177,7 +177,7 @@ def file_shown(file: ContainerFile, size: int) -> dict[str, Any]:
     }
 
 
-def upload_shown(upload: Upload) -> dict[str, Any]:
+def upload_shown(upload: Upload) -> JsonObject:
     """Return an uploaded file as clients see it."""
     return {
         "id": upload.id,
@@ -190,11 +190,11 @@ def upload_shown(upload: Upload) -> dict[str, Any]:
     }
 
 
-def _listed_shown(listed: ListedFile) -> dict[str, Any]:
+def _listed_shown(listed: ListedFile) -> JsonObject:
     return file_shown(listed.file, listed.size)
 
 
-def _file_shown_now(request: Request, file: ContainerFile) -> dict[str, Any]:
+def _file_shown_now(request: Request, file: ContainerFile) -> JsonObject:
     with services_of(request).files.opened(file.container_id, file.id) as (_, content):
         return file_shown(file, content.seek(0, 2))
 

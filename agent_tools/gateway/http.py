@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large
-from agent_tools.gateway.requests.fields import Fields, scrubbed
+from agent_tools.gateway.requests.fields import Fields, JsonObject, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
 
@@ -101,7 +101,7 @@ async def raw_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
+def parsed(body: bytes, max_parts: int) -> JsonObject:
     """The JSON object that a body is.
 
     Raises:
@@ -119,7 +119,7 @@ def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
     return scrubbed(value) if _HALVES.search(body) else value
 
 
-async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
     """What is read out of a body, a JSON object. Where the body is large, all of it is done in a thread.
 
     Raises:
@@ -130,11 +130,11 @@ async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any
     return await services.large_json.read(len(body), work)
 
 
-def _read(body: bytes, max_parts: int, read: Callable[[dict[str, Any]], _T]) -> _T:
+def _read(body: bytes, max_parts: int, read: Callable[[JsonObject], _T]) -> _T:
     return read(parsed(body, max_parts))
 
 
-async def json_body(request: Request) -> dict[str, Any]:
+async def json_body(request: Request) -> JsonObject:
     """The JSON object of a request."""
     return await read_json(request, await raw_body(request), dict)
 

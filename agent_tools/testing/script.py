@@ -18,6 +18,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
+from agent_tools.models.usage import wire_usage
 
 
 @dataclass(frozen=True)
@@ -145,17 +146,6 @@ class Replies:
             return self._function(request)
         with self._lock:
             return self._left.pop(0) if self._left else ScriptedReply(status=500, error="The script is used up.")
-
-
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as chat completions has it."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def _chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from agent_tools.models.usage import wire_usage
 from agent_tools.settings import Endpoint
-from agent_tools.testing.script import Replies, Script, ScriptedReply, wire_usage
+from agent_tools.testing.script import Replies, Script, ScriptedReply
 
 
 class ScriptedServer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
-from typing import Any
 
 from agent_tools.agents.turn import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
@@ -15,6 +14,7 @@ from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.turn_job import TurnJob
 
@@ -35,7 +35,7 @@ class ChatJob(TurnJob):
         self._composer = ChatComposer(request.model, request.with_usage)
 
     @property
-    def completion(self) -> dict[str, Any]:
+    def completion(self) -> JsonObject:
         """The whole completion, once it is over."""
         return self._composer.completion
 

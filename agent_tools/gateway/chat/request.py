@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 
 _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functions", "function_call")
 
@@ -17,9 +17,9 @@ class ChatRequest:
     """A completion whose calls of `ours` are run here; `others` are the client's functions."""
 
     model: str
-    messages: list[dict[str, Any]]
-    ours: tuple[dict[str, Any], ...]
-    others: tuple[dict[str, Any], ...]
+    messages: list[JsonObject]
+    ours: tuple[JsonObject, ...]
+    others: tuple[JsonObject, ...]
     options: Mapping[str, Any]
     stream: bool
     with_usage: bool
@@ -53,7 +53,7 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
     )
 
 
-def _others(body: Mapping[str, Any]) -> dict[str, Any]:
+def _others(body: Mapping[str, Any]) -> JsonObject:
     """The client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
     fields = {key: value for key, value in body.items() if key not in _OURS}
     return {**fields, "extra_body": {"extra_body": fields["extra_body"]}} if "extra_body" in fields else fields

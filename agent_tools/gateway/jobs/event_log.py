@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.gateway.requests.fields import JsonObject
+
 
 @dataclass(frozen=True)
 class Logged:
@@ -21,9 +23,9 @@ class Logged:
     data: bytes
 
     @property
-    def value(self) -> dict[str, Any]:
+    def value(self) -> JsonObject:
         """The event."""
-        found: dict[str, Any] = json.loads(self.data)
+        found: JsonObject = json.loads(self.data)
         return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Generator, Iterator
-from typing import Any
 
 from agent_tools.execution import (
     Cleared,
@@ -22,6 +21,7 @@ from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.services import Services
 
 MAX_TITLE = 200  # characters
@@ -37,7 +37,7 @@ class TrialJob(Job):
         self._metrics = services.metrics
         self._code = code
 
-    def events(self) -> Generator[dict[str, Any], None, None]:
+    def events(self) -> Generator[JsonObject, None, None]:
         """Run the code and yield what it does."""
         yield {"kind": "started", "container": self.container_id}
         outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
@@ -51,7 +51,7 @@ class TrialJob(Job):
                     return
                 yield from shown(output)
 
-    def failed(self, failure: ApiError) -> Iterator[dict[str, Any]]:
+    def failed(self, failure: ApiError) -> Iterator[JsonObject]:
         """Yield why the code was not run."""
         yield {"kind": "error", "text": f"The code was not run: {failure.message}"}
         yield _done(Execution(), "refused")
@@ -61,7 +61,7 @@ class TrialJob(Job):
         self._tool.close()
 
 
-def shown(output: Output) -> Iterator[dict[str, Any]]:
+def shown(output: Output) -> Iterator[JsonObject]:
     """An output as the page shows it."""
     match output:
         case Stream(name, text):
@@ -89,6 +89,6 @@ def _ending(execution: Execution) -> str:
     return "done" if execution.ok else "failed"
 
 
-def _done(execution: Execution, ending: str) -> dict[str, Any]:
+def _done(execution: Execution, ending: str) -> JsonObject:
     files = [{"name": each.name, "size": each.size} for each in execution.changes]
     return {"kind": "done", "ending": ending, "seconds": execution.duration, "files": files}

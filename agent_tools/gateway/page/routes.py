@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from agent_tools.gateway.containers.failures import ContainerExpired, ContainerN
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream
 from agent_tools.gateway.page.job import TrialJob
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container
 
@@ -98,7 +97,7 @@ def _container(services: Services, owner: str, id_: str | None) -> Container:
     return services.containers.create(owner, ContainerSpec("page"))
 
 
-def _shown(row: Container, held: bool | None, now: float) -> dict[str, Any]:
+def _shown(row: Container, held: bool | None, now: float) -> JsonObject:
     sandbox = {None: "none", False: "idle", True: "busy"}[held]
     facts = {"id": row.id, "name": row.name, "memory": row.memory_limit, "sandbox": sandbox}
     return {**facts, "unused": max(0.0, now - row.last_active_at)}

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.request import Request
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "code_interpreter_call": "ci"}
 
 
-def fresh_body(request: Request) -> dict[str, Any]:
+def fresh_body(request: Request) -> JsonObject:
     """Return all fields of a response that is only begun."""
     return {
         "id": new_id("resp"),
@@ -38,11 +39,11 @@ def fresh_body(request: Request) -> dict[str, Any]:
     }
 
 
-def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[JsonObject]:
     """Yield input items with ids, which come first, and messages in their long form."""
     for item in items:
         kind = str(item.get("type") or "message")
-        listed: dict[str, Any] = {"id": None, **item, "type": kind}
+        listed: JsonObject = {"id": None, **item, "type": kind}
         listed["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
         if kind == "message":
             listed.update(status=item.get("status") or "completed", content=_content(item))

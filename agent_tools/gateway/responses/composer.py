@@ -9,7 +9,6 @@ import copy
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from agent_tools.agents.steps import (
     CallBegun,
@@ -24,6 +23,7 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
@@ -48,7 +48,7 @@ class Scene:
 class Composer:
     """Fed with steps, gives events; `response` is the body as it stands."""
 
-    def __init__(self, response: dict[str, Any], scene: Scene) -> None:
+    def __init__(self, response: JsonObject, scene: Scene) -> None:
         self.response = response
         self.code_items: dict[str, CodeItem] = {}
         self._scene = scene
@@ -92,7 +92,7 @@ class Composer:
         yield self._numbered({"type": "error", **flat, "error": inner})
         self.response.update(status="failed", error={"code": code, "message": error.message})
         if usage is not None:
-            self.response["usage"] = wire_usage(usage)
+            self.response["usage"] = response_usage(usage)
         yield self._whole("response.failed")
 
     def _speak(self, kind: type[MessageItem] | type[ReasoningItem], text: str) -> Iterator[Event]:
@@ -137,7 +137,7 @@ class Composer:
             yield from self._placed(item, item.ran(status, outputs))
 
     def _finish(self, step: Finished) -> Iterator[Event]:
-        self.response["usage"] = wire_usage(step.usage)
+        self.response["usage"] = response_usage(step.usage)
         if step.reason == "deadline":
             yield from self.fail(ApiError(504, "The response took longer than it may.", code="time_limit"))
             return
@@ -178,8 +178,8 @@ class Composer:
         return event
 
 
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as responses have it."""
+def response_usage(usage: Usage) -> JsonObject:
+    """Return the usage as an object of responses."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

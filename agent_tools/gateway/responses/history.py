@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.wire import wire_messages
 
@@ -30,17 +31,17 @@ class Past:
 
     tool_name: str
     told: Callable[[str], str | None]
-    file_part: Callable[[Mapping[str, Any], str, bool], dict[str, Any]]
+    file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
     is_over: bool = False
 
 
-def messages_of_items(items: Sequence[Mapping[str, Any]], past: Past) -> list[dict[str, Any]]:
+def messages_of_items(items: Sequence[Mapping[str, Any]], past: Past) -> list[JsonObject]:
     """The items as messages of chat completions.
 
     Raises:
         ApiError: 400, an item is of no kind that can be sent on.
     """
-    found: list[Message | dict[str, Any]] = []
+    found: list[Message | JsonObject] = []
     new = _first_new(items)
     for index, item in enumerate(items):
         found += _messages(item, f"input[{index}]", replace(past, is_over=index < new))
@@ -59,7 +60,7 @@ def _first_new(items: Sequence[Mapping[str, Any]]) -> int:
     return made[-1] + 1 if made else 0
 
 
-def _messages(item: Mapping[str, Any], param: str, past: Past) -> Iterator[Message | dict[str, Any]]:
+def _messages(item: Mapping[str, Any], param: str, past: Past) -> Iterator[Message | JsonObject]:
     match item.get("type", "message"):
         case "message":
             yield _spoken(item, param, past)
@@ -91,7 +92,7 @@ def _code_call(item: Mapping[str, Any], past: Past) -> Iterator[Message]:
     yield Message(FUNCTION, told, past.tool_name, extra={CALL_ID: call_id})
 
 
-def _spoken(item: Mapping[str, Any], param: str, past: Past) -> Message | dict[str, Any]:
+def _spoken(item: Mapping[str, Any], param: str, past: Past) -> Message | JsonObject:
     role = _ROLES.get(str(item.get("role")))
     if role is None:
         raise invalid(f"Invalid value for '{param}.role'.", f"{param}.role", "invalid_value")
@@ -106,7 +107,7 @@ def _spoken(item: Mapping[str, Any], param: str, past: Past) -> Message | dict[s
     return {"role": role, "content": parts}
 
 
-def _part(part: Any, param: str, past: Past) -> dict[str, Any]:
+def _part(part: Any, param: str, past: Past) -> JsonObject:
     part = part if isinstance(part, dict) else {}
     kind = part.get("type")
     if kind in _TEXT_PARTS:

@@ -13,6 +13,7 @@ from typing import Any
 from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 
 MAX_FILES = 100
@@ -38,7 +39,7 @@ class InputFiles:
         self._tool = tool
         self._left = MAX_FILES
 
-    def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> dict[str, Any]:
+    def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
         """What the model is told of a file. One that is not new stays as code has left it.
 
         Raises:

@@ -6,19 +6,22 @@ Events are dicts without their sequence number and place; the composer adds thos
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.gateway.responses.citations import Citation
+from agent_tools.gateway.responses.outputs import Image, Logs
 
-Event = dict[str, Any]
+Event = JsonObject
 _CALL = "response.code_interpreter_call"
 
 
 class Item:
     """An item under way. `value` is what stands in the response's output."""
 
-    def __init__(self, value: dict[str, Any]) -> None:
+    def __init__(self, value: JsonObject) -> None:
         self.value = value
         self.is_done = False
 
@@ -78,7 +81,7 @@ class MessageItem(Item):
         value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         super().__init__(value)
         self.text = ""
-        self.annotations: list[dict[str, Any]] = []
+        self.annotations: list[Citation] = []
 
     def added(self) -> Iterator[Event]:
         """It appears, with an empty part."""
@@ -93,7 +96,7 @@ class MessageItem(Item):
     def _closing(self) -> Iterator[Event]:
         for index, annotation in enumerate(self.annotations):
             kind = "response.output_text.annotation.added"
-            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation)
+            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation.json)
         self.value["content"] = [_said(self.text, self.annotations)]
         yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=[])
         yield self._event("response.content_part.done", content_index=0, part=_said(self.text, self.annotations))
@@ -140,10 +143,10 @@ class CodeItem(Item):
             self.value["status"] = "interpreting"
             yield self._event(f"{_CALL}.interpreting")
 
-    def ran(self, status: str, outputs: list[dict[str, Any]]) -> Iterator[Event]:
+    def ran(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
         """The code is over, or will not be run."""
         if self._shows_outputs:
-            self.value["outputs"] = outputs
+            self.value["outputs"] = [output.json for output in outputs]
         if self._is_running and status == "completed":
             yield self._event(f"{_CALL}.completed")
         yield from self.done(status)
@@ -170,9 +173,9 @@ class FunctionItem(Item):
         yield from self.done()
 
 
-def _said(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
+def _said(text: str, annotations: Iterable[Citation]) -> JsonObject:
+    return {"type": "output_text", "text": text, "annotations": [each.json for each in annotations], "logprobs": []}
 
 
-def _thought(text: str) -> dict[str, Any]:
+def _thought(text: str) -> JsonObject:
     return {"type": "reasoning_text", "text": text}

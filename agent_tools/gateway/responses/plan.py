@@ -16,6 +16,7 @@ from agent_tools.gateway.containers.failures import ContainerExpired, ContainerN
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.composer import Scene
 from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
@@ -37,8 +38,8 @@ class Plan:
 
     request: Request
     owner: str
-    conversation: list[dict[str, Any]]
-    instructions: list[dict[str, Any]]
+    conversation: list[JsonObject]
+    instructions: list[JsonObject]
     turn: Turn
     scene: Scene
     tool: ContainerTool | None
@@ -66,7 +67,7 @@ class Planner:
             ResponseShare(config, self._services.store, self._services.shares).check(self._owner)
         items = resolved(self._services.store, self._owner, request.input, config.max_response_bytes)
         self._request = request = replace(request, input=items)
-        if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
+        if request.tools.container and config.tool_name in [function.name for function in request.tools.functions]:
             raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
         self._previous = self._find_previous()
         tool = self._tool(request.tools.container) if request.tools.container else None
@@ -77,7 +78,7 @@ class Planner:
         turn = Turn(
             self._services.upstream.model(request.model, upstream_key),
             [tool] if tool else (),
-            request.tools.functions,
+            [function.definition for function in request.tools.functions],
             options=_named_choice(request.options, config.tool_name),
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
@@ -166,12 +167,12 @@ class Planner:
                 return f"/v1/containers/{id_}/files/{found}/content"
             return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
-        functions = frozenset(function["name"] for function in self._request.tools.functions)
+        functions = frozenset(function.name for function in self._request.tools.functions)
         name = self._services.config.tool_name if tool else ""
         return Scene(name, functions, id_, self._request.with_outputs, find_file, image_url)
 
 
-def _named_choice(options: Mapping[str, Any], tool_name: str) -> dict[str, Any]:
+def _named_choice(options: Mapping[str, Any], tool_name: str) -> JsonObject:
     choice = options.get("tool_choice")
     if isinstance(choice, dict) and choice["function"]["name"] == MODEL_FACING:
         return {**options, "tool_choice": {"type": "function", "function": {"name": tool_name}}}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.responses.tools import Tools, read_tools
 
 OUTPUTS = "code_interpreter_call.outputs"
@@ -41,7 +41,7 @@ class Request:
     """What is asked for. `options` are chat completions' fields for the upstream."""
 
     model: str
-    input: list[dict[str, Any]]
+    input: list[JsonObject]
     tools: Tools
     instructions: str | None = None
     include: frozenset[str] = frozenset()
@@ -93,7 +93,7 @@ def _refuse_unsupported(given: Fields) -> None:
             raise invalid(f"'{name}' is not supported here.", name, "unsupported_parameter")
 
 
-def _input(given: Fields) -> list[dict[str, Any]]:
+def _input(given: Fields) -> list[JsonObject]:
     value = given.given.get("input")
     if value is None:
         if given.given.get("previous_response_id"):
@@ -116,7 +116,7 @@ def _include(given: Fields) -> frozenset[str]:
     return frozenset(given.array("include"))
 
 
-def _options(given: Fields, tools: Tools) -> dict[str, Any]:
+def _options(given: Fields, tools: Tools) -> JsonObject:
     """Chat completions' fields for what the request says of sampling, format and tools."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
     options = {
@@ -132,7 +132,7 @@ def _options(given: Fields, tools: Tools) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _response_format(given: Fields) -> dict[str, Any] | None:
+def _response_format(given: Fields) -> JsonObject | None:
     text = Fields(given.object("text") or {}, "text")
     wanted = text.object("format") or {}
     match wanted.get("type", "text"):
@@ -147,14 +147,14 @@ def _response_format(given: Fields) -> dict[str, Any] | None:
             raise invalid("Invalid value for 'text.format.type'.", "text.format.type", "invalid_value")
 
 
-def _echo(given: Fields) -> dict[str, Any]:
+def _echo(given: Fields) -> JsonObject:
     """What the response repeats of its request; where that says nothing, the API's defaults.
 
     Which there are is said by ResponseResource of https://www.openresponses.org, where none may be missing.
     """
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
-    echo: dict[str, Any] = {
+    echo: JsonObject = {
         "metadata": given.object("metadata") or {},
         "parallel_tool_calls": given.flag("parallel_tool_calls") is not False,
         **{name: default for name, (_, _, default) in _SAMPLING.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -26,6 +26,7 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, ended
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
@@ -126,7 +127,7 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
     is_active, has_outputs = now.status in ACTIVE, not include or OUTPUTS in include
     if has_outputs and not is_active:
         return JsonText(now.body)
-    body: dict[str, Any] = json.loads(now.body)
+    body: JsonObject = json.loads(now.body)
     if is_active:
         body["status"] = "queued" if job and job.body["status"] == "queued" else "in_progress"
     if not has_outputs:

@@ -11,6 +11,7 @@ from typing import Any
 
 from agent_tools.gateway.containers.failures import DiskFull
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.share import ResponseShare
@@ -37,7 +38,7 @@ class Snapshot:
 class Outcome:
     """A response that has ended. `told` holds the results of its calls, by their items' ids."""
 
-    body: dict[str, Any]
+    body: JsonObject
     snapshot: Snapshot
     told: Mapping[str, str]
     events: Sequence[Logged]

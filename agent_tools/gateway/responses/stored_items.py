@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, missing
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import MANY, Store
 
@@ -29,7 +30,7 @@ def forget(store: Store, response_id: str) -> None:
     store.delete(StoredResponse, id=response_id)
 
 
-def resolved(store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, Any]]:
+def resolved(store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int) -> list[JsonObject]:
     """Return the items, with the stored ones in place of references to them.
 
     `limit` bounds the bytes of all responses that the referenced items are in.
@@ -56,9 +57,9 @@ class _Outputs:
         self._store = store
         self._owner = owner
         self._limit = self._left = limit
-        self._read: dict[str, dict[str, dict[str, Any]]] = {}
+        self._read: dict[str, dict[str, JsonObject]] = {}
 
-    def find(self, reference: Mapping[str, Any], param: str) -> dict[str, Any]:
+    def find(self, reference: Mapping[str, Any], param: str) -> JsonObject:
         id_ = reference.get("id")
         if not isinstance(id_, str):
             raise missing(param)
@@ -71,7 +72,7 @@ class _Outputs:
             raise ApiError(404, message, param=param)
         return found
 
-    def _items(self, response_id: str, param: str) -> dict[str, dict[str, Any]]:
+    def _items(self, response_id: str, param: str) -> dict[str, JsonObject]:
         if response_id not in self._read:
             response = self._store.get(ResponseBody, response_id, owner=self._owner)
             body = response.body if response else '{"output":[]}'

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 
 MAX_ID = 64
 MODEL_FACING = "\0python"
@@ -25,13 +25,34 @@ class ContainerChoice:
 
 
 @dataclass(frozen=True)
+class FunctionTool:
+    """A function of the client."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    strict: bool | None
+
+    @property
+    def definition(self) -> JsonObject:
+        """The function as it is offered to the model."""
+        strict = {} if self.strict is None else {"strict": self.strict}
+        return {"name": self.name, "description": self.description, **strict, "parameters": self.parameters}
+
+    @property
+    def shown(self) -> JsonObject:
+        """The function as the response repeats it."""
+        return {"type": "function", "strict": True, **self.definition}
+
+
+@dataclass(frozen=True)
 class Tools:
     """What may be called. `shown` and `shown_choice` are what the response repeats."""
 
     container: ContainerChoice | None = None
-    functions: tuple[dict[str, Any], ...] = ()
+    functions: tuple[FunctionTool, ...] = ()
     choice: Any = None
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[JsonObject] = field(default_factory=list)
     shown_choice: Any = "auto"
 
     @property
@@ -53,7 +74,7 @@ def read_tools(given: Fields) -> Tools:
         match fields.needed("type"):
             case "function":
                 functions.append(_function(fields))
-                shown.append(_shown_function(functions[-1]))
+                shown.append(functions[-1].shown)
             case "code_interpreter":
                 container, echo = _container(fields)
                 shown.append({"type": "code_interpreter", "container": echo})
@@ -66,15 +87,9 @@ def read_tools(given: Fields) -> Tools:
     return Tools(container if has_code else None, tuple(functions), upstream, shown, shown_choice)
 
 
-def _function(fields: Fields) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": fields.needed("name"), "description": fields.text("description") or ""}
-    if fields.flag("strict") is not None:
-        function["strict"] = fields.flag("strict")
-    return {**function, "parameters": fields.object("parameters") or {"type": "object", "properties": {}}}
-
-
-def _shown_function(function: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "strict": True, **function}
+def _function(fields: Fields) -> FunctionTool:
+    parameters = fields.object("parameters") or {"type": "object", "properties": {}}
+    return FunctionTool(fields.needed("name"), fields.text("description") or "", parameters, fields.flag("strict"))
 
 
 def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
@@ -96,7 +111,7 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
 
 
-def _chosen(choice: Any, functions: list[dict[str, Any]], has_code: bool) -> tuple[list[dict[str, Any]], bool, Any]:
+def _chosen(choice: Any, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
     """The functions that may be called, whether code may run, and `tool_choice` for the upstream."""
     if choice in (None, "auto"):
         return functions, has_code, None
@@ -115,19 +130,19 @@ def _chosen(choice: Any, functions: list[dict[str, Any]], has_code: bool) -> tup
             raise invalid("Invalid value for 'tool_choice'.", "tool_choice.type", "invalid_value")
 
 
-def _named(kind: str, name: str | None, functions: list[dict[str, Any]], has_code: bool) -> dict[str, Any]:
+def _named(kind: str, name: str | None, functions: list[FunctionTool], has_code: bool) -> JsonObject:
     if kind == "code_interpreter" and has_code:
         return {"type": "function", "function": {"name": MODEL_FACING}}
-    if kind == "function" and name in [function["name"] for function in functions]:
+    if kind == "function" and name in [function.name for function in functions]:
         return {"type": "function", "function": {"name": name}}
     raise _unknown_choice()
 
 
-def _allowed(given: Fields, functions: list[dict[str, Any]], has_code: bool) -> tuple[list[dict[str, Any]], bool, Any]:
+def _allowed(given: Fields, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
     allowed = [each for each in given.array("tools") if isinstance(each, dict)]
     names = {each.get("name") for each in allowed if each.get("type") == "function"}
     code = has_code and any(each.get("type") == "code_interpreter" for each in allowed)
-    kept = [function for function in functions if function["name"] in names]
+    kept = [function for function in functions if function.name in names]
     if not kept and not code:
         raise _unknown_choice()
     return kept, code, "required" if given.text("mode") == "required" else None
