@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its routes behind the door, and what lives as long as it does."""
+"""The gateway as an ASGI application: its routes behind the door, and its services for as long as it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agent_tools.runtime.runtime import Runtime
 
 
 def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> Starlette:
-    """The application. Sandboxes, connections and the store are there between its lifespan's start and end."""
+    """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
         *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
         Route("/health", health, methods=["GET"]),
@@ -91,5 +91,5 @@ def _engine_answers(runtime: Runtime) -> bool:
 
 
 async def _unknown(_: Request, exc: Exception) -> Response:
-    """No such route, or no such method of it."""
+    """Answer a request for a route, or for a method of one, that does not exist."""
     return failed(exc)

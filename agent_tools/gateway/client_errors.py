@@ -1,4 +1,4 @@
-"""The error that a client is told of a failure: one ladder for every route and every job."""
+"""The errors that clients get for failures: one ladder for every route and every job."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
-    """Return the error for a failure; of an unknown one, it says only that there was one, and the log says where.
+    """Return the error for a failure. An unknown failure is only named as one; the log has its place.
 
-    `is_clients_key` tells whether the upstream was asked with the client's own key.
+    `is_clients_key` is true if the upstream was asked with the client's own key.
     """
     match exc:
         case ApiError():

@@ -46,19 +46,19 @@ class GatewayConfig:
     upstream: str
     """Base URL of the OpenAI-compatible server that has the models, e.g. http://localhost:8000/v1."""
     upstream_key: str = field(default="", repr=False)
-    """The key it wants. Without one, and without `api_keys`, a client's own key is passed on."""
+    """The key of the upstream. Without one, and without `api_keys`, a client's own key is passed on."""
     upstream_api: Literal["chat", "responses"] = "chat"
-    """Which of its APIs is used for responses and for routed chat completions."""
+    """The upstream's API for responses and for routed chat completions."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     api_keys: Texts = field(default=(), repr=False)
-    """Who may use the gateway. Each key owns its responses, containers and files, and sees no other's."""
+    """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     data_dir: Path = field(default_factory=lambda: settings.default_workspace() / "gateway")
-    """Where containers' files, uploads and the SQLite database are kept."""
+    """The folder of containers' files, uploads and the SQLite database."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     tool_name: str = "python"
-    """What the code interpreter is called towards the model."""
+    """The code interpreter's name for the model."""
     router_tools: Texts = ("execute_python",)
     """Functions that chat completions may declare and that are run here."""
     packages: Texts = ()
@@ -66,21 +66,21 @@ class GatewayConfig:
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
     timeout: Seconds = 60.0
-    """How long one call's code may run."""
+    """The time limit of one call's code."""
     turn_timeout: Seconds = 3_600.0
-    """How long one response may take."""
+    """The time limit of one response."""
     max_rounds: Count = 25
-    """How often the model is asked in one response while it may call tools."""
+    """Requests to the model in one response while it may call tools."""
     max_sandboxes: Count = 8
     """Sandboxes that run at once; also how many responses with code do."""
     max_queue: Count = 64
     """Requests that wait for a sandbox; one more is answered 429."""
     queue_timeout: Seconds = 60.0
-    """How long such a request waits; then it is answered 503."""
+    """The longest wait for a sandbox; then the request is answered 503."""
     max_responses: Count = 64
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """How much of `max_sandboxes` and of `max_responses` one key may have at once, where there are several keys."""
+    """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
     memory: Tier = "1g"
     """Memory of a container that asks for no other."""
     max_memory: Tier = "4g"
@@ -90,47 +90,47 @@ class GatewayConfig:
     max_containers: Count = 1_000
     """Containers that live at once, for each key."""
     max_containers_bytes: Count = 32 * GIB
-    """How much the files of all its containers may come to, for each key."""
+    """Bytes of the files in all containers of one key."""
     max_uploads: Count = 1_000
-    """Uploaded files kept, for each key."""
+    """Uploaded files that are kept, for each key."""
     max_uploads_bytes: Count = 16 * GIB
-    """How much they may come to, for each key."""
+    """Bytes of all uploaded files of one key."""
     max_upload_bytes: Count = 512 * MIB
     """The largest file that may be uploaded."""
     max_container_bytes: Count = 4 * GIB
-    """How much the files of one container may come to."""
+    """Bytes of the files in one container."""
     max_body_bytes: Count = 32 * MIB
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
-    """Commas and opening brackets in one, of which a model's context holds fewer; each costs up to a hundred bytes."""
+    """Commas and opening brackets in a request's JSON. A model's context holds fewer; each costs up to 100 bytes."""
     json_threads: Count = 2
-    """Requests and kept responses of more than 256 KiB that are read or written at once."""
+    """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
     head_timeout: Seconds = 10.0
-    """How long a request's head may take to come, on a new connection or from its first byte on; then 408."""
+    """The time limit of a request's head, from a connection's start or the head's first byte; then 408."""
     body_timeout: Seconds = 30.0
-    """How long a request's body may keep the gateway waiting, in all; then it is answered 408."""
+    """The time that the gateway waits for a request's body, in all; then it answers 408."""
     min_body_rate: Count = 4 * KIB
-    """Bytes of a body for which it may keep the gateway waiting one second more."""
+    """Bytes of a body that buy it one second more."""
     max_connections: Count = 512
-    """Connections of clients at once. One more takes the place of one that has asked for nothing yet, or is refused."""
+    """Clients' connections at once. One more takes the place of one without a request, or is refused."""
     max_response_bytes: Count = 64 * MIB
-    """Bytes of all events of one response; beyond it the response fails."""
+    """Bytes of all events of one response; a larger response fails."""
     max_reply_bytes: Count = MAX_REPLY_BYTES
-    """Bytes taken of one answer of the upstream in a turn, as they arrive; beyond it the response fails."""
+    """Bytes of one answer of the upstream in a turn; the response fails as soon as more arrive."""
     max_stored_responses: Count = 100_000
-    """Responses kept, for each key."""
+    """Stored responses, for each key."""
     max_stored_bytes: Count = 8 * GIB
-    """How much they may come to with their inputs, conversations and events, for each key."""
+    """Bytes of all stored responses of one key, with their inputs, conversations and events."""
     min_disk_free: Count = GIB
-    """Bytes left free on the disk of `data_dir`: where there are fewer, nothing more is kept, and code is stopped."""
+    """Bytes left free on the disk of `data_dir`: with fewer, nothing more is kept, and code is stopped."""
     retention: Seconds = 30 * 86_400.0
-    """How long responses, uploaded files, and the metadata of expired containers are kept."""
+    """The age at which responses, uploaded files, and the metadata of expired containers are deleted."""
     heartbeat: Seconds = 15.0
-    """After so long without an event, a stream sends a comment, so that no proxy gives up on it."""
+    """The silence after which a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: Seconds = 5.0
-    """How long responses under way have to end by themselves when the gateway stops; then they fail, and say why."""
+    """The time that active responses have to end when the gateway stops; then they fail, and say why."""
     image_urls: Literal["data", "content"] = "data"
-    """Whether image outputs hold the picture itself, or the URL of its content in the container."""
+    """Image outputs hold the picture itself (data), or the URL of its content in the container (content)."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -190,7 +190,7 @@ def read_config(given: Mapping[str, Any]) -> GatewayConfig:
 
 
 def _sentence(error: ErrorDetails) -> str:
-    """Return what is wrong with a setting, without the value of a secret one."""
+    """Say what is wrong with a setting, without the value of a secret one."""
     name, limits = str(error["loc"][0]), error.get("ctx", {})
     setting = name if name in _SECRET else f"{name}={error['input']!r:.40}"
     match error["type"]:

@@ -1,4 +1,4 @@
-"""The door: it knows who asks, holds a request to its limits, counts it, and answers every failure."""
+"""The door: it finds the owner of each request, bounds and counts it, and answers every failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GONE = 499  # the client left before there was an answer
 
 
 class Door:
-    """Finds out who asks, counts, bounds what is sent, and answers every failure in the API's own shape."""
+    """Middleware around all routes. Failures are answered in the API's own shape."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -36,7 +36,7 @@ class Door:
             return
         services: Services = scope["app"].state.services
         body = _Body(receive, services.config, Headers(scope=scope))
-        answer = _Answer(send, body)
+        answer = _Sender(send, body)
         started = time.monotonic()
         with services.metrics.in_flight.track_inprogress():
             try:
@@ -54,7 +54,7 @@ class Door:
 
 
 def failed(exc: Exception) -> Response:
-    """What a client is told; nothing of an unknown failure but that there was one."""
+    """Return the answer for a failure."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
@@ -64,15 +64,17 @@ def failed(exc: Exception) -> Response:
 
 
 def _let_in(services: Services, scope: Scope) -> None:
-    """Find out whose request it is.
+    """Set the request's owner, or refuse it.
 
     Raises:
-        Refusal: it is nobody's, or there is more than one way to read it.
+        Refusal: it has no owner, or can be read in more than one way.
     """
     headers = Headers(scope=scope)
     is_chunked = "transfer-encoding" in headers
     if is_chunked and ("content-length" in headers or scope["http_version"] == "1.0"):
-        raise Refusal("malformed", 400, "A request says how long it is in one way only: drop its Content-Length.")
+        raise Refusal(
+            "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
+        )
     if scope["path"].startswith(_OWNED):
         scope["owner"] = services.keys.owner(headers)
     else:
@@ -80,7 +82,7 @@ def _let_in(services: Services, scope: Scope) -> None:
 
 
 class _Body:
-    """Receives a request's body, up to a number of bytes, and for as long as it may keep the gateway waiting."""
+    """Receives a request's body within its limits of bytes and time. `is_read` is true once it has all come."""
 
     def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
         self._receive = receive
@@ -88,7 +90,6 @@ class _Body:
         self._patience = config.body_timeout
         self._rate = config.min_body_rate
         self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
-        """Whether there is no more to come."""
 
     async def __call__(self) -> Message:
         if self.is_read:
@@ -107,8 +108,8 @@ class _Body:
         return message
 
 
-class _Answer:
-    """Sends, notes the status, gives every answer an id, and ends a connection on which a body is left unread."""
+class _Sender:
+    """Sends an answer with an id, notes its status, and closes the connection if the body was not read."""
 
     def __init__(self, send: Send, body: _Body) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""What every route does: read a body within its bounds, know its owner, answer JSON, list in pages."""
+"""Reading bodies within their bounds, and answering JSON and pages of lists, for every route."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from agent_tools.gateway.requests.fields import Fields, JsonObject, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
 
-MAX_DIGITS = 18
-"""Digits of a whole number in a query."""
+MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
-"""How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
+"""Halves of characters in JSON, alone or in pairs. JSON in other encodings than UTF-8 has zeros, and may hold any."""
 _T = TypeVar("_T")
 
 
@@ -49,12 +48,12 @@ _Item = TypeVar("_Item", bound=Listed)
 
 
 class JsonText(Response):
-    """JSON that is answered as it is. It is sent in parts, so that others are served between them."""
+    """An answer of JSON that is sent as it is, in parts, so that others are served between them."""
 
     media_type = "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for start in range(0, len(self.body) or 1, PART):
             end = start + PART
@@ -66,12 +65,12 @@ class Json(JsonText):
     """A JSON answer, in ASCII."""
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
+        """Return the content as JSON."""
         return json.dumps(content, separators=(",", ":")).encode()
 
 
 def services_of(request: Request) -> Services:
-    """The gateway's parts."""
+    """Return the gateway's services."""
     services: Services = request.app.state.services
     return services
 
@@ -83,12 +82,12 @@ def jobs_of(request: Request) -> Jobs:
 
 
 def owner_of(request: Request) -> str:
-    """Whose request it is; the door has found out."""
+    """Return the owner of a request, as the door has set it."""
     return str(request.scope["owner"])
 
 
 async def raw_body(request: Request) -> bytes:
-    """The body's bytes.
+    """Return the body's bytes.
 
     Raises:
         ApiError: 413.
@@ -102,10 +101,10 @@ async def raw_body(request: Request) -> bytes:
 
 
 def parsed(body: bytes, max_parts: int) -> JsonObject:
-    """The JSON object that a body is.
+    """Parse a body, which is a JSON object.
 
     Raises:
-        ApiError: 400; 413, it has more parts than it may.
+        ApiError: 400; 413, it has too many parts.
     """
     if has_more_parts(body, max_parts):
         message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
@@ -120,7 +119,7 @@ def parsed(body: bytes, max_parts: int) -> JsonObject:
 
 
 async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
-    """What is read out of a body, a JSON object. Where the body is large, all of it is done in a thread.
+    """Parse a body and return what `read` makes of it; a large body takes a thread.
 
     Raises:
         ApiError: 400 or 413.
@@ -135,12 +134,12 @@ def _read(body: bytes, max_parts: int, read: Callable[[JsonObject], _T]) -> _T:
 
 
 async def json_body(request: Request) -> JsonObject:
-    """The JSON object of a request."""
+    """Return the JSON object of a request."""
     return await read_json(request, await raw_body(request), dict)
 
 
 def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:
-    """A whole number of the query; None if it is not given.
+    """Return a whole number of the query; None if it is not given.
 
     Raises:
         ApiError: 400.

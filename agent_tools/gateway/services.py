@@ -1,4 +1,4 @@
-"""All that a gateway is made of, built in order and released in reverse."""
+"""The services of a gateway, built in order and released in reverse."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ _FORGOTTEN: tuple[type[Record], ...] = (StoredResponse, StoredItem, StoredCall, 
 
 
 class Services:
-    """Made at the start of a gateway; `close` ends all of it and leaves no sandbox."""
+    """Made at the start of a gateway; `close` ends all and leaves no sandbox.
+
+    Attributes:
+        sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
+    """
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> None:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
-        """How many parts of sweeps have failed since the start; a container whose files would not go is one."""
         self._closed = threading.Event()
         with ExitStack() as undo:
             self.store = Store(config.database_url)
@@ -65,9 +68,9 @@ class Services:
         self._undo.close()
 
     def sweep(self) -> int:
-        """Expire and forget what is due; how many parts of that failed, which keeps no other from being done.
+        """Expire and forget all that is due; return the number of parts that failed.
 
-        What failed, as with a database that is away for a while, is for the next sweep.
+        A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]

@@ -17,7 +17,7 @@ from agent_tools.models.base import Conversation
 
 
 class TurnJob(Job):
-    """The part that responses and chat completions have in common."""
+    """The common part of responses and chat completions."""
 
     def __init__(self, services: Services, model: str, log: EventLog) -> None:
         super().__init__(log, is_clients_key=services.config.passes_clients_keys)
@@ -41,7 +41,7 @@ class TurnJob(Job):
                 if isinstance(step, CallDone) and (failure := engine_error(step.failure)):
                     raise failure
                 if self.log.is_full and not isinstance(step, Finished):
-                    raise ApiError(500, "The response became larger than it may.", code="response_too_large")
+                    raise ApiError(500, "The response became larger than allowed.", code="response_too_large")
 
     def close(self) -> None:
         """End the spans."""

@@ -25,7 +25,7 @@ class Scene:
     """Owners that ask for places, in order; `entered` are those who got one, `refused` those who were sent away."""
 
     def __init__(self, places: int, queue: int, **more: Any) -> None:
-        self.admission = Admission(places, queue, 60.0, "a place", **more)
+        self.admission = Admission(places, queue, 60.0, "place", **more)
         self.entered: list[str] = []
         self.refused: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []

@@ -26,7 +26,7 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
 from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citations
-from agent_tools.gateway.responses.composer import Composer, Scene
+from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.outputs import outputs_of, status_of
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
@@ -38,7 +38,7 @@ OTHER = Call("c2", "python", '{"code": "2"}')
 
 def composed(*steps: Step, failure: ApiError | None = None) -> list[dict[str, Any]]:
     request = read_request({"model": "m", "input": "Go."})
-    scene = Scene("python", frozenset({"weather"}), "cntr_1", True, lambda name: None, lambda *_: "data:")
+    scene = ResponseContext("python", frozenset({"weather"}), "cntr_1", True, lambda name: None, lambda *_: "data:")
     composer = Composer(fresh_body(request), scene)
     events = list(composer.begin())
     for step in steps:

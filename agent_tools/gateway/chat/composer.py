@@ -1,4 +1,4 @@
-"""From a turn's steps to the chunks of a chat completion; one that is not streamed is what they add up to. Pure.
+"""The chunks of a chat completion, from a turn's steps, and the whole that they add up to. Pure.
 
 The fields are those of https://platform.openai.com/docs/api-reference/chat-streaming.
 """
@@ -19,7 +19,7 @@ _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "
 
 
 class ChatComposer:
-    """Fed with steps, gives chunks; `completion` is the whole, once the turn is finished."""
+    """Turns steps into chunks; `completion` is the whole, once the turn is finished."""
 
     def __init__(self, model: str, with_usage: bool) -> None:
         head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": model}
@@ -32,11 +32,11 @@ class ChatComposer:
         self.completion: JsonObject = {}
 
     def begin(self) -> Iterator[Chunk]:
-        """The first chunk."""
+        """Yield the first chunk."""
         yield self._of({"role": "assistant", "content": ""})
 
     def feed(self, step: Step) -> Iterator[Chunk]:
-        """The chunks of a step."""
+        """Yield the chunks of a step."""
         match step:
             case TextDelta(text):
                 if self._ends_paragraph and self._text:

@@ -20,7 +20,7 @@ from agent_tools.gateway.turn_job import TurnJob
 
 
 class ChatJob(TurnJob):
-    """Made in the event loop."""
+    """A routed chat completion; made in the event loop."""
 
     def __init__(self, services: Services, request: ChatRequest, owner: str, upstream_key: str) -> None:
         super().__init__(services, request.model, EventLog(services.config.max_response_bytes))

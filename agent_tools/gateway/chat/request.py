@@ -1,4 +1,4 @@
-"""A request for a chat completion: whether it is ours to run, and how."""
+"""A request for a chat completion, read if its code is run here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChatRequest:
 
 
 def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatRequest | None:
-    """Check a request; None if it declares no function that is run here, and is only to be passed on.
+    """Check a request; return None if it declares no function that is run here, and is only passed on.
 
     Raises:
         ApiError: 400; `param` names the field.
@@ -38,7 +38,7 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
         return None
     given = Fields(body)
     if given.integer("n", 1) not in (None, 1):
-        raise invalid("Only one choice can be made where code is run.", "n", "unsupported_value")
+        raise invalid("Only one choice is possible where code runs: set 'n' to 1.", "n", "unsupported_value")
     messages = given.array("messages")
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
@@ -54,7 +54,7 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
 
 
 def _others(body: Mapping[str, Any]) -> JsonObject:
-    """The client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
+    """Return the client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
     fields = {key: value for key, value in body.items() if key not in _OURS}
     return {**fields, "extra_body": {"extra_body": fields["extra_body"]}} if "extra_body" in fields else fields
 

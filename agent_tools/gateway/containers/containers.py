@@ -1,7 +1,7 @@
-"""Containers: what outlives a response. A row, a folder of files, and while it is in use or room is left, a sandbox.
+"""Containers: each has a row, a folder of files, and, while it is in use or there is room, a sandbox.
 
-There are at most `max_sandboxes` sandboxes. One that nobody holds is parked when another needs its place: the longest
-unused first; its variables go, its files stay until the container itself expires.
+There are at most `max_sandboxes` sandboxes. When another needs a place, the one that was unused for longest is parked:
+its variables are lost, its files stay until the container itself expires.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORK_DIR_URL = "sandbox:/mnt/data"
 
 @dataclass
 class _LiveContainer:
-    """A container's sandbox, or one that its next call starts."""
+    """A container's interpreter; its next call starts a sandbox if there is none."""
 
     interpreter: CodeInterpreter
     holders: int = 0
@@ -52,7 +52,7 @@ class _LiveContainer:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container that is to be made. `idle_minutes` is None for the gateway's own."""
+    """A container to be made. `idle_minutes` is None for the gateway's default."""
 
     name: str
     memory: str | None = None
@@ -154,11 +154,11 @@ class Containers:
         return row
 
     def touch(self, id_: str) -> None:
-        """Count as use."""
+        """Note that a container is used now."""
         self._store.change(Container, id_, last_active_at=self.clock())
 
     def all_of(self, owner: str) -> list[Container]:
-        """All containers of an owner, oldest first."""
+        """List all containers of an owner, oldest first."""
         rows = self._store.find(Container, owner=owner)
         return [self._expired(row) if self._is_due(row) else row for row in rows]
 
@@ -176,9 +176,9 @@ class Containers:
             )
 
     def sweep(self) -> int:
-        """Expire what is due, remove what is left of what is over, and forget what has been expired for long.
+        """Expire the containers that are due, finish those that are over, and forget those that expired long ago.
 
-        Returns how many containers that failed for; the next sweep tries again.
+        Return the number of containers for which that failed; the next sweep tries again.
         """
         failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
         for row in self._store.find(Container, status="active"):
@@ -188,7 +188,7 @@ class Containers:
         return failed
 
     def folder(self, id_: str) -> Path:
-        """A container's work_dir, which is there until the container is over. Code may have put anything into it."""
+        """Return a container's work_dir, which exists until the container is over. Code may put anything into it."""
         return self.config.data_dir / "containers" / id_
 
     def measure(self, id_: str) -> int:
@@ -229,7 +229,7 @@ class Containers:
                 self.measure(id_)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Start the sandbox of an interpreter that is held, in a thread. If that fails, so will a run, which tells."""
+        """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
         with suppress(RuntimeError):  # all is being closed
             self._starters.submit(self._start, id_, interpreter)
 
@@ -267,7 +267,7 @@ class Containers:
         self._live.pop(min(idle)[1]).interpreter.close()
 
     def running(self) -> Mapping[str, bool]:
-        """The containers that have a sandbox now, and whether each is held."""
+        """Return the containers that have a sandbox, each with True while it is held."""
         with self._lock:
             return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
 
@@ -299,7 +299,7 @@ class Containers:
         return int(not self._end(id_, ending))
 
     def _end(self, id_: str, ending: Ending) -> bool:
-        """Close a container's sandbox, remove its files, and then call it deleted or expired; whether that is done."""
+        """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
         with self._lock:
             live = self._live.get(id_)
             if ending == "expiring" and live and live.holders:  # just now it was due
@@ -311,9 +311,9 @@ class Containers:
         return self.remains.finish(id_, ending)
 
     def _tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Close an interpreter that was put away while it was in use or being started: it may have begun anew since.
+        """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
 
-        If the container is over, that made its folder again.
+        If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
         if self._store.get(Container, id_, status="active") is None:

@@ -45,7 +45,7 @@ class Shares:
         mend = "Delete some of them (DELETE /v1/files/{id})."
         number, size = self._store.amount(Upload, owner=owner)
         if number >= self._config.max_uploads:
-            raise StorageFull(f"You have {self._config.max_uploads:,} files, as many as you may. {mend}")
+            raise StorageFull(f"You have {self._config.max_uploads:,} files, the maximum for a key. {mend}")
         left = self._config.max_uploads_bytes - size
         if left < needed:
             most = self._config.max_uploads_bytes

@@ -1,4 +1,4 @@
-"""The code interpreter as a model behind the gateway sees it: one container, held from its first call to the end."""
+"""The code interpreter as a model sees it: one container, held from the first call to the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DESCRIPTION = (
 class ContainerTool(BaseTool):
     """Implements `agents.calls.CodeTool` on a container. `close` lets go of it.
 
-    `make` makes the container at the first call, if it is not there yet; `function` is how a client declared the tool.
+    `make` makes the container at the first call, if it does not exist; `function` is a client's own definition.
     """
 
     parameters = {  # noqa: RUF012
@@ -86,7 +86,7 @@ class ContainerTool(BaseTool):
             self._interpreter.cancel(cancelled)
 
     def ensure(self) -> None:
-        """Make the container now, if it is not there."""
+        """Make the container now, if it does not exist."""
         if self._make:
             self._make()
             self._make = None

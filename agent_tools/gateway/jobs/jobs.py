@@ -92,7 +92,7 @@ class Jobs:
         share = config.key_share if len(config.api_keys) > 1 else 1.0
         places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
         queue, patience = config.max_queue, config.queue_timeout
-        self.admission = Admission(config.max_sandboxes, queue, patience, "a sandbox", places)
+        self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
         self._held: Counter[str] = Counter()
         self._following: set[Job] = set()
         self._loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class Jobs:
         if self.active >= self._config.max_responses:
             raise busy(429, "Too many responses are under way; try again later.", 5)
         if self._held[owner] >= self._most:
-            raise busy(429, f"You have {self._most:,} responses under way, as many as you may; try again later.", 5)
+            raise busy(429, f"You have {self._most:,} active responses, the maximum for a key; try again later.", 5)
         self._held[owner] += 1
         try:
             if needs_sandbox:

@@ -28,7 +28,7 @@ MAX_TITLE = 200  # characters
 
 
 class TrialJob(Job):
-    """Made in the event loop."""
+    """Code that is tried on the page; made in the event loop."""
 
     def __init__(self, services: Services, container_id: str, code: str) -> None:
         super().__init__(EventLog(services.config.max_response_bytes))
@@ -62,7 +62,7 @@ class TrialJob(Job):
 
 
 def shown(output: Output) -> Iterator[JsonObject]:
-    """An output as the page shows it."""
+    """Yield an output as the page shows it."""
     match output:
         case Stream(name, text):
             yield {"kind": name, "text": text}

@@ -1,4 +1,4 @@
-"""The routes of the page: itself, what it shows, and code that is tried on it."""
+"""The routes of the page: its files, the state it shows, and the code that is tried on it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def index(request: Request) -> Response:
 
 
 async def asset(request: Request) -> Response:
-    """GET /page/ and a name: what the page is made of."""
+    """GET /page/ and a name: a file of the page."""
     return FileResponse(_HERE / request.url.path.rpartition("/")[2], headers=_HEADERS)
 
 
 def state(request: Request) -> Response:
-    """GET /page/state: the asker's containers, and how busy the gateway is."""
+    """GET /page/state: the owner's containers, and the load of the gateway."""
     services, jobs = services_of(request), jobs_of(request)
     running = services.containers.running()
     now = services.containers.clock()
@@ -90,7 +90,7 @@ async def stop_code(request: Request) -> Response:
 
 
 def _container(services: Services, owner: str, id_: str | None) -> Container:
-    """The container of earlier runs; another one if it is gone, which its id then tells."""
+    """Return the container of earlier runs; a new one if that is gone."""
     if id_:
         with suppress(ContainerNotFound, ContainerExpired):
             return services.containers.active(owner, id_)

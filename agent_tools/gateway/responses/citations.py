@@ -1,4 +1,4 @@
-"""Links to files of the container in an answer's text, as annotations. Pure but for the look at what is there."""
+"""Links to files of the container in an answer's text, as citations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-MAX_LINKS = 500
-"""Links in one text that are looked at."""
-MAX_ENDS = 24
-"""Places at which one link may end that are tried."""
+MAX_LINKS = 500  # links in one text that are looked at
+MAX_ENDS = 24  # ends of one link that are tried
 _START = re.compile(r"(?:sandbox:)?/mnt/data/")
 _NAME = re.compile(r"[^\r\n]{1,400}")
 _END = re.compile(r"(?=[.,:;!?*_]*(?:[\s()<>\[\]\"'`|。，；：！？、（）【】「」《》“”]|$))")
-"""What may follow a name, and may as well be part of it: the longest name that is there is meant."""
+"""The places at which a name may end. They may also lie inside a name, so the longest existing file is meant."""
 
 FindFile = Callable[[str], "str | None"]
 """The id of the container's file of a name, if there is one."""
@@ -57,7 +55,7 @@ def _citations(text: str, container_id: str, find: FindFile) -> Iterator[Citatio
 
 
 def _names(text: str, place: int) -> Iterator[str]:
-    """What the name at a place may be, the longest first."""
+    """Yield the possible names at a place, the longest first."""
     line = _NAME.match(text, place)
     if line is None:
         return

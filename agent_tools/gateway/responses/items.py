@@ -1,6 +1,6 @@
-"""The items of a response while they are made: each gives the events by which it grows. Pure.
+"""The items of a response while they are made: each yields the events by which it grows. Pure.
 
-Events are dicts without their sequence number and place; the composer adds those.
+Events lack their sequence number and output index, which the composer adds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CALL = "response.code_interpreter_call"
 
 
 class Item:
-    """An item under way. `value` is what stands in the response's output."""
+    """An unfinished item. `value` is its JSON in the response's output."""
 
     def __init__(self, value: JsonObject) -> None:
         self.value = value
@@ -31,11 +31,11 @@ class Item:
         return str(self.value["id"])
 
     def added(self) -> Iterator[Event]:
-        """It appears."""
+        """Yield the events of a new item."""
         yield {"type": "response.output_item.added", "item": copy.deepcopy(self.value)}
 
     def done(self, status: str = "completed") -> Iterator[Event]:
-        """It is final."""
+        """Yield the events of a finished item."""
         if not self.is_done:
             self.is_done = True
             self.value["status"] = status
@@ -50,7 +50,7 @@ class Item:
 
 
 class ReasoningItem(Item):
-    """What the model thinks."""
+    """A model's reasoning."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -59,12 +59,12 @@ class ReasoningItem(Item):
         self._text = ""
 
     def added(self) -> Iterator[Event]:
-        """It appears, with an empty part."""
+        """Yield the events of a new item with an empty part."""
         yield from super().added()
         yield self._event("response.content_part.added", content_index=0, part=_thought(""))
 
     def write(self, text: str) -> Iterator[Event]:
-        """It grows."""
+        """Append to the reasoning."""
         self._text += text
         yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
@@ -75,7 +75,7 @@ class ReasoningItem(Item):
 
 
 class MessageItem(Item):
-    """What the model says. `annotations` are set before it is done."""
+    """A model's message. `annotations` are set before it is done."""
 
     def __init__(self) -> None:
         value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
@@ -84,12 +84,12 @@ class MessageItem(Item):
         self.annotations: list[Citation] = []
 
     def added(self) -> Iterator[Event]:
-        """It appears, with an empty part."""
+        """Yield the events of a new item with an empty part."""
         yield from super().added()
         yield self._event("response.content_part.added", content_index=0, part=_said("", []))
 
     def write(self, text: str) -> Iterator[Event]:
-        """It grows."""
+        """Append to the text."""
         self.text += text
         yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
 
@@ -103,7 +103,7 @@ class MessageItem(Item):
 
 
 class CodeItem(Item):
-    """A call of the code interpreter. `shows_outputs` is whether they are in the response."""
+    """A call of the code interpreter. With `shows_outputs`, its outputs are in the response."""
 
     def __init__(self, container_id: str, shows_outputs: bool) -> None:
         self._shows_outputs = shows_outputs
@@ -120,31 +120,31 @@ class CodeItem(Item):
         self._is_running = False
 
     def added(self) -> Iterator[Event]:
-        """It appears."""
+        """Yield the events of a new call."""
         yield from super().added()
         yield self._event(f"{_CALL}.in_progress")
 
     def write(self, code: str) -> Iterator[Event]:
-        """The model writes on."""
+        """Append to the code."""
         if code:
             self.value["code"] += code
             yield self._event(f"{_CALL}_code.delta", delta=code)
 
     def written(self, code: str | None) -> Iterator[Event]:
-        """The code is whole; None if there was none to be found in what the model wrote."""
+        """Set the whole code; None if the model's arguments hold no code."""
         if code is not None:
             self.value["code"] = code
         self._is_running = code is not None
         yield self._event(f"{_CALL}_code.done", code=self.value["code"])
 
     def running(self) -> Iterator[Event]:
-        """The code is run."""
+        """Note that the code is run."""
         if self._is_running:
             self.value["status"] = "interpreting"
             yield self._event(f"{_CALL}.interpreting")
 
     def ran(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
-        """The code is over, or will not be run."""
+        """Set the outputs of code that has ended, or was not run."""
         if self._shows_outputs:
             self.value["outputs"] = [output.json for output in outputs]
         if self._is_running and status == "completed":
@@ -160,13 +160,13 @@ class FunctionItem(Item):
         super().__init__({**value, "name": name, "arguments": ""})
 
     def write(self, arguments: str) -> Iterator[Event]:
-        """The model writes on."""
+        """Append to the arguments."""
         if arguments:
             self.value["arguments"] += arguments
             yield self._event("response.function_call_arguments.delta", delta=arguments)
 
     def written(self, arguments: str) -> Iterator[Event]:
-        """The arguments are whole."""
+        """Set the whole arguments."""
         self.value["arguments"] = arguments
         name = self.value["name"]  # types of the openai package need it in versions 2, and not before or after
         yield self._event("response.function_call_arguments.done", name=name, arguments=arguments)

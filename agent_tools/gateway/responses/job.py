@@ -23,7 +23,7 @@ TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponseJob(TurnJob):
-    """Made in a thread, with a log of the event loop.
+    """A response; made in a thread, with a log of the event loop.
 
     Attributes:
         plan: the request and all that its turn needs.
@@ -36,7 +36,7 @@ class ResponseJob(TurnJob):
         self.plan = plan
         self.body = fresh_body(plan.request)
         self.answer = packed(self.body)
-        self._composer = Composer(self.body, plan.scene)
+        self._composer = Composer(self.body, plan.context)
         self._conversation = list(plan.conversation)
         self._usage = Usage()
         self._told: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""From a request to what its turn needs: the conversation so far, the container, the tool, the limits."""
+"""The plan of a response: its conversation so far, its container, its tool and its limits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import JsonObject
-from agent_tools.gateway.responses.composer import Scene
-from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.composer import ResponseContext
+from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
@@ -34,19 +34,19 @@ LOST = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done. `conversation` is what the next response builds on; `instructions` are not part of it."""
+    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`."""
 
     request: Request
     owner: str
     conversation: list[JsonObject]
     instructions: list[JsonObject]
     turn: Turn
-    scene: Scene
+    context: ResponseContext
     tool: ContainerTool | None
 
 
 class Planner:
-    """Makes the plan of one request; asks the store, so not in the event loop."""
+    """Makes the plan of one request. It asks the store, so it is not for the event loop."""
 
     def __init__(self, services: Services, owner: str, request: Request) -> None:
         self._services = services
@@ -57,10 +57,11 @@ class Planner:
         self._notes: list[str] = []
 
     def plan(self, upstream_key: str) -> Plan:
-        """Make it.
+        """Make the plan.
 
         Raises:
-            ApiError: the request names what is not there, or cannot be sent on.
+            ApiError: the request refers to something that does not exist, or cannot be sent on.
+            ContainersError: its container cannot be used or made.
         """
         request, config = self._request, self._services.config
         if request.store:
@@ -84,8 +85,8 @@ class Planner:
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
         )
-        scene = self._scene(tool)
-        return Plan(request, self._owner, conversation, instructions, turn, scene, tool)
+        context = self._context(tool)
+        return Plan(request, self._owner, conversation, instructions, turn, context, tool)
 
     def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
@@ -129,7 +130,7 @@ class Planner:
             self._services.containers.create(self._owner, spec, self._container_id)
 
     def _earlier(self) -> str | None:
-        """The conversation's own container, if it lives."""
+        """Return the conversation's own container, if it is not expired."""
         named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
         if not named:
             return None
@@ -147,14 +148,14 @@ class Planner:
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
-    def _past(self, tool: ContainerTool | None) -> Past:
+    def _past(self, tool: ContainerTool | None) -> CallHistory:
         services = self._services
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") == "code_interpreter_call"]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
         read = upload_reader(services.uploads, self._owner, services.config.max_body_bytes)
-        return Past(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
+        return CallHistory(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
 
-    def _scene(self, tool: ContainerTool | None) -> Scene:
+    def _context(self, tool: ContainerTool | None) -> ResponseContext:
         files, id_ = self._services.files, self._container_id
 
         def find_file(name: str) -> str | None:
@@ -169,7 +170,7 @@ class Planner:
 
         functions = frozenset(function.name for function in self._request.tools.functions)
         name = self._services.config.tool_name if tool else ""
-        return Scene(name, functions, id_, self._request.with_outputs, find_file, image_url)
+        return ResponseContext(name, functions, id_, self._request.with_outputs, find_file, image_url)
 
 
 def _named_choice(options: Mapping[str, Any], tool_name: str) -> JsonObject:

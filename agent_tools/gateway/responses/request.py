@@ -1,4 +1,4 @@
-"""A request for a response, checked. Fields nobody knows are let be; those that cannot be honoured are refused.
+"""A request for a response, checked. Unknown fields are ignored; fields that cannot be honoured are refused.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -38,7 +38,7 @@ _INCLUDABLE = frozenset(
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for. `options` are chat completions' fields for the upstream."""
+    """A checked request. `options` are fields of chat completions; the response repeats `echo`."""
 
     model: str
     input: list[JsonObject]
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def with_outputs(self) -> bool:
-        """Whether the outputs of code are to be shown."""
+        """The outputs of code are shown."""
         return OUTPUTS in self.include
 
 
@@ -117,7 +117,7 @@ def _include(given: Fields) -> frozenset[str]:
 
 
 def _options(given: Fields, tools: Tools) -> JsonObject:
-    """Chat completions' fields for what the request says of sampling, format and tools."""
+    """Convert the fields on sampling, format and tools into those of chat completions."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
     options = {
         **_sampling(given),
@@ -148,9 +148,9 @@ def _response_format(given: Fields) -> JsonObject | None:
 
 
 def _echo(given: Fields) -> JsonObject:
-    """What the response repeats of its request; where that says nothing, the API's defaults.
+    """Return the fields that the response repeats, with the API's defaults for missing ones.
 
-    Which there are is said by ResponseResource of https://www.openresponses.org, where none may be missing.
+    ResponseResource of https://www.openresponses.org lists them; none may be missing.
     """
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}

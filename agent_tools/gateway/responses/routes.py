@@ -30,7 +30,7 @@ from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
-from agent_tools.gateway.responses.running import Asked, find_job, start_job
+from agent_tools.gateway.responses.running import Submission, find_job, start_job
 from agent_tools.gateway.responses.stored_items import forget
 from agent_tools.gateway.store.records import Record, ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
@@ -43,7 +43,7 @@ async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     wanted = await read_json(request, await raw_body(request), read_request)
     services, jobs = services_of(request), jobs_of(request)
-    job = await start_job(services, jobs, Asked(wanted, owner_of(request), request.headers))
+    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
     if wanted.stream:
         return _stream(request, job, 0)
     if not wanted.background:
@@ -110,7 +110,7 @@ async def _head(request: Request) -> ResponseHead:
 
 
 async def _read(request: Request, head: ResponseHead, kind: type[_Kind], answer: Callable[[_Kind], _T]) -> _T:
-    """Return what `answer` makes, in a thread, of columns that may be long, as they are now."""
+    """Read columns that may be long, in a thread, and return what `answer` makes of them."""
     store = services_of(request).store
 
     def work() -> _T:
@@ -123,7 +123,7 @@ async def _read(request: Request, head: ResponseHead, kind: type[_Kind], answer:
 
 
 def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Response:
-    """The body as it stands; the very text that is kept, unless something of it is to be changed."""
+    """Answer the body as it stands: the stored text itself, unless some of it is to be changed."""
     is_active, has_outputs = now.status in ACTIVE, not include or OUTPUTS in include
     if has_outputs and not is_active:
         return JsonText(now.body)
@@ -136,7 +136,7 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
 
 
 async def _stream_again(request: Request, head: ResponseHead, start: int) -> EventStream:
-    """The events that were kept; of a response whose gateway was lost, only its end is known."""
+    """Stream stored events; of a response whose gateway was lost, only its end is known."""
     if head.status in ACTIVE:
         raise _elsewhere()
     if not head.background:

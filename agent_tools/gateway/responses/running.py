@@ -16,7 +16,7 @@ from agent_tools.gateway.services import Services
 
 
 @dataclass(frozen=True)
-class Asked:
+class Submission:
     """A request for a response, with its sender."""
 
     request: Request
@@ -24,18 +24,18 @@ class Asked:
     headers: Mapping[str, str]
 
 
-async def start_job(services: Services, jobs: Jobs, asked: Asked) -> ResponseJob:
+async def start_job(services: Services, jobs: Jobs, submission: Submission) -> ResponseJob:
     """Start a response.
 
     Raises:
         ApiError: it cannot be made, or not now.
     """
-    place = await jobs.enter(asked.owner, needs_sandbox=asked.request.tools.container is not None)
+    place = await jobs.enter(submission.owner, needs_sandbox=submission.request.tools.container is not None)
     try:
-        planner = Planner(services, asked.owner, asked.request)
-        plan = await run_in_threadpool(planner.plan, services.upstream.key(asked.headers))
+        planner = Planner(services, submission.owner, submission.request)
+        plan = await run_in_threadpool(planner.plan, services.upstream.key(submission.headers))
         job = await run_in_threadpool(ResponseJob, services, plan, EventLog(services.config.max_response_bytes))
-        if asked.request.background:
+        if submission.request.background:
             await run_in_threadpool(job.save_start)
     except BaseException:
         jobs.leave(place)

@@ -27,7 +27,7 @@ class ResponseShare:
         mend = "Delete some (DELETE /v1/responses/{id}), or send 'store': false."
         number, size = self._store.amount(StoredResponse, owner=owner)
         if number >= self._config.max_stored_responses:
-            raise full(f"You have {self._config.max_stored_responses:,} stored responses, as many as you may. {mend}")
+            raise full(f"You have {self._config.max_stored_responses:,} stored responses, the maximum. {mend}")
         if size >= self._config.max_stored_bytes:
             raise full(f"Your stored responses take all {self._config.max_stored_bytes:,} bytes that they may. {mend}")
         self.check_disk()

@@ -45,7 +45,7 @@ class Outcome:
 
 
 class ResponseStorage:
-    """Of one response; for one thread at a time."""
+    """Stores one response. For one thread at a time."""
 
     def __init__(self, services: Services, plan: Plan, id_: str) -> None:
         self._services = services

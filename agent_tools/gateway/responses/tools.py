@@ -1,4 +1,4 @@
-"""The tools of a request: the code interpreter with its container, the client's functions, and which may be called."""
+"""The tools of a request: the code interpreter with its container, the client's functions, and the choice of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields, JsonObject
 
 MAX_ID = 64
-MODEL_FACING = "\0python"
-"""Stands for the code interpreter's name towards the model, until that is known."""
+MODEL_FACING = "\0python"  # stands for the code interpreter's name for the model, until that is known
 
 
 @dataclass(frozen=True)
 class ContainerChoice:
-    """Which container is meant: one by its id, or a new one (or that of the conversation) as described at `path`."""
+    """The container to use: one by its id, or the conversation's, or a new one as described at `path`."""
 
     id: str | None = None
     memory: str | None = None
@@ -47,7 +46,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class Tools:
-    """What may be called. `shown` and `shown_choice` are what the response repeats."""
+    """The tools that may be called. The response repeats `shown` and `shown_choice`."""
 
     container: ContainerChoice | None = None
     functions: tuple[FunctionTool, ...] = ()
@@ -57,7 +56,7 @@ class Tools:
 
     @property
     def are_any(self) -> bool:
-        """Whether there is anything to call."""
+        """There is something to call."""
         return self.container is not None or bool(self.functions)
 
 
@@ -112,7 +111,7 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
 
 
 def _chosen(choice: Any, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
-    """The functions that may be called, whether code may run, and `tool_choice` for the upstream."""
+    """Return the functions that may be called, True if code may run, and `tool_choice` for the upstream."""
     if choice in (None, "auto"):
         return functions, has_code, None
     if choice in ("none", "required"):

@@ -1,1 +1,1 @@
-"""What the gateway keeps: tables, records of them, and the store that reads and writes these."""
+"""The gateway's store: tables, records as values, and the reading and writing of both."""

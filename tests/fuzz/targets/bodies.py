@@ -13,7 +13,7 @@ from agent_tools.gateway.http import parsed
 from agent_tools.gateway.requests.container_fields import refuse_network
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.request import read_request
 from tests.fuzz import unfold
@@ -64,7 +64,7 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     container_of(request.input)
-    messages_of_items(request.input, Past("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
+    messages_of_items(request.input, CallHistory("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
 
 
 def _chat(body: dict[str, Any]) -> None:
