@@ -16,7 +16,7 @@ from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream
-from tests.gateway.test_chat import EXECUTE
+from tests.gateway.test_chat import EXECUTE, run
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post, stream
 
 SLEEP = "import time; print('started', flush=True); time.sleep(60)"
@@ -60,8 +60,6 @@ def _hang_up(client: httpx.Client) -> None:
 
 
 def test_28_a_chat_client_that_leaves_leaves_nothing(new_gateway: NewGateway) -> None:
-    from tests.gateway.test_chat import EXECUTE, run
-
     gateway = new_gateway({"m": [run(SLEEP)]})
     messages: Any = [{"role": "user", "content": "Go."}]
     tools: Any = [EXECUTE]
@@ -80,13 +78,13 @@ def test_29_a_response_in_the_background_is_polled(new_gateway: NewGateway) -> N
     assert begun.status in ("queued", "in_progress")
     assert check_response(retrieve(gateway, begun.id).json()).status in ("queued", "in_progress")
     go_on.set()
-    ended = until(lambda: _ended(gateway, begun.id))
+    ended = until(lambda: has_ended(gateway, begun.id))
     assert check_response(ended).status == "completed"
     assert outputs(ended)[0]["outputs"] == [{"type": "logs", "logs": "7"}]
     assert ended["usage"]["total_tokens"] == 30
 
 
-def _ended(gateway: Gateway, id_: str) -> dict[str, Any] | None:
+def has_ended(gateway: Gateway, id_: str) -> dict[str, Any] | None:
     body: dict[str, Any] = retrieve(gateway, id_).json()
     return body if body["status"] not in ("queued", "in_progress") else None
 
@@ -177,7 +175,7 @@ def test_more_than_may_wait_are_sent_away_and_told_when_to_return(new_gateway: N
     assert refused.json()["error"]["type"] == "rate_limit_error"
     assert post(gateway, model="n", tools=[]).status_code == 200  # what needs no sandbox does not wait for one
     go_on.set()
-    until(lambda: _ended(gateway, begun["id"]))
+    until(lambda: has_ended(gateway, begun["id"]))
     assert until(lambda: post(gateway).status_code == 200)
 
 

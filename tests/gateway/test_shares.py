@@ -28,7 +28,7 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.settings import GIB, MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_lifecycle import _ended, until
+from tests.gateway.test_lifecycle import has_ended, until
 from tests.gateway.test_responses import CODE_TOOL, code, outputs, post, stream
 
 KEYS = ("first-key-123", "second-key-123")
@@ -124,7 +124,7 @@ def test_stored_responses_have_a_share_of_number_and_bytes(
 def test_all_that_is_kept_of_a_response_is_counted(new_gateway: NewGateway, background: bool) -> None:
     gateway = new_gateway({"m": [code("print('y' * 1000)"), "Ok."]})
     id_ = post(gateway, background=background, instructions="i" * 1000).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     store = gateway.services.store
     (row,) = store.find(StoredResponse, id=id_)
     told = sum(len(call.told) for call in store.find(StoredCall))
@@ -310,7 +310,7 @@ def test_uploads_at_the_same_time_share_what_is_left(work_dir: Path) -> None:
 def test_a_number_of_a_query_that_cannot_be_read_is_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     id_ = post(gateway, tools=[], background=True).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     container = gateway.client().containers.create(name="a").id
     lists = ("containers", "files", f"containers/{container}/files", f"responses/{id_}/input_items")
     numbers = ("9" * 5000, "-" + "9" * 5000, "9" * 19, "\u0661", "1e3", "", "0x1", "1.0", " 1")
@@ -333,7 +333,7 @@ def test_a_new_container_is_given_so_many_files(new_gateway: NewGateway) -> None
 def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     id_ = post(gateway, tools=[], background=True).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     got = {}
     for after in ("-99", "-1", "3", "9" * 15):
         text = httpx.get(f"{gateway.url}/v1/responses/{id_}?stream=true&starting_after={after}").text

@@ -15,7 +15,7 @@ from agent_tools.gateway.store.records import ContainerFile, Record, StoredCall,
 from agent_tools.gateway.store.store import MANY, Store, StoreError
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import postgresql
-from tests.gateway.test_lifecycle import _ended, until
+from tests.gateway.test_lifecycle import has_ended, until
 from tests.gateway.test_responses import INCLUDE, code, outputs, post
 from tests.gateway.test_stopping import beside, events_of
 
@@ -134,7 +134,7 @@ def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> No
     second = post(gateway, previous_response_id=first["id"], include=INCLUDE).json()
     assert outputs(second)[0]["outputs"] == [{"type": "logs", "logs": "21"}]
     begun = post(gateway, background=True).json()
-    until(lambda: _ended(gateway, begun["id"]))
+    until(lambda: has_ended(gateway, begun["id"]))
     other = beside(new_gateway, gateway, database=postgresql)
     again = events_of(httpx.get(f"{other.url}/v1/responses/{begun['id']}?stream=true").text)
     assert again[-1]["type"] == "response.completed"
