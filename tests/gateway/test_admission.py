@@ -15,7 +15,7 @@ from agent_tools.gateway.jobs.admission import Admission
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from tests.gateway.in_loop import serving, until
+from tests.gateway.in_loop import serving, until_true
 from tests.gateway.test_responses import CODE_TOOL
 
 KEYS = ("first-key-123", "second-key-123")
@@ -148,7 +148,7 @@ async def _b_beside_a(config: GatewayConfig, runtime: Runtime, go_on: threading.
             return (await client.post("/v1/responses", json=body, headers=headers)).status_code
 
         of_a = [asyncio.ensure_future(ask(KEYS[0])) for _ in range(12)]
-        await until(lambda: jobs.active + sum(each.done() for each in of_a) == 12)
+        await until_true(lambda: jobs.active + sum(each.done() for each in of_a) == 12)
         of_b = asyncio.ensure_future(ask(KEYS[1]))
         await asyncio.wait([of_b], timeout=0.2)
         go_on.set()

@@ -25,7 +25,7 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.conftest import NewGateway
-from tests.gateway.in_loop import LargeJsonHere, serving, until
+from tests.gateway.in_loop import LargeJsonHere, serving, until_true
 from tests.gateway.test_responses import post
 
 LONG = "long, but harmless. " * (LARGE // 16)
@@ -102,7 +102,7 @@ async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
             await places.acquire()
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
-        await until(lambda: places._waiters)
+        await until_true(lambda: places._waiters)
         assert (small.status_code, large.done()) == (200, False)
         places.release()
         assert (await large).status_code == 200
