@@ -76,7 +76,7 @@ def test_a_tier_above_the_operators_is_refused(new_gateway: NewGateway, docker_r
     tools = [{"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "16g"}}]
     error = post(gateway, tools=tools).json()["error"]
     assert error["param"] == "tools[0].container.memory_limit"
-    assert error["message"] == "memory_limit '16g' is not to be had here: use 1g, 4g."
+    assert error["message"] == "memory_limit '16g' is not available here: use 1g, 4g."
 
 
 def test_code_without_end_is_over_soon_after_its_time(new_gateway: NewGateway, docker_runtime: Runtime) -> None:

@@ -15,7 +15,7 @@ import openai
 
 from agent_tools.agents.round import Round
 from agent_tools.errors import ModelError
-from agent_tools.gateway.responses.composer import Composer, Scene
+from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.settings import Endpoint, Limits
@@ -83,7 +83,9 @@ def follow(parts: Parts) -> None:
 
     reply = model.reply([{"role": "user", "content": "1"}])
     answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
-    composer = Composer({"output": []}, Scene("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: ""))
+    composer = Composer(
+        {"output": []}, ResponseContext("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: "")
+    )
     try:
         for step in answer.read(counted(reply)):
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))

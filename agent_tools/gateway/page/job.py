@@ -1,12 +1,9 @@
-"""One piece of code from the page, run in a container, with its outputs as events while they come."""
+"""One piece of code from the page as a job: run in a container, with its outputs as events while they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
 
-from agent_tools.agents.cancel import Cancel
-from agent_tools.errors import AgentToolsError
 from agent_tools.execution import (
     Cleared,
     Died,
@@ -21,39 +18,26 @@ from agent_tools.execution import (
 )
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.jobs.jobs import Job
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.services import Services
 
 MAX_TITLE = 200  # characters
 
 
-class Trial:
-    """Made in the event loop; `work` is for a thread."""
+class TrialJob(Job):
+    """Code that is tried on the page; made in the event loop."""
 
     def __init__(self, services: Services, container_id: str, code: str) -> None:
+        super().__init__(EventLog(services.config.max_response_bytes))
         self.container_id = container_id
-        self.cancel = Cancel()
-        self.is_stopped = False
-        self.log = EventLog(services.config.max_response_bytes)
-        self.on_end: Callable[[], None] = lambda: None
         self._tool = ContainerTool(services.containers, container_id)
         self._metrics = services.metrics
         self._code = code
 
-    def work(self) -> None:
-        """Run the code to its end, whatever happens."""
-        try:
-            for event in self._events():
-                self.log.append(event)
-        except AgentToolsError as exc:
-            kind = getattr(exc, "code", None) or type(exc).__name__
-            self.log.append({"kind": "error", "text": f"The code was not run: {kind}."})
-            self.log.append(_done(Execution(), "refused"))
-        finally:
-            self._tool.close()
-            self.on_end()
-            self.log.close()
-
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Generator[JsonObject, None, None]:
+        """Run the code and yield what it does."""
         yield {"kind": "started", "container": self.container_id}
         outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
         with self.cancel.ending(lambda: self._tool.cancel(self.cancel)):
@@ -66,9 +50,18 @@ class Trial:
                     return
                 yield from shown(output)
 
+    def failed(self, failure: ApiError) -> Iterator[JsonObject]:
+        """Yield why the code was not run."""
+        yield {"kind": "error", "text": f"The code was not run: {failure.message}"}
+        yield _done(Execution(), "refused")
 
-def shown(output: Output) -> Iterator[dict[str, Any]]:
-    """An output as the page shows it."""
+    def close(self) -> None:
+        """Let go of the container."""
+        self._tool.close()
+
+
+def shown(output: Output) -> Iterator[JsonObject]:
+    """Yield an output as the page shows it."""
     match output:
         case Stream(name, text):
             yield {"kind": name, "text": text}
@@ -94,6 +87,6 @@ def _ending(execution: Execution) -> str:
     return "done" if execution.ok else "failed"
 
 
-def _done(execution: Execution, ending: str) -> dict[str, Any]:
+def _done(execution: Execution, ending: str) -> JsonObject:
     files = [{"name": each.name, "size": each.size} for each in execution.changes]
     return {"kind": "done", "ending": ending, "seconds": execution.duration, "files": files}

@@ -1,4 +1,4 @@
-"""Sweeping, part by part, so that what fails in one keeps no other from its turn."""
+"""Sweeping, part by part: a failure of one part does not stop the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 
 def failures(part: Callable[[], int | None]) -> int:
-    """Do a part of a sweep; how many failures there were: as many as it counts, or one if it breaks off."""
+    """Do a part of a sweep; return the number of its failures: as many as it counts, or one if it breaks off."""
     try:
         return part() or 0
     except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread; the next sweep does what this one did not)
