@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 
 class TimeLimit:
     """`timeout` seconds from now, and as long as it is held. Not thread-safe: whoever has it has a lock."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.timeout = timeout
-        self._deadline = time.monotonic() + timeout
+        self._clock = clock
+        self._deadline = clock() + timeout
         self._left = 0.0
         self._is_held = False
 
@@ -22,9 +24,9 @@ class TimeLimit:
 
     def hold(self) -> None:
         """Let it stand still."""
-        self._left, self._is_held = self._deadline - time.monotonic(), True
+        self._left, self._is_held = self._deadline - self._clock(), True
 
     def go(self) -> float:
         """Let it go on; return the seconds that are left."""
-        self._deadline, self._is_held = time.monotonic() + self._left, False
+        self._deadline, self._is_held = self._clock() + self._left, False
         return self._left

@@ -1,20 +1,19 @@
-"""Messages of a kernel that signs what it likes: read, made into outputs, kept within a call's limits.
+"""Messages of a kernel that sends what it likes: read, made into outputs, kept within a call's limits.
 
 The input is a byte for the type, and programs (see unfold.py) for content, metadata, parent and header, with MARK
-between them; `R` as first byte: the frames themselves.
+between them; `R` as first byte: the parts themselves.
 """
 
 from __future__ import annotations
 
-import functools
+import struct
 from typing import Any
-
-from jupyter_client.session import Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Execution
+from agent_tools.guest.wire.messages import IOPUB, MessageError, Reader
 from agent_tools.runtime.kernel.budget import limited
-from agent_tools.runtime.kernel.protocol import outputs_of, read_error, read_message, wire_session
+from agent_tools.runtime.kernel.protocol import outputs_of, read_error, read_message
 from agent_tools.runtime.kernel.settling import settle
 from agent_tools.settings import Limits
 from agent_tools.tools.render import markdown
@@ -22,9 +21,9 @@ from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 
 MARK = b"<|>"
-KEY = b"key"
 LIMITS = Limits()
 KINDS = ("stream", "execute_result", "display_data", "update_display_data", "clear_output", "error", "status")
+KINDS += ("execute_reply",)
 WORDS = ("name", "text", "stdout", "stderr", "data", "metadata", "transient", "display_id", "text/plain", "text/html")
 WORDS += (
     "image/png",
@@ -37,27 +36,46 @@ WORDS += (
     "wait",
 )
 WORDS += ("msg_id", "msg_type", "date", "version", "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAAAAAA", "/9j/", "\x1b]0;")
-WORDS += ("\x1b[31m", "\u202e", "\r", "\b", "\ud83d", "`", "\n", "image/svg+xml", "2020-01-01T00:00:00Z")
+WORDS += (
+    "\x1b[31m",
+    "\u202e",
+    "\r",
+    "\b",
+    "\ud83d",
+    "`",
+    "\n",
+    "image/svg+xml",
+    "2020-01-01T00:00:00Z",
+    "omitted",
+    "unread",
+)
 
 
 def unfold_message(data: bytes) -> Parts:
-    """The frames of one message, signed."""
-    parts = data[1:].split(MARK)
+    """One message as it is sent."""
+    given = data[1:].split(MARK)
     if data[:1] == b"R":
-        frames = [unfold.text(part) for part in parts]
+        parts = [unfold.text(part) for part in given[:255]]
     else:
         kind = KINDS[(data[0] if data else 0) % len(KINDS)]
-        content, metadata, parent, header = [*(unfold.value(part, WORDS) for part in parts), *[None] * 4][:4]
+        content, metadata, parent, header = [*(unfold.value(part, WORDS) for part in given), *[None] * 4][:4]
         plain = {"msg_type": kind, "msg_id": "1", "date": "2020-01-01T00:00:00Z"}
         header = {**plain, **header} if isinstance(header, dict) else header or plain
-        given = (header, parent or {"msg_id": "0"}, metadata or {}, content)
-        frames = [unfold.as_json(each) for each in given]
-    return [b"<IDS|MSG>", _session().sign(frames[:4]), *frames]
+        parts = [unfold.as_json(each) for each in (header, parent or {"msg_id": "0"}, metadata or {}, content)]
+    return [struct.pack(f">BB{len(parts)}I", IOPUB, len(parts), *map(len, parts)), *parts]
 
 
 def show_message(parts: Parts) -> None:
     """Show it to a person and to a model."""
-    message = read_message(_session(), list(parts))
+    reader = Reader(LIMITS.max_message_bytes)
+    for each in parts:
+        for channel, found in reader.feed(each):
+            _show(channel, found)
+
+
+def _show(channel: int, parts: list[bytes]) -> None:
+    message = read_message(channel, parts)
+    assert isinstance(message.parent_id, str)
     shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content, LIMITS)]
     answer = markdown(Execution(settle(shown)))
     answer.encode()
@@ -65,15 +83,10 @@ def show_message(parts: Parts) -> None:
     assert len(answer) < 2 * LIMITS.max_text_chars + 4 * LIMITS.max_rich_chars
 
 
-@functools.cache
-def _session() -> Session:
-    return wire_session(KEY)
-
-
 TARGET = Target(
     show_message,
     unfold_message,
-    allowed=(ProtocolViolation,),
+    allowed=(ProtocolViolation, MessageError),
     bound=Bound(bytes_per_byte=64),
     vocabulary=WORDS,
     words=(MARK, b'{"name": "stdout", "text": "', b'{"data": {"image/png": "', unfold.repeat(1, 12)),

@@ -1,4 +1,4 @@
-"""A sandbox's stdout, as the engine frames it: carried to sockets by a relay, and its words heard over a link.
+"""A sandbox's stdout, as the engine frames it: carried to sockets by a relay, and its words heard over a lifeline.
 
 The input is payloads with MARK between them, the first byte of each its channel; `R` as first byte: the
 bytes themselves.
@@ -11,11 +11,10 @@ import socket
 import struct
 import time
 
-from agent_tools.runtime.transport.exits import describe_exit, refuse_end
-
-from agent_tools.errors import KernelDied
+from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
 from agent_tools.runtime.docker.stdio import AttachedStdio
-from agent_tools.runtime.transport.lifeline import Link
+from agent_tools.runtime.kernel.endings import describe_exit
+from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -43,27 +42,29 @@ def carry(parts: Parts) -> None:
     far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     end, kernel = socket.socketpair()
     relay = Relay(AttachedStdio(ours, lambda: None), near)
-    link = Link.of(far)
-    with engine, kernel, contextlib.closing(relay), contextlib.closing(link):
+    lifeline = Lifeline(far)
+    with engine, kernel, contextlib.closing(relay), contextlib.closing(lifeline):
         relay.carry(1, end)
         for part in parts:
             with contextlib.suppress(OSError):  # it has hung up
                 engine.sendall(part)
         with contextlib.suppress(OSError):
             engine.shutdown(socket.SHUT_WR)
-        _hear(link, time.monotonic() + SECONDS)
+        _hear(lifeline, time.monotonic() + SECONDS)
 
 
-def _hear(link: Link, deadline: float) -> None:
-    while link.is_open:
+def _hear(lifeline: Lifeline, deadline: float) -> None:
+    while not lifeline.has_ended:
         assert time.monotonic() < deadline, "the relay does not end"
-        words = link.receive()
-        if words is None:
+        reports = lifeline.receive(16)
+        if not reports:
             time.sleep(0.0001)
-            continue
-        with contextlib.suppress(KernelDied):
-            refuse_end(words, 1)
-        describe_exit(" ".join(words[2:]), 1).encode()
+        for report in reports:
+            if isinstance(report, Exit):
+                assert max(report.generation, report.code, report.signal) < MAX_NUMBER
+                describe_exit(report, 1).encode()
+            if isinstance(report, Failed):
+                assert len(report.traceback) < MAX_WORDS
 
 
 TARGET = Target(

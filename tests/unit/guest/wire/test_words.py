@@ -1,0 +1,222 @@
+"""The lifeline's words: every order and report there and back, and the lines that are neither."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_tools.guest.wire.words import (
+    MAX_NUMBER,
+    MAX_WORDS,
+    Arm,
+    Disarm,
+    Exit,
+    Failed,
+    Files,
+    Interrupt,
+    Kill,
+    Order,
+    Pause,
+    Ready,
+    Report,
+    Resume,
+    SocketOrder,
+    Start,
+    channels,
+    read_order,
+    read_report,
+    write_order,
+    write_report,
+)
+
+ORDERS: list[tuple[Order, bytes]] = [
+    (Start(1), b"start 1"),
+    (Start(1_000_000), b"start 1000000"),
+    (Files(7), b"files 7"),
+    (Arm(30.2, 0.5), b"arm 30.200 0.500"),
+    (Arm(0.0, 0.0), b"arm 0.000 0.000"),
+    (Arm(86_400.25, 12.125), b"arm 86400.250 12.125"),
+    (Disarm(), b"disarm"),
+    (Interrupt(), b"interrupt"),
+    (Kill(), b"kill"),
+    (Pause(), b"pause"),
+    (Resume(), b"resume"),
+]
+REPORTS: list[tuple[Report, bytes]] = [
+    (Ready(), b"ready"),
+    (Exit(1), b"exit 1 code 0"),
+    (Exit(2, code=7), b"exit 2 code 7"),
+    (Exit(2, code=1, oom=True), b"exit 2 code 1 oom"),
+    (Exit(0, signal=9), b"exit 0 signal 9"),
+    (Exit(12, signal=9, oom=True), b"exit 12 signal 9 oom"),
+    (Exit(12, signal=64), b"exit 12 signal 64"),
+    (Failed(1, "Traceback: of many words"), b"failed 1 Traceback: of many words"),
+    (Failed(1, "one\ntwo\n  three"), b"failed 1 one\ntwo\n  three"),
+]
+
+
+@pytest.mark.parametrize(("order", "line"), ORDERS, ids=[line.decode() for _, line in ORDERS])
+def test_an_order_is_a_line_and_the_line_is_the_order(order: Order, line: bytes) -> None:
+    assert write_order(order) == line
+    assert read_order(line) == order
+
+
+@pytest.mark.parametrize(("report", "line"), REPORTS, ids=[line.decode()[:20] for _, line in REPORTS])
+def test_a_report_is_a_line_and_the_line_is_the_report(report: Report, line: bytes) -> None:
+    assert write_report(report) == line
+    assert read_report(line) == report
+
+
+def test_every_order_and_every_report_is_tried_above() -> None:
+    assert {type(order) for order, _ in ORDERS} == set(typing.get_args(Order))
+    assert {type(report) for report, _ in REPORTS} == set(typing.get_args(Report))
+
+
+def test_an_order_is_no_report_and_a_report_no_order() -> None:
+    assert [read_report(line) for _, line in ORDERS] == [None] * len(ORDERS)
+    assert [read_order(line) for _, line in REPORTS] == [None] * len(REPORTS)
+
+
+WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
+NUMBER = st.integers(0, MAX_NUMBER - 1)
+ANY_ORDER = (
+    st.builds(Start, NUMBER)
+    | st.builds(Files, NUMBER)
+    | st.builds(Arm, *[st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000)] * 2)
+    | st.sampled_from([Disarm(), Interrupt(), Kill(), Pause(), Resume()])
+)
+ANY_REPORT = (
+    st.just(Ready())
+    | st.builds(Exit, NUMBER, code=NUMBER, oom=st.booleans())
+    | st.builds(Exit, NUMBER, signal=st.integers(1, 200), oom=st.booleans())
+    | st.builds(Failed, NUMBER, st.lists(WORD, min_size=1).map(" ".join))
+)
+
+
+@given(ANY_ORDER)
+def test_any_order_is_read_as_it_was_written(order: Order) -> None:
+    assert read_order(write_order(order)) == order
+
+
+@given(ANY_REPORT)
+def test_any_report_is_read_as_it_was_written(report: Report) -> None:
+    assert read_report(write_report(report)) == report
+
+
+# -- lines that are neither -------------------------------------------------------------------------------------------
+
+LONG = "9" * 5000
+NO_REPORTS = {
+    "nothing": b"",
+    "a blank": b" ",
+    "NULs": bytes(10),
+    "noise": b"\xff" * MAX_WORDS,
+    "unknown words": b"hello",
+    "three unknown words": b"hello 1 x",
+    "capitals": b"READY",
+    "ready with an argument": b"ready 1",
+    "ready with two": b"ready 1 code 0",
+    "exit alone": b"exit",
+    "exit without a kind": b"exit 1",
+    "exit without a number": b"exit 1 code",
+    "exit of an unknown kind": b"exit 1 crash 7",
+    "exit of a kind that starts like ours": b"exit 1 codex 7",
+    "exit with a word more": b"exit 1 code 7 x",
+    "exit with oom twice": b"exit 1 code 7 oom oom",
+    "exit with oom for a number": b"exit 1 code oom",
+    "exit with oom in front": b"exit 1 oom code 7",
+    "a generation in words": b"exit one code 7",
+    "a negative generation": b"exit -1 code 7",
+    "a signed generation": b"exit +1 code 7",
+    "a fraction of a generation": b"exit 1.0 code 7",
+    "a generation in other digits": "exit \u0661 code 7".encode(),
+    "a generation with an underscore": b"exit 1_0 code 7",
+    "a generation that is too large": f"exit {MAX_NUMBER} code 7".encode(),
+    "a generation of 5,000 digits": f"exit {LONG} code 7".encode(),
+    "a negative code": b"exit 1 code -9",
+    "a code in hexadecimal": b"exit 1 code 0x7",
+    "a code that is too large": f"exit 1 code {MAX_NUMBER}".encode(),
+    "a code of 11 digits": b"exit 1 code 00000000007",
+    "a signal of 5,000 digits": f"exit 1 signal {LONG}".encode(),
+    "failed alone": b"failed",
+    "failed without a traceback": b"failed 1",
+    "failed with blanks for a traceback": b"failed 1   ",
+    "failed without a generation": b"failed Traceback: x",
+}
+
+
+@pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
+def test_what_is_no_report_is_none(line: bytes) -> None:
+    assert read_report(line) is None
+
+
+NO_ORDERS = {
+    "nothing": b"",
+    "a blank": b" ",
+    "noise": b"\xff" * 100,
+    "unknown words": b"hello",
+    "capitals": b"KILL",
+    "start without a number": b"start",
+    "start with words": b"start one",
+    "start with two numbers": b"start 1 2",
+    "start with a fraction": b"start 1.5",
+    "arm without seconds": b"arm",
+    "arm with one number": b"arm 1",
+    "arm with words": b"arm soon later",
+    "arm with three numbers": b"arm 1 2 3",
+    "kill with an argument": b"kill 1",
+}
+
+
+@pytest.mark.parametrize("line", NO_ORDERS.values(), ids=NO_ORDERS.keys())
+def test_what_is_no_order_is_none(line: bytes) -> None:
+    assert read_order(line) is None
+
+
+LOOSE: dict[str, tuple[bytes, Report]] = {
+    "blanks around it": (b"  exit  1   code 7  ", Exit(1, code=7)),
+    "tabs and line ends": (b"exit\t1 code\n7\r", Exit(1, code=7)),
+    "zeros in front": (b"exit 0000000001 code 007", Exit(1, code=7)),
+    "the largest numbers": (f"exit {MAX_NUMBER - 1} code {MAX_NUMBER - 1}".encode(), Exit(2**31 - 1, code=2**31 - 1)),
+    "a signal that is none": (b"exit 1 signal 0", Exit(1)),
+    "a failure in bytes that are no ASCII": (b"failed 1 \xc3\xa9\x1b[31m", Failed(1, "\ufffd\ufffd\x1b[31m")),
+    "a failure over the limit": (b"failed 1 " + b"x" * 9999, Failed(1, "x" * (MAX_WORDS - len("failed 1 ")))),
+}
+
+
+@pytest.mark.parametrize(("line", "report"), LOOSE.values(), ids=LOOSE.keys())
+def test_a_loosely_written_report_is_read_for_what_it_says(line: bytes, report: Report) -> None:
+    assert read_report(line) == report
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=5000) | st.lists(WORD | st.just("exit") | st.just("1"), max_size=6).map(" ".join))
+def test_no_line_raises(line: bytes | str) -> None:
+    data = line if isinstance(line, bytes) else line.encode()
+    report = read_report(data)
+    assert report is None or isinstance(report, typing.get_args(Report))
+    if isinstance(report, Exit):
+        assert all(0 <= number < MAX_NUMBER for number in (report.generation, report.code, report.signal))
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_traceback_is_cut_to_a_line() -> None:
+    line = write_report(Failed(1, "x" * 10_000))
+    assert len(line) == MAX_WORDS
+    assert read_report(line) == Failed(1, "x" * (MAX_WORDS - len("failed 1 ")))
+
+
+def test_a_traceback_that_is_no_ascii_is_written_with_question_marks() -> None:
+    assert write_report(Failed(1, "é中\ud800")) == b"failed 1 ???"
+
+
+def test_the_channels_of_orders_that_count_up_are_apart_and_never_those_of_the_words() -> None:
+    orders: list[SocketOrder] = [Files(number) if number % 3 else Start(number) for number in range(1, 100)]
+    found = [channel for order in orders for channel in channels(order)]
+    assert [len(channels(order)) for order in orders] == [order.sockets for order in orders]
+    assert len(found) == len({*found, 0}) - 1
