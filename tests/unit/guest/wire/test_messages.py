@@ -121,7 +121,7 @@ def test_too_few_and_too_many_parts_are_refused_before_their_sizes_are_there() -
 def test_a_part_over_the_limit_is_refused_by_its_size(channel: int, place: int, size: int) -> None:
     found = [0] * 6
     found[place] = size
-    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216"
+    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216 bytes"
 
 
 def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> None:
@@ -133,7 +133,7 @@ def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> 
 
 
 def test_sizes_of_256_gib_are_no_more_than_a_number() -> None:
-    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216"
+    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216 bytes"
 
 
 def test_limits_are_of_one_message_and_not_of_all() -> None:
