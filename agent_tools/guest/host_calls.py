@@ -11,60 +11,20 @@ Theory of operation
 """
 
 import asyncio
-import builtins
 import contextlib
 import itertools
 import os
 import select
 import signal
 import socket
-import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
 from .interrupts import shield
 from .wire import budget, frames, values
-
-
-class HostCallError(Exception):
-    """A host function failed; `type_name` is its exception's type there."""
-
-    type_name = ""
-
-
-class HostCallNotFound(HostCallError, NameError):
-    """There is no host function of that name."""
-
-
-class HostCallArgumentError(HostCallError, TypeError, ValueError):
-    """The arguments do not fit the host function."""
-
-
-class HostCallTimeout(HostCallError, TimeoutError):
-    """The host function took longer than it may."""
-
-
-class HostCallDenied(HostCallError, PermissionError):
-    """The call was not approved."""
-
-
-class HostCallBudgetExceeded(HostCallError, RuntimeError):
-    """The run has made all the calls it may."""
-
-
-class HostCallTooLarge(HostCallError, ValueError):
-    """A value is larger than what may cross."""
-
-
-class HostGone(HostCallError, ConnectionError):
-    """The host does not answer any more."""
-
-
-_KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
-
 
 UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
 READ_SIZE = 256 * 1024
@@ -261,7 +221,7 @@ class Host:
             case {"op": "result", "id": number, "value": value}:
                 self._deliver(number, lambda: values.decode(value, attachments, _rich, budget.Unbounded()), None)
             case {"op": "error", "id": number}:
-                self._deliver(number, None, _error(head))
+                self._deliver(number, None, error_of(head))
 
     def _deliver(self, number: int, read: Callable[[], Any] | None, error: BaseException | None) -> None:
         deliver = self._pending.pop(number, None)
@@ -285,24 +245,6 @@ def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | No
         future.set_exception(error)
 
 
-def _error(head: dict[str, Any]) -> BaseException:
-    """The host's failure as an exception: one of ours, a builtin of the same name, or HostCallError with the name."""
-    kind, name, message = str(head.get("kind")), str(head.get("type") or ""), str(head.get("message") or "")
-    builtin = getattr(builtins, name, None)
-    is_safe = isinstance(builtin, type) and issubclass(builtin, Exception) and builtin not in _NOT_FROM_TEXT
-    if kind not in _KINDS and is_safe:
-        return builtin(message)  # type: ignore[no-any-return,misc]
-    error = _KINDS.get(kind, HostCallError)(message if kind in _KINDS or not name else f"{name}: {message}")
-    error.type_name = name
-    return error
-
-
-# These mean something to an event loop or an iteration, or cannot be made of a message alone.
-_NOT_FROM_TEXT = {StopIteration, StopAsyncIteration, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError} | {
-    getattr(builtins, name) for name in ("ExceptionGroup",) if hasattr(builtins, name)
-}
-
-
 def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     import io
 
@@ -318,65 +260,3 @@ def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     from PIL import Image
 
     return Image.open(io.BytesIO(content))
-
-
-def install(descriptor: int, namespace: dict[str, Any]) -> Host:
-    """Make `sandbox` and `sandbox.asyncio` importable; return the connection."""
-    host = Host(descriptor)
-    package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
-    package.__path__ = []
-
-    async def hostcall(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name, with one payload or with arguments."""
-        return await host.call(name, (payload, *args), kwargs)
-
-    def hostcall_sync(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name and wait for it."""
-        return host.call_sync(name, (payload, *args), kwargs)
-
-    def define(name: str, source: str) -> None:
-        """Make a module of this source, and give its public names to the cells."""
-        import linecache
-
-        file = f"<{name}>"
-        module = types.ModuleType(name)
-        module.__dict__.update(_call=host.call, _call_sync=host.call_sync)
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        sys.modules[name] = module
-        exec(compile(source, file, "exec"), module.__dict__)
-        public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
-        namespace.update({key: getattr(module, key) for key in public})
-
-    asynchronous.hostcall = hostcall  # type: ignore[attr-defined]
-    asynchronous.run = asyncio.run  # type: ignore[attr-defined]
-    package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
-    package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
-    package.HostCallError = HostCallError  # type: ignore[attr-defined]
-    vars(package).update(_KINDS)
-    sys.modules.update({"sandbox": package, "sandbox.asyncio": asynchronous})
-    return host
-
-
-def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:
-    async def run_function(name: str, has_args: bool, is_streamed: bool) -> None:
-        """Call a function of the script with the host's arguments, and give the host what it returns or yields."""
-        args, kwargs = await host.call("$arguments", (), {}) if has_args else ((), {})
-        if name not in namespace:
-            raise NameError(f"the script defines no {name!r}")
-        found = namespace[name]
-        result = found(*args, **kwargs) if callable(found) else found
-        if hasattr(result, "__await__"):
-            result = await result
-        if hasattr(result, "__aiter__"):
-            async for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        elif isinstance(result, types.GeneratorType):
-            for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        await host.call("$return", (result,), {})
-
-    return run_function
