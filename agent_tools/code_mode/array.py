@@ -30,7 +30,7 @@ def read_array(content: bytes, budget: Budget) -> Any:
     if dtype.hasobject:
         raise ValueError("Python objects are not taken")
     if dtype.itemsize > max(len(content), MAX_EMPTY_ITEM_BYTES) or (count and not dtype.itemsize):
-        raise ValueError("items of no size, or of one they cannot have")
+        raise ValueError("the size of its items is impossible")
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(content) - start:
         raise ValueError(f"{len(content) - start:,} bytes for {count:,} items of {dtype.itemsize:,} bytes")
     budget.make(len(content))

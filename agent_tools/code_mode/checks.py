@@ -120,7 +120,7 @@ def _made(found: CoreSchema, parts: Any, make: Callable[[Any], Any], kinds: tupl
     def bounded(items: Any) -> Any:
         value = make(items)
         if len(value) < least or (most is not None and len(value) > most):
-            raise ValueError(f"{len(value):,} parts, where {least:,} to {'any' if most is None else most} may be")
+            raise ValueError(f"it has {len(value):,} parts; allowed are {least:,} to {'any' if most is None else most}")
         return value
 
     after = core_schema.no_info_after_validator_function(bounded, parts)

@@ -72,14 +72,14 @@ def _endpoint(name: str, cfg: Json) -> Endpoint:
     if key:
         return Endpoint(DASHSCOPE_URL if "qwen" in name.lower() else settings.OPENAI_URL, key)
     raise ModelError(
-        f"Nothing says where the model {name} is. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
+        f"No server is known for the model {name}. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
         "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or pass 'model_server' and 'api_key'."
     )
 
 
 def _needed(key: str | None, variable: str) -> str:
     if not key:
-        raise ModelError(f"DashScope wants a key: set {variable}, or pass 'api_key'.")
+        raise ModelError(f"DashScope needs a key: set {variable}, or pass 'api_key'.")
     return key
 
 

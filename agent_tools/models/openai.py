@@ -154,10 +154,12 @@ class OpenAIModel:
         except (openai.APIConnectionError, *broken) as exc:
             raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
         except openai.APIError as exc:
-            message = f"The model's server {host} broke its answer off with an error."
+            message = f"The model's server {host} ended its answer with an error."
             raise ModelError(message, code=_code(exc), detail=exc.message) from exc
         except (openai.OpenAIError, TypeError) as exc:
-            raise ModelError(f"The model's server {host} cannot be asked so: {type(exc).__name__}.") from exc
+            raise ModelError(
+                f"The request to the model's server {host} could not be made: {type(exc).__name__}."
+            ) from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
             raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
 

@@ -94,7 +94,7 @@ class _Reply(Iterator[Delta]):
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))
             if not reader.is_over and not self._is_closed.is_set():
-                raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+                raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
 
 
 class _EventReader:

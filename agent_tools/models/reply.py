@@ -84,7 +84,7 @@ def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
             raise ModelError("The model's server sent something that is not a chat completion.") from exc
         yield from found
     if reader.reason is None:
-        raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+        raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
 
 

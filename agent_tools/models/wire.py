@@ -123,7 +123,7 @@ def _data_url(path: str, kind: str) -> str:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as exc:
-        raise ModelError(f"An {kind} in the messages is neither a URL nor a file that can be read.") from exc
+        raise ModelError(f"A message's {kind} is neither a URL nor a file that can be read.") from exc
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 

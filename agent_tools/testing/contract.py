@@ -41,12 +41,12 @@ def check_model(model: Model, messages: Conversation, tools: tuple[FunctionDefin
     assert json.dumps(list(map(str, messages))) == before, "it changed the conversation it was given"
     kinds = (TextDelta, ReasoningDelta, CallBegun, ArgumentsDelta, CallComplete, Usage, Finish)
     for delta in deltas:
-        assert isinstance(delta, kinds), f"{delta!r} is no delta"
+        assert isinstance(delta, kinds), f"{delta!r} is not a delta"
     _check_ending(deltas)
     _check_calls(deltas)
     unread = model.reply(messages, tools, {})
     close = getattr(unread, "close", None)
-    assert close is None or close() is None, "close() of a reply that nobody read gives something"
+    assert close is None or close() is None, "close() of a reply that nobody read returns something"
     return deltas
 
 
@@ -67,13 +67,13 @@ def check_tool(
     assert tool.name, "it has no name"
     assert tool.description, "it has no description"
     function = json.loads(json.dumps(tool.function))
-    assert isinstance(tool.parameters, list) or is_tool_schema(function), "its parameters are no object schema"
+    assert isinstance(tool.parameters, list) or is_tool_schema(function), "its parameters are not an object schema"
     answer = tool.call(good, messages=[], lang="en")  # agents pass more than a tool may know
     again = tool.call(json.dumps(good))
     for each in (answer, again):
         is_items = isinstance(each, (list, tuple)) and all(isinstance(item, ContentItem) for item in each)
         assert is_items or _is_json(each), f"an answer of type {type(each).__name__} cannot be told to a model"
-    assert same is None or same(answer, again), "a dict and the same as JSON get different answers"
+    assert same is None or same(answer, again), "the same arguments as a dict and as JSON get different answers"
     assert _refusal(tool, bad), "its refusal says nothing"
     return answer
 
@@ -88,7 +88,7 @@ def _refusal(tool: BaseTool, bad: str) -> str:
 
 def _check_ending(deltas: list[Delta]) -> None:
     finishes = [delta for delta in deltas if isinstance(delta, Finish)]
-    assert len(finishes) == 1, f"there are {len(finishes)} Finish, not one"
+    assert len(finishes) == 1, f"there are {len(finishes)} Finish instead of one"
     assert sum(isinstance(delta, Usage) for delta in deltas) <= 1, "there is more than one Usage"
     after = deltas[deltas.index(finishes[0]) + 1 :]
     assert all(isinstance(delta, Usage) for delta in after), "something other than Usage comes after Finish"

@@ -68,4 +68,4 @@ class ScriptedModel:
             self.closed += 1
             raise
         if reply.error:
-            raise ModelError("The scripted model broke its answer off with an error.", detail=reply.error)
+            raise ModelError("The scripted model ended its answer with an error.", detail=reply.error)
