@@ -144,9 +144,19 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True)
     code = (
         "import agent_tools, json; from agent_tools.runtime.docker import image, shipped\n"
