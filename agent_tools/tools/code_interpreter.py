@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -265,7 +266,6 @@ class CodeInterpreter(BaseToolWithFileAccess):
         """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
-        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
         from agent_tools.runtime.host_calls.host_calls import HostCalls
