@@ -25,29 +25,28 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Result:
-    """The value of the code's last expression."""
+class _Rich:
+    """A value that comes in several forms, by MIME type."""
 
     data: MimeBundle
 
     @property
     def text(self) -> str:
-        """The value's text/plain form, or ''."""
+        """Its text/plain form, or ''."""
         return str(self.data.get("text/plain", ""))
 
 
 @dataclass(frozen=True)
-class Display:
+class Result(_Rich):
+    """The value of the code's last expression."""
+
+
+@dataclass(frozen=True)
+class Display(_Rich):
     """A figure, a table or HTML that the code displayed."""
 
-    data: MimeBundle
     display_id: str | None = None
     is_update: bool = False
-
-    @property
-    def text(self) -> str:
-        """The display's text/plain form, or ''."""
-        return str(self.data.get("text/plain", ""))
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ class Execution:
     @property
     def ok(self) -> bool:
         """True if the code ran to its end without an exception, a time-out or the kernel's death."""
-        return not any(isinstance(output, (Error, TimedOut, Died)) for output in self.outputs)
+        return self.error is None
 
     @property
     def stdout(self) -> str:
@@ -291,7 +290,7 @@ _PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "
 
 def pictures_of(output: Output) -> tuple[Picture, ...]:
     """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
-    if not isinstance(output, (Result, Display)):
+    if not isinstance(output, _Rich):
         return ()
     found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
     return tuple(found)[:1]

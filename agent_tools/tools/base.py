@@ -6,14 +6,15 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Union
 
 import fastjsonschema
 
 from agent_tools import settings
-from agent_tools.errors import ToolServiceError
+from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.tools.params import Params, load_json
@@ -132,6 +133,17 @@ class BaseToolWithFileAccess(BaseTool):
             if staged.name is None:
                 raise ToolServiceError(code="FileRejected", message=f"{staged.source}: {staged.error}")
         return None
+
+
+@contextmanager
+def tool_errors() -> Iterator[None]:
+    """Raise failures of the runtime as ToolServiceError, the only one that a tool's caller sees."""
+    try:
+        yield
+    except ToolServiceError:
+        raise
+    except AgentToolsError as exc:
+        raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc
 
 
 def is_tool_schema(function: object) -> bool:

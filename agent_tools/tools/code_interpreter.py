@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
+from agent_tools.code_mode.attachments import rich_value
+from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.options import Options
-from agent_tools.tools.params import Params, code_of, timeout_of
+from agent_tools.tools.params import Params, code_of, files_of, timeout_of
 from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
 
@@ -156,8 +157,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
-        with _as_tool_errors():
-            return self._open_workspace().stage(_file_list(files))
+        with tool_errors():
+            return self._open_workspace().stage(files_of(files))
 
     def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
         """Save pictures under fresh names and return them with their paths; '' is the path of one that was refused."""
@@ -169,7 +170,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         Raises:
             ToolServiceError: it could not be started.
         """
-        with _as_tool_errors():
+        with tool_errors():
             self._session().open()
 
     def interrupt(self) -> None:
@@ -179,7 +180,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
-        with _as_tool_errors():
+        with tool_errors():
             if session := self._find_session():
                 session.restart()
 
@@ -211,11 +212,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     # -- a call's parts -----------------------------------------------------------------------------------------------
 
     def _call(
-        self,
-        params: Params,
-        files: Sequence[str] | None,
-        timeout: float | None,
-        cancelled: threading.Event,
+        self, params: Params, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
     ) -> str:
         code = self.read_code(params)
         if not code.strip():
@@ -226,7 +223,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event | None
     ) -> Generator[Output, None, Execution]:
         seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        with _as_tool_errors():
+        with tool_errors():
             staged, before = self.stage(files), self._open_workspace().snapshot()
             with closing(self._session().stream(code, seconds, cancelled)) as outputs:
                 execution = yield from outputs
@@ -266,7 +263,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
-        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
         from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -293,25 +289,3 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             path = prepare_work_dir(Path(self.work_dir), guest)
             self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
         return self._workspace
-
-
-def _file_list(files: object) -> list[str]:
-    if files is None:
-        return []
-    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
-    for file in files:
-        if not isinstance(file, (str, Path)):
-            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
-    return [str(file) for file in files]
-
-
-@contextmanager
-def _as_tool_errors() -> Iterator[None]:
-    """Raise failures of the runtime as ToolServiceError, the only one that a tool's caller sees."""
-    try:
-        yield
-    except ToolServiceError:
-        raise
-    except AgentToolsError as exc:
-        raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc

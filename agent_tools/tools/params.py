@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Union
 
 from agent_tools.errors import InvalidParams
@@ -54,6 +56,22 @@ def timeout_of(timeout: object, default: float, limits: Limits) -> float:
     if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
         raise InvalidParams(f"timeout must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
     return float(timeout)
+
+
+def files_of(files: object) -> list[str]:
+    """Return the paths and URLs of a call; for None, an empty list.
+
+    Raises:
+        InvalidParams: it is not a list of paths or URLs.
+    """
+    if files is None:
+        return []
+    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
+        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
+    for file in files:
+        if not isinstance(file, (str, Path)):
+            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
+    return [str(file) for file in files]
 
 
 def load_json(text: str) -> Any:
