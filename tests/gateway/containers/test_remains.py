@@ -21,9 +21,8 @@ from agent_tools.gateway.store.records import Container, StoredCall, Upload
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import INCLUDE, Clock, code, in_container, outputs, post
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_containers import Clock, in_container
-from tests.gateway.test_responses import INCLUDE, code, outputs, post
 from tests.unit.test_folder import dig
 
 

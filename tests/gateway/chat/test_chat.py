@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import httpx
 import openai
@@ -12,38 +11,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.asking import EXECUTE, SQUARES, WEATHER, ask, chunks, run
+from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check
-
-EXECUTE = {
-    "type": "function",
-    "function": {
-        "name": "execute_python",
-        "description": "Executes a snippet of Python code in a secure sandbox and returns the standard output.",
-        "parameters": {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "The Python code to be executed."}},
-            "required": ["code"],
-        },
-    },
-}
-WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
-SQUARES = "print(sum(n * n for n in range(11)))"
-
-
-def run(script: str, **more: Any) -> ScriptedReply:
-    return ScriptedReply(calls=[ScriptedCall("execute_python", {"code": script})], **more)
-
-
-def ask(gateway: Gateway, **body: Any) -> httpx.Response:
-    asked = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "tools": [EXECUTE], **body}
-    return httpx.post(f"{gateway.url}/v1/chat/completions", json=asked, timeout=60)
-
-
-def chunks(answer: httpx.Response) -> list[dict[str, Any]]:
-    blocks = answer.text.strip().split("\n\n")
-    assert blocks[-1] == "data: [DONE]"
-    return [json.loads(block.removeprefix("data: ")) for block in blocks[:-1]]
 
 
 def test_a_declared_function_is_run_and_the_answer_is_whole(new_gateway: NewGateway) -> None:
@@ -111,7 +81,7 @@ def test_a_stream_adds_up_to_the_same(new_gateway: NewGateway, with_usage: bool)
     ],
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_23_calls_written_as_text(new_gateway: NewGateway, text: str, is_call: bool, is_streamed: bool) -> None:
+def test_calls_written_as_text(new_gateway: NewGateway, text: str, is_call: bool, is_streamed: bool) -> None:
     gateway = new_gateway({"m": [ScriptedReply(text=text, piece=7), "It is 42."]})
     answer = ask(gateway, stream=is_streamed)
     if is_streamed:
@@ -123,7 +93,7 @@ def test_23_calls_written_as_text(new_gateway: NewGateway, text: str, is_call: b
         assert "42" in gateway.upstream.requests[1]["messages"][-1]["content"]
 
 
-def test_23_a_function_that_was_not_declared_is_only_text(new_gateway: NewGateway) -> None:
+def test_a_function_that_was_not_declared_is_only_text(new_gateway: NewGateway) -> None:
     text = '{"name": "execute_python", "arguments": {"code": "print(1)"}}'
     gateway = new_gateway({"m": [text, text]})
     assert ask(gateway, tools=[]).json()["choices"][0]["message"]["content"] == text
@@ -178,7 +148,7 @@ def test_the_upstreams_failure_is_the_answers(new_gateway: NewGateway) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_18_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway, is_streamed: bool) -> None:
+def test_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway, is_streamed: bool) -> None:
     gateway = new_gateway({"m": lambda _: run("1")}, max_rounds=2)
     answer = ask(gateway, stream=is_streamed)
     (choice,) = chunks(answer)[-1]["choices"] if is_streamed else answer.json()["choices"]

@@ -1,17 +1,60 @@
-"""Items that a request names instead of repeating them, and what is kept for that."""
+"""Items of stored responses, put in place of references to them."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
-from agent_tools.gateway.store.records import StoredCall, StoredItem, StoredResponse
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.responses.stored_items import resolved
+from agent_tools.gateway.store.records import Record, StoredCall, StoredItem, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import FUNCTION, INCLUDE, SLEEP, code, is_idle, outputs, post, until
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_lifecycle import SLEEP, is_idle, until
-from tests.gateway.test_responses import FUNCTION, INCLUDE, code, outputs, post
+
+_Kind = TypeVar("_Kind", bound=Record)
+
+
+class CountingStore(Store):
+    """Counts how often a response's row is read."""
+
+    reads = 0
+
+    def find(self, kind: type[_Kind], **where: Any) -> list[_Kind]:
+        self.reads += kind.table.name == "responses"
+        return super().find(kind, **where)
+
+
+def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_dir: Path) -> None:
+    store = CountingStore(f"sqlite:///{work_dir}/s.db")
+    ids = [f"msg_{n}" for n in range(100)]
+    body = json.dumps({"output": [{"id": id_, "type": "message"} for id_ in ids]})
+    response = StoredResponse(
+        id="resp_1",
+        owner="me",
+        created_at=1.0,
+        status="completed",
+        background=False,
+        bytes=1,
+        container_id=None,
+        body=body,
+        input="",
+        conversation="[]",
+    )
+    store.add(response, *(StoredItem(id=id_, owner="me", created_at=1.0, response_id="resp_1") for id_ in ids))
+    named = [{"type": "item_reference", "id": id_} for id_ in ids]
+    assert [item["id"] for item in resolved(store, "me", named, len(body))] == ids
+    assert store.reads == 1
+    with pytest.raises(ApiError) as refused:
+        resolved(store, "me", named, len(body) - 1)
+    assert refused.value.status == 413
+    store.close()
+
 
 ANSWER = {"type": "function_call_output", "call_id": "call_0", "output": "Rain."}
 

@@ -1,4 +1,4 @@
-"""Files in an input: for the code, or where there is none, for the model."""
+"""Files in the input of a response."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from agent_tools.gateway.store.records import Upload
 from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post
 
 TABLE = base64.b64encode(b"a,b\n1,2\n").decode()
 URL = f"data:text/csv;base64,{TABLE}"

@@ -15,8 +15,35 @@ from agent_tools.gateway.jobs.admission import Admission
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import CODE_TOOL, has_ended, post, until
+from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import serving, until_true
-from tests.gateway.test_responses import CODE_TOOL
+
+
+def test_more_than_may_wait_are_sent_away_and_told_when_to_return(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    slow = ScriptedReply(text="Ok.", wait_before=go_on)
+    gateway = new_gateway({"m": lambda _: slow, "n": ["Ok."]}, max_sandboxes=1, max_queue=0, queue_timeout=7)
+    begun = post(gateway, background=True).json()
+    refused = post(gateway)
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "7"
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert post(gateway, model="n", tools=[]).status_code == 200  # what needs no sandbox does not wait for one
+    go_on.set()
+    until(lambda: has_ended(gateway, begun["id"]))
+    assert until(lambda: post(gateway).status_code == 200)
+
+
+def test_whoever_waits_too_long_is_sent_away(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    slow = ScriptedReply(text="Ok.", wait_before=go_on)
+    gateway = new_gateway({"m": lambda _: slow}, max_sandboxes=1, queue_timeout=0.05)
+    post(gateway, background=True)
+    refused = post(gateway)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+    go_on.set()
+
 
 KEYS = ("first-key-123", "second-key-123")
 

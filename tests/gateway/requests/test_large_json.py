@@ -1,4 +1,4 @@
-"""JSON of clients and of the store: how much of it is taken, who reads it, and what it costs."""
+"""Large JSON of clients: how much of it is taken, who reads it, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,20 @@ import asyncio
 import json
 import tracemalloc
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.jobs.sse import PART, EventStream
-from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import scrubbed
 from agent_tools.gateway.requests.large_json import LARGE, LargeJson
-from agent_tools.gateway.responses.stored_items import resolved
-from agent_tools.gateway.store.records import Record, ResponseInput, StoredItem, StoredResponse
-from agent_tools.gateway.store.store import Store
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import post
 from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import LargeJsonHere, serving, until_true
-from tests.gateway.test_responses import post
 
 LONG = "long, but harmless. " * (LARGE // 16)
 
@@ -129,114 +122,3 @@ def test_so_many_large_pieces_are_read_at_once() -> None:
         return most[0]
 
     assert asyncio.run(ten()) == 3
-
-
-def test_what_is_kept_is_answered_as_it_is_kept(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": ["Ok."]})
-    made = post(gateway, tools=[])
-    one = f"{gateway.url}/v1/responses/{made.json()['id']}"
-    assert httpx.get(one).content == made.content
-    gateway.services.store.change(StoredResponse, made.json()["id"], body="not even JSON")
-    assert httpx.get(one).text == "not even JSON"
-    assert httpx.get(one).headers["content-type"] == "application/json"
-
-
-def test_of_the_input_only_what_a_page_shows_is_read(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": ["Ok."]})
-    said = [{"id": f"msg_{n}", "role": "user", "content": str(n)} for n in range(30)]
-    id_ = post(gateway, tools=[], input=said).json()["id"]
-    kept = gateway.services.store.find(ResponseInput, id=id_)[0].input.split("\n")
-    kept[2:] = [line[:16] + " not JSON" for line in kept[2:]]
-    gateway.services.store.change(StoredResponse, id_, input="\n".join(kept))
-    items = f"{gateway.url}/v1/responses/{id_}/input_items"
-    page = httpx.get(items, params={"order": "asc", "limit": 2}).json()
-    assert [item["id"] for item in page["data"]] == ["msg_0", "msg_1"]
-    assert page["has_more"]
-    assert page["data"][0]["content"] == [{"type": "input_text", "text": "0"}]
-    assert [item["id"] for item in httpx.get(items, params={"after": "msg_1"}).json()["data"]] == ["msg_0"]
-
-
-def test_halves_of_characters_are_replaced_in_place_however_deep() -> None:
-    deep: Any = ["\ud800"]
-    for _ in range(100_000):
-        deep = [deep]
-    inner = scrubbed(deep)
-    assert inner is deep
-    while isinstance(inner[0], list):
-        inner = inner[0]
-    assert inner == ["?"]
-    assert scrubbed({"a\ud800": {"b": "é\udfff"}, "c": 1}) == {"a?": {"b": "é?"}, "c": 1}
-    assert scrubbed("\ud800") == "?"
-    while deep and isinstance(deep[0], list):  # taken apart from outside: freeing it at once would go as deep
-        deep = deep.pop()
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32", "utf-8-sig"])
-def test_halves_of_characters_are_found_in_every_encoding(new_gateway: NewGateway, encoding: str) -> None:
-    gateway = new_gateway({"m": ["Ok.", "Ok."]})
-    for text in ('"\\ud800 é"', '"\ud800 é"'):
-        body = f'{{"model": "m", "input": {text}}}'.encode(encoding, "surrogatepass")
-        assert httpx.post(f"{gateway.url}/v1/responses", content=body).status_code == 200
-    assert [asked["messages"][-1]["content"] for asked in gateway.upstream.requests] == ["? é"] * 2
-
-
-_Kind = TypeVar("_Kind", bound=Record)
-
-
-class CountingStore(Store):
-    """Counts how often a response's row is read."""
-
-    reads = 0
-
-    def find(self, kind: type[_Kind], **where: Any) -> list[_Kind]:
-        self.reads += kind.table.name == "responses"
-        return super().find(kind, **where)
-
-
-def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_dir: Path) -> None:
-    store = CountingStore(f"sqlite:///{work_dir}/s.db")
-    ids = [f"msg_{n}" for n in range(100)]
-    body = json.dumps({"output": [{"id": id_, "type": "message"} for id_ in ids]})
-    response = StoredResponse(
-        id="resp_1",
-        owner="me",
-        created_at=1.0,
-        status="completed",
-        background=False,
-        bytes=1,
-        container_id=None,
-        body=body,
-        input="",
-        conversation="[]",
-    )
-    store.add(response, *(StoredItem(id=id_, owner="me", created_at=1.0, response_id="resp_1") for id_ in ids))
-    named = [{"type": "item_reference", "id": id_} for id_ in ids]
-    assert [item["id"] for item in resolved(store, "me", named, len(body))] == ids
-    assert store.reads == 1
-    with pytest.raises(ApiError) as refused:
-        resolved(store, "me", named, len(body) - 1)
-    assert refused.value.status == 413
-    store.close()
-
-
-def test_a_large_event_is_sent_in_parts() -> None:
-    sent: list[bytes] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message.get("body", b""))
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    async def stream() -> None:
-        log = EventLog(100 * PART)
-        log.append({"type": "large", "text": "x" * 10 * PART})
-        log.append({"type": "small"})
-        log.close()
-        await EventStream(log, lambda: None)({}, receive, send)
-
-    asyncio.run(stream())
-    assert max(map(len, sent)) <= 2 * PART
-    lines = b"".join(sent).decode().split("\n\n")
-    assert [line.split("\n")[0] for line in lines[:2]] == ["event: large", "event: small"]
-    assert len(json.loads(lines[0].split("data: ")[1])["text"]) == 10 * PART

@@ -1,4 +1,4 @@
-"""From steps to events, as tables: what the composer makes of a turn, without a turn."""
+"""The events of a response, from the steps of a turn."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Error, Execution, Omitted, Result, Stream, TimedOut
+from agent_tools.execution import Execution, Result
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
-from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citations
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
-from agent_tools.gateway.responses.outputs import outputs_of, status_of
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
+from tests.gateway.asking import CALL
 from tests.gateway.strict import check_stream
 
-CALL = Call("c1", "python", '{"code": "1"}')
 OTHER = Call("c2", "python", '{"code": "2"}')
 
 
@@ -107,70 +103,3 @@ def test_a_failure_closes_what_is_open_and_is_told_twice() -> None:
     error = events[-2]
     assert (error["message"], error["code"], error["error"]["type"]) == ("too fast", "rpm", "rate_limit_error")
     assert events[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "too fast"}
-
-
-@pytest.mark.parametrize(
-    ("done", "status", "logs"),
-    [
-        (CallDone(CALL, "", Execution((Stream("stdout", "a\n"), Stream("stderr", "b\n")))), "completed", ["a\nb\n"]),
-        (
-            CallDone(CALL, "", Execution((Stream("stdout", "a"), Omitted("x"), Stream("stdout", "b")))),
-            "completed",
-            None,
-        ),
-        (CallDone(CALL, "", Execution((Error("E", "v", "tb"),))), "completed", ["tb"]),
-        (CallDone(CALL, "", Execution((Stream("stdout", "10%\r20%"), TimedOut(1, True)))), "failed", None),
-        (CallDone(CALL, "", Execution((Died("signal 9"),))), "failed", None),
-        (CallDone(CALL, "no code", failure=ToolServiceError(code="InvalidParams", message="x")), "failed", ["no code"]),
-        (CallDone(CALL, "why", failure=ToolServiceError(code="NotCalled", message="x")), "incomplete", ["why"]),
-        (CallDone(CALL, "", Execution()), "completed", []),
-    ],
-)
-def test_what_code_did_is_its_items_status_and_logs(done: CallDone, status: str, logs: list[str] | None) -> None:
-    assert status_of(done) == status
-    found = [output.json["logs"] for output in outputs_of(done, lambda *_: "")]
-    assert found == logs or logs is None
-    assert all(found)
-    assert not any("\r" in log for log in found)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("[a](sandbox:/mnt/data/a.csv)", ["a.csv"]),
-        ("See /mnt/data/a.csv.", ["a.csv"]),
-        ("`sandbox:/mnt/data/sub/b c.png`", ["sub/b"]),
-        ("[a](sandbox:/mnt/data/my report (1).csv) and [b](sandbox:/mnt/data/a.csv)", ["my report (1).csv", "a.csv"]),
-        ("[a](<sandbox:/mnt/data/my report (1).csv>)", ["my report (1).csv"]),
-        ("[a](sandbox:/mnt/data/my%20report%20%281%29.csv).", ["my report (1).csv"]),
-        ('**sandbox:/mnt/data/a.csv**, _/mnt/data/a.csv_ and "/mnt/data/a.csv"', ["a.csv"] * 3),
-        ("sandbox:/mnt/data/数据 表.csv", ["数据 表.csv"]),
-        ("sandbox:/mnt/data/数据 表.csv。", ["数据 表.csv"]),
-        ("sandbox:/mnt/data/it's [new].txt, it is", ["it's [new].txt"]),
-        ("sandbox:/mnt/data/100%.txt", ["100%.txt"]),
-        ("sandbox:/mnt/data/a.csv.bak", []),
-        ("/mnt/data/../a.csv /mnt/data//a.csv", []),
-        ("(sandbox:/mnt/data/b%20c.png)", ["b c.png"]),
-        ("sandbox:/mnt/data/ and /mnt/other/a.csv", []),
-    ],
-)
-def test_links_to_files_are_cited_where_they_stand(text: str, names: list[str]) -> None:
-    known = {"a.csv", "sub/b", "b c.png", "my report (1).csv", "数据 表.csv", "it's [new].txt", "100%.txt"}
-    found = citations(text, "cntr_1", lambda name: f"id of {name}" if name in known else None)
-    assert [each.file_id for each in found] == [f"id of {name}" for name in names]
-    for each in found:
-        assert "/mnt/data/" in text[each.start_index : each.end_index]
-
-
-def test_a_text_full_of_links_is_not_looked_at_for_ever() -> None:
-    asked = []
-    citations("sandbox:/mnt/data/a.b c (d) " * 50_000, "cntr_1", lambda name: asked.append(name))  # type: ignore[func-returns-value]
-    assert 0 < len(asked) <= MAX_LINKS * MAX_ENDS
-
-
-def test_a_field_of_the_wrong_kind_is_named() -> None:
-    fields = Fields({"flag": "yes", "number": True}, "outer")
-    for read in (lambda: fields.flag("flag"), lambda: fields.number("number", 0, 1), lambda: fields.needed("none")):
-        with pytest.raises(ApiError) as refused:
-            read()
-        assert str(refused.value.param).startswith("outer.")

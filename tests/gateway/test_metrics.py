@@ -1,17 +1,49 @@
-"""What an operator is told of code that broke its bounds."""
+"""Metrics: bounded series, and the events that an operator wants to know of."""
 
 from __future__ import annotations
+
+import re
+from typing import get_args
 
 import httpx
 import pytest
 
 from agent_tools.execution import Died, Execution, Stream
 from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.fake_kernel import ATTACK, FakeEngine, Turn
+from tests.gateway.asking import EVENTS, KEYS, code, post
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_responses import code, post
+
+
+def test_what_strangers_send_makes_no_series(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": []}, api_keys=KEYS)
+
+    client = httpx.Client(base_url=gateway.url)
+
+    def lines(numbers: range) -> int:
+        for number in numbers:
+            for path in ("/v1/models", f"/invented/{number}", "/health"):
+                client.request(f"INVENTED{number}", path)
+        text = client.get("/metrics").text
+        assert "invented" not in text.lower()
+        return len(text.splitlines())
+
+    with client:
+        assert lines(range(2)) < lines(range(2)) == lines(range(50))
+    found = gateway.services.metrics.registry.get_sample_value
+    labels = {"method": "other", "route": "health", "status": "405"}
+    assert found("agent_tools_requests_total", labels) == 54
+    assert found(EVENTS, {"event": "unknown_key"}) == 54
+
+
+def test_every_security_event_is_there_before_it_happens(new_gateway: NewGateway) -> None:
+    text = httpx.get(f"{new_gateway({}).url}/metrics").text
+    found = dict(re.findall(r'^agent_tools_security_events_total\{event="(\w+)"\} (\S+)$', text, re.MULTILINE))
+    assert found == dict.fromkeys(get_args(SecurityEvent), "0.0")
+
 
 FILLS = "import time\nopen('big', 'wb').write(bytes(5_000_000))\ntime.sleep(60)"
 

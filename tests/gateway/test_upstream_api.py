@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, outputs, post, stream
 from tests.gateway.conftest import NewGateway
-from tests.gateway.test_responses import CODE_TOOL, FUNCTION, INCLUDE, code, outputs, post, stream
 
 
 def test_code_runs_before_an_upstream_that_speaks_responses(new_gateway: NewGateway) -> None:

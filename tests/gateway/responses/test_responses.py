@@ -1,52 +1,20 @@
-"""Responses with code: what is sent, in which order, and what the upstream is asked."""
+"""Responses with code: their events and bodies, and the requests to the upstream."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.strict import check_response, check_stream
-
-CODE_TOOL = {"type": "code_interpreter", "container": {"type": "auto"}}
-
-
-def code(text: str, **more: Any) -> ScriptedReply:
-    return ScriptedReply(calls=[ScriptedCall("python", {"code": text})], **more)
+from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, outputs, post, stream
+from tests.gateway.conftest import NewGateway
+from tests.gateway.strict import check_response
 
 
-def post(gateway: Gateway, **body: Any) -> httpx.Response:
-    body = {"model": "m", "input": "Go.", "tools": [CODE_TOOL], **body}
-    return httpx.post(f"{gateway.url}/v1/responses", json=body, timeout=60)
-
-
-def stream(gateway: Gateway, **body: Any) -> list[dict[str, Any]]:
-    answer = post(gateway, stream=True, **body)
-    assert answer.status_code == 200, answer.text
-    blocks = answer.text.rstrip("\n").split("\n\n")
-    assert blocks[-1] == "data: [DONE]"
-    found = []
-    for block in blocks[:-1]:
-        name, data = block.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        found.append(event)
-    return check_stream(found)
-
-
-def outputs(body: dict[str, Any]) -> list[Any]:
-    return [item for item in body["output"] if item["type"] == "code_interpreter_call"]
-
-
-INCLUDE = ["code_interpreter_call.outputs"]
-
-
-def test_01_events_come_in_the_order_of_the_hosted_api(new_gateway: NewGateway) -> None:
+def test_events_come_in_the_order_of_the_hosted_api(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("print(6 * 7)", piece=8), ScriptedReply(text="It is 42.", piece=4)]})
     events = stream(gateway, include=INCLUDE)
     kinds = [event["type"].removeprefix("response.") for event in events]
@@ -65,7 +33,7 @@ def test_01_events_come_in_the_order_of_the_hosted_api(new_gateway: NewGateway) 
     assert len({event["item_id"] for event in events if "code_interpreter" in event["type"]}) == 1
 
 
-def test_02_bodies_are_valid_and_repeat_the_request(new_gateway: NewGateway) -> None:
+def test_bodies_are_valid_and_repeat_the_request(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [ScriptedReply(text="Hi.", reasoning="Hm."), code("1"), "Done."]})
     body = check_response(post(gateway, temperature=0, metadata={"a": "b"}, instructions="Be brief.").json())
     assert [item.type for item in body.output] == ["reasoning", "message"]
@@ -77,7 +45,7 @@ def test_02_bodies_are_valid_and_repeat_the_request(new_gateway: NewGateway) -> 
     assert gateway.upstream.requests[0]["temperature"] == 0
 
 
-def test_02_penalties_reach_the_upstream_and_defaults_are_shown_and_not_sent(new_gateway: NewGateway) -> None:
+def test_penalties_reach_the_upstream_and_defaults_are_shown_and_not_sent(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Hi.", "Hi."]})
     given = {"presence_penalty": 0.5, "frequency_penalty": -1, "top_p": 0.9, "store": False}
     body, default = post(gateway, **given).json(), post(gateway).json()
@@ -95,7 +63,7 @@ def test_02_penalties_reach_the_upstream_and_defaults_are_shown_and_not_sent(new
 
 @pytest.mark.parametrize("piece", [1, 3, 17])
 @pytest.mark.parametrize("text", ["print('\U0001f600 \"x\" \\\\')\r\n# é", "x = 1\n" * 200])
-def test_03_code_deltas_add_up_to_the_code(new_gateway: NewGateway, piece: int, text: str) -> None:
+def test_code_deltas_add_up_to_the_code(new_gateway: NewGateway, piece: int, text: str) -> None:
     escaped = json.dumps({"code": text})
     gateway = new_gateway({"m": [ScriptedReply(calls=[ScriptedCall("python", escaped)], piece=piece), "Ok."]})
     events = stream(gateway)
@@ -105,7 +73,7 @@ def test_03_code_deltas_add_up_to_the_code(new_gateway: NewGateway, piece: int, 
 
 
 @pytest.mark.parametrize("include", [INCLUDE, []])
-def test_04_outputs_are_shown_if_asked_for(new_gateway: NewGateway, include: list[str]) -> None:
+def test_outputs_are_shown_if_asked_for(new_gateway: NewGateway, include: list[str]) -> None:
     gateway = new_gateway({"m": [code("print('P1');1+1;print('P2');2+2;3+3"), "Ok."]})
     events = stream(gateway, include=include)
     (added,) = [e["item"] for e in events if e["type"].endswith("item.added") and "code" in e["item"]]
@@ -116,7 +84,7 @@ def test_04_outputs_are_shown_if_asked_for(new_gateway: NewGateway, include: lis
     assert call["status"] == "completed"
 
 
-def test_05_json_is_what_the_stream_ends_with(new_gateway: NewGateway) -> None:
+def test_json_is_what_the_stream_ends_with(new_gateway: NewGateway) -> None:
     script = lambda request: ScriptedReply(text="Ok.") if request["messages"][-1]["role"] == "tool" else code("7")  # noqa: E731
     gateway = new_gateway({"m": script})
     streamed, whole = stream(gateway, include=INCLUDE)[-1]["response"], post(gateway, include=INCLUDE).json()
@@ -130,7 +98,7 @@ def test_05_json_is_what_the_stream_ends_with(new_gateway: NewGateway) -> None:
     assert streamed == whole
 
 
-def test_06_variables_live_on_within_a_response(new_gateway: NewGateway) -> None:
+def test_variables_live_on_within_a_response(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 1"), code("x + 1"), "Two."]})
     first, second = outputs(post(gateway, include=INCLUDE).json())
     assert second["outputs"] == [{"type": "logs", "logs": "2"}]
@@ -139,7 +107,7 @@ def test_06_variables_live_on_within_a_response(new_gateway: NewGateway) -> None
     assert len(first["container_id"]) <= 64
 
 
-def test_07_the_next_turn_has_the_container_the_code_and_its_result(new_gateway: NewGateway) -> None:
+def test_the_next_turn_has_the_container_the_code_and_its_result(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 20; x"), "Ok.", code("x + 1"), "21."]})
     first = post(gateway).json()
     second = post(gateway, input="And now?", previous_response_id=first["id"], include=INCLUDE).json()
@@ -153,7 +121,7 @@ def test_07_the_next_turn_has_the_container_the_code_and_its_result(new_gateway:
     assert "20" in asked[2]["content"]
 
 
-def test_08_a_resent_call_brings_its_container_and_its_result(new_gateway: NewGateway) -> None:
+def test_a_resent_call_brings_its_container_and_its_result(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 20; x"), "Ok.", code("x + 1"), "21."]})
     first = post(gateway).json()
     resent = [{"role": "user", "content": "Go."}, *first["output"], {"role": "user", "content": "And now?"}]
@@ -165,7 +133,7 @@ def test_08_a_resent_call_brings_its_container_and_its_result(new_gateway: NewGa
     assert asked[1]["tool_calls"][0]["id"] == asked[2]["tool_call_id"]
 
 
-def test_10_a_tool_without_container_is_refused_by_name(new_gateway: NewGateway) -> None:
+def test_a_tool_without_container_is_refused_by_name(new_gateway: NewGateway) -> None:
     answer = post(new_gateway({}), tools=[{"type": "code_interpreter"}])
     error = answer.json()["error"]
     assert answer.status_code == 400
@@ -177,7 +145,7 @@ def test_10_a_tool_without_container_is_refused_by_name(new_gateway: NewGateway)
     }
 
 
-def test_11_an_exception_is_shown_to_the_model_and_completes_the_call(new_gateway: NewGateway) -> None:
+def test_an_exception_is_shown_to_the_model_and_completes_the_call(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("1/0"), "It failed."]})
     (call,) = outputs(post(gateway, include=INCLUDE).json())
     assert call["status"] == "completed"
@@ -187,7 +155,7 @@ def test_11_an_exception_is_shown_to_the_model_and_completes_the_call(new_gatewa
     assert "1/0" in told
 
 
-def test_12_code_that_runs_too_long_fails_its_call_and_not_the_response(new_gateway: NewGateway) -> None:
+def test_code_that_runs_too_long_fails_its_call_and_not_the_response(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 5\nwhile True: pass"), code("x"), "Ok."]}, timeout=1.0)
     events = stream(gateway, include=INCLUDE)
     body = events[-1]["response"]
@@ -199,7 +167,7 @@ def test_12_code_that_runs_too_long_fails_its_call_and_not_the_response(new_gate
     assert [event["type"] for event in events].count("response.code_interpreter_call.completed") == 1
 
 
-def test_13_a_kernel_that_dies_fails_its_call_and_the_next_gets_a_fresh_one(new_gateway: NewGateway) -> None:
+def test_a_kernel_that_dies_fails_its_call_and_the_next_gets_a_fresh_one(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("import os; os._exit(3)"), code("1 + 1"), "Ok."]})
     died, after = outputs(post(gateway, include=INCLUDE).json())
     assert died["status"] == "failed"
@@ -207,7 +175,7 @@ def test_13_a_kernel_that_dies_fails_its_call_and_the_next_gets_a_fresh_one(new_
     assert after["outputs"][-1] == {"type": "logs", "logs": "2"}
 
 
-def test_14_odd_and_long_output_neither_breaks_nor_floods(new_gateway: NewGateway) -> None:
+def test_odd_and_long_output_neither_breaks_nor_floods(new_gateway: NewGateway) -> None:
     text = "print('\\U0001f600', chr(0)); print('x' * 10**7)"
     (call,) = outputs(post(new_gateway({"m": [code(text), "Ok."]}), include=INCLUDE).json())
     (log,) = call["outputs"]
@@ -216,7 +184,7 @@ def test_14_odd_and_long_output_neither_breaks_nor_floods(new_gateway: NewGatewa
     assert len(log["logs"]) < 50_000
 
 
-def test_15_text_without_a_newline_stays_in_its_call(new_gateway: NewGateway) -> None:
+def test_text_without_a_newline_stays_in_its_call(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("print('no newline', end='')"), code("print('second')"), "Ok."]})
     calls = outputs(post(gateway, include=INCLUDE).json())
     assert [call["outputs"][0]["logs"] for call in calls] == ["no newline", "second\n"]
@@ -231,7 +199,7 @@ def test_15_text_without_a_newline_stays_in_its_call(new_gateway: NewGateway) ->
         (ScriptedCall("nonsense", "{}"), None, "no tool of that name"),
     ],
 )
-def test_16_bad_calls_are_told_to_the_model(
+def test_bad_calls_are_told_to_the_model(
     new_gateway: NewGateway, call: ScriptedCall, status: str | None, told: str
 ) -> None:
     gateway = new_gateway({"m": [ScriptedReply(calls=[call]), "Sorry."]})
@@ -242,14 +210,14 @@ def test_16_bad_calls_are_told_to_the_model(
     assert str(gateway.services.config.data_dir) not in json.dumps(gateway.upstream.requests)
 
 
-def test_17_several_calls_of_one_reply_keep_their_order(new_gateway: NewGateway) -> None:
+def test_several_calls_of_one_reply_keep_their_order(new_gateway: NewGateway) -> None:
     calls = [ScriptedCall("python", {"code": f"y = {n}; print(y)"}) for n in range(3)]
     gateway = new_gateway({"m": [ScriptedReply(calls=calls, piece=5), "Ok."]})
     body = stream(gateway, include=INCLUDE)[-1]["response"]
     assert [call["outputs"][0]["logs"] for call in outputs(body)] == ["0\n", "1\n", "2\n"]
 
 
-def test_18_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway) -> None:
+def test_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": lambda request: code("1")}, max_rounds=3)
     body = stream(gateway)[-1]["response"]
     assert body["status"] == "incomplete"
@@ -258,7 +226,7 @@ def test_18_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway)
     assert gateway.upstream.requests[-1]["tool_choice"] == "none"
 
 
-def test_19_only_so_many_calls_are_made(new_gateway: NewGateway) -> None:
+def test_only_so_many_calls_are_made(new_gateway: NewGateway) -> None:
     refused = post(new_gateway({}), max_tool_calls=0)
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "integer_below_min_value"
@@ -267,9 +235,6 @@ def test_19_only_so_many_calls_are_made(new_gateway: NewGateway) -> None:
     body = stream(gateway, max_tool_calls=1)[-1]["response"]
     assert [call["status"] for call in outputs(body)] == ["completed", "incomplete", "incomplete"]
     assert body["status"] == "completed"
-
-
-FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": False}
 
 
 @pytest.mark.parametrize(
@@ -291,7 +256,7 @@ FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "objec
         ),
     ],
 )
-def test_20_tool_choice_reaches_the_upstream_once(
+def test_tool_choice_reaches_the_upstream_once(
     new_gateway: NewGateway, choice: Any, sent: Any, names: list[str]
 ) -> None:
     gateway = new_gateway({"m": [code("1") if choice != "none" else "Ok.", "Ok."]})
@@ -303,7 +268,7 @@ def test_20_tool_choice_reaches_the_upstream_once(
     assert [request.get("tool_choice") for request in gateway.upstream.requests[1:]] in ([], [None], ["auto"])
 
 
-def test_21_usage_is_the_sum_of_all_rounds_once(new_gateway: NewGateway) -> None:
+def test_usage_is_the_sum_of_all_rounds_once(new_gateway: NewGateway) -> None:
     gateway = new_gateway(
         {
             "m": [code("1", usage=Usage(100, 1, 30)), ScriptedReply(text="Ok.", usage=Usage(102, 2, 0, 1))],
@@ -320,7 +285,7 @@ def test_21_usage_is_the_sum_of_all_rounds_once(new_gateway: NewGateway) -> None
     assert post(gateway, model="plain", tools=[]).json()["usage"]["total_tokens"] == 150
 
 
-def test_22_code_and_a_function_of_the_client_in_one_turn(new_gateway: NewGateway) -> None:
+def test_code_and_a_function_of_the_client_in_one_turn(new_gateway: NewGateway) -> None:
     both = [ScriptedCall("python", {"code": "z = 3"}, "c1"), ScriptedCall("weather", {"city": "Ulm"}, "c2")]
     gateway = new_gateway({"m": [ScriptedReply(calls=both), code("z"), "Sunny, 3."]})
     tools = [CODE_TOOL, FUNCTION]

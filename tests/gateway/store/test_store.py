@@ -13,11 +13,9 @@ import pytest
 
 from agent_tools.gateway.store.records import ContainerFile, Record, StoredCall, StoredEvents, Upload
 from agent_tools.gateway.store.store import MANY, Store, StoreError
+from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import postgresql
-from tests.gateway.test_lifecycle import has_ended, until
-from tests.gateway.test_responses import INCLUDE, code, outputs, post
-from tests.gateway.test_stopping import beside, events_of
 
 __all__ = ["postgresql"]
 

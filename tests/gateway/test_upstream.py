@@ -1,4 +1,4 @@
-"""What the upstream is sent on behalf of a client, to the byte, and what of its answer comes back."""
+"""Who may ask, what is refused and how, and what is counted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.gateway.asking import CODE_TOOL, EXECUTE, WEATHER
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_chat import EXECUTE, WEATHER
-from tests.gateway.test_responses import CODE_TOOL
 from tests.recorder import Answer, Recorder, asked, events
+
+
+def test_a_clients_own_key_is_passed_on_where_there_are_no_others(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    gateway.client("sk-of-the-client").responses.create(model="m", input="Hi.")
+    assert gateway.upstream.headers[0]["authorization"] == "Bearer sk-of-the-client"
+
 
 New = Callable[..., tuple[Gateway, Recorder]]
 
