@@ -14,8 +14,8 @@ import pytest
 from openai.types import ContainerCreateResponse, ContainerRetrieveResponse
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container
 from agent_tools.runtime.runtime import Runtime

@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.failures import ContainerExpired
 from agent_tools.gateway.containers.remains import Remains
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container, StoredCall, Upload
 from agent_tools.runtime.files.removal import remove_tree
