@@ -7,7 +7,9 @@ import re
 
 import httpx
 
+from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
+from tests.gateway.engines import DeadEngine
 
 
 def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> None:
@@ -24,6 +26,15 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
     assert [each["id"] for each in state["containers"]] == [events[0]["container"]]
     assert (state["sandboxes"], state["max_sandboxes"]) == (1, 8)
     assert httpx.post(f"{gateway.url}/page/stop", json={"container": events[0]["container"]}).json() == {"stopped": 0}
+
+
+def test_the_page_says_why_code_was_not_run(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, Runtime(DeadEngine(), lambda packages: "none"))
+    answer = httpx.post(f"{gateway.url}/page/run", json={"code": "1"}, timeout=60)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    assert [event["kind"] for event in events] == ["started", "error", "done"]
+    assert events[1]["text"].startswith("The code was not run: The code interpreter is not available now")
+    assert events[2]["ending"] == "refused"
 
 
 def test_the_page_asks_for_a_key_where_one_is_needed_and_is_refused_without(new_gateway: NewGateway) -> None:

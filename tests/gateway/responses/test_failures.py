@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
-from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.engine import Container, Engine, Guest, SandboxSpec
+from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
-from tests.doubles import ProcessEngine
 from tests.gateway.asking import INCLUDE, SLEEP, ask, code, outputs, post, run, stream
 from tests.gateway.conftest import NewGateway
+from tests.gateway.engines import DeadEngine, SilentEngine
 from tests.gateway.strict import check_response
-
-
-class DeadEngine(ProcessEngine):
-    """An engine that starts nothing."""
-
-    def start(self, spec: SandboxSpec) -> Container:
-        raise EngineUnavailable("No engine answers.")
-
-
-class SilentEngine(ProcessEngine):
-    """An engine that answers nothing at all."""
-
-    def guest(self, work_dir: Path | None = None) -> Guest:
-        raise EngineUnavailable("No engine answers.")
 
 
 @pytest.mark.parametrize("engine", [DeadEngine(), SilentEngine()], ids=["dead", "silent"])
