@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_tools.errors import ModelError
 from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
-from agent_tools.models.base import Conversation
+from agent_tools.models.base import Conversation, Usage
 
 _URLS = ("http://", "https://", "data:")
 
@@ -48,6 +48,17 @@ def wire_messages(messages: Conversation) -> list[dict[str, Any]]:
 def wire_tools(functions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Function definitions as `tools`; a list of parameters becomes a schema."""
     return [{"type": "function", "function": _function(function)} for function in functions]
+
+
+def wire_usage(usage: Usage) -> dict[str, Any]:
+    """Return the usage as an object of chat completions."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
 
 
 def _add_assistant(wire: list[dict[str, Any]], message: Message, unanswered: list[str], joins: bool) -> bool:

@@ -18,7 +18,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.usage import wire_usage
+from agent_tools.models.wire import wire_usage
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from agent_tools.models.usage import wire_usage
+from agent_tools.models.wire import wire_usage
 from agent_tools.settings import Endpoint
 from agent_tools.testing.script import Replies, Script, ScriptedReply
 

@@ -12,7 +12,7 @@ from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.models.base import Usage
-from agent_tools.models.usage import wire_usage
+from agent_tools.models.wire import wire_usage
 
 Chunk = JsonObject
 _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}
