@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.files import CHUNK, SHOWN_DIR, ListedFile
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network

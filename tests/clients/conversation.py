@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code
 
 __all__ = ["CODE_TOOL", "INCLUDE"]
 

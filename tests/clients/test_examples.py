@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.clients.test_node import NODE, SCRIPTS
+from tests.gateway.asking import code
 from tests.gateway.conftest import NewGateway
-from tests.gateway.test_responses import code
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "gateway_clients"
 CODE = (

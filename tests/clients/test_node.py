@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.clients.conversation import CODE_AND_FUNCTION, FIRST, LINK, SECOND, check_both_told, check_upstream, serve
+from tests.gateway.asking import code
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_responses import code
 
 SCRIPTS = Path(__file__).parent / "node"
 NODE = Path(sys.executable).with_name("node")

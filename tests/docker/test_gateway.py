@@ -17,9 +17,8 @@ import pytest
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import INCLUDE, SQUARES, ask, code, outputs, post, run, stream
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
-from tests.gateway.test_chat import SQUARES, ask, run
-from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
 
 __all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker

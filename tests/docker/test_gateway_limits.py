@@ -16,10 +16,8 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.docker.test_gateway import _url
+from tests.gateway.asking import INCLUDE, SLEEP, STOPPED, code, events_of, outputs, post, stream, until
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
-from tests.gateway.test_lifecycle import SLEEP, until
-from tests.gateway.test_responses import INCLUDE, code, outputs, post, stream
-from tests.gateway.test_stopping import STOPPED, events_of
 
 __all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker

@@ -12,9 +12,9 @@ import pytest
 
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
 from tests.gateway.strict import check_stream
-from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs
 
 __all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker

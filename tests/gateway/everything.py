@@ -9,10 +9,8 @@ from typing import Any
 import httpx
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import CODE_TOOL, DRAW, EXECUTE, FUNCTION, INCLUDE, ask, chunks, code, post, run, stream
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_chat import EXECUTE, ask, chunks, run
-from tests.gateway.test_containers import DRAW
-from tests.gateway.test_responses import CODE_TOOL, FUNCTION, INCLUDE, code, post, stream
 
 Sent = tuple[str, dict[str, Any]]
 """The type's name below `openai.types`, and what was sent; 'event' is any event of a stream."""

@@ -25,7 +25,7 @@ def sent(new_gateway: NewGateway) -> list[Sent]:
     return list(everything(new_gateway))
 
 
-def test_02_all_that_is_sent_is_valid_by_old_and_new_types(sent: list[Sent], work_dir: Path) -> None:
+def test_all_that_is_sent_is_valid_by_old_and_new_types(sent: list[Sent], work_dir: Path) -> None:
     events = valid.members()
     for name, each in sent:
         if name == "event":
@@ -36,7 +36,7 @@ def test_02_all_that_is_sent_is_valid_by_old_and_new_types(sent: list[Sent], wor
         assert wrong_by(version, sent, work_dir / version) == [f"openai {version}: 0 wrong"]
 
 
-def test_02_what_is_not_valid_is_noticed(work_dir: Path) -> None:
+def test_what_is_not_valid_is_noticed(work_dir: Path) -> None:
     wrong: list[Sent] = [("responses.Response", {"id": 7}), ("event", {"type": "response.created"})]
     assert wrong_by(LOWEST_CLIENT, wrong, work_dir)[-1] == f"openai {LOWEST_CLIENT}: 2 wrong"
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from agent_tools.agents.turn import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.failures import ContainersError
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.jobs.event_log import EventLog

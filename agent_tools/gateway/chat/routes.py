@@ -9,7 +9,7 @@ from starlette.routing import Route
 from agent_tools.gateway.chat.job import ChatJob
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
-from agent_tools.gateway.jobs.sse import EventStream, ended, unless_gone
+from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
 from agent_tools.gateway.model_ids import model_path
 
 _MODELS = "/v1/models/"
@@ -34,7 +34,9 @@ async def create_completion(request: Request) -> Response:
         return Response(status_code=499)
     if job.failure and len(job.log.events) == 1:
         raise job.failure  # nothing was said yet: the status can still tell
-    return EventStream(job.log, lambda: jobs_of(request).abandon(job), named=False, heartbeat=services.config.heartbeat)
+    return EventStream(
+        job.log, lambda: jobs_of(request).abandon(job), named=False, pace=Pace(services.config.heartbeat)
+    )
 
 
 async def list_models(request: Request) -> Response:

@@ -28,6 +28,7 @@ from agent_tools.gateway.containers.failures import (
 )
 from agent_tools.gateway.containers.remains import Ending, Remains
 from agent_tools.gateway.containers.shares import Shares
+from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg
 from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store.records import Container
@@ -35,10 +36,8 @@ from agent_tools.gateway.store.store import Store, StoreError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB, Limits
+from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
-
-WORK_DIR_URL = "sandbox:/mnt/data"
 
 
 @dataclass
@@ -48,15 +47,6 @@ class _LiveContainer:
     interpreter: CodeInterpreter
     holders: int = 0
     used_at: float = 0.0
-
-
-@dataclass(frozen=True)
-class ContainerSpec:
-    """A container to be made. `idle_minutes` is None for the gateway's default."""
-
-    name: str
-    memory: str | None = None
-    idle_minutes: float | None = None
 
 
 class Containers:
@@ -248,17 +238,7 @@ class Containers:
         return live
 
     def _cfg(self, row: Container) -> dict[str, Any]:
-        config = self.config
-        room = min(config.max_container_bytes, row.bytes + self.shares.containers_room(row.owner))
-        return {
-            "work_dir": str(self.folder(row.id)),
-            "memory": MEMORY_TIERS[row.memory_limit],
-            "timeout": config.timeout,
-            "static_url": WORK_DIR_URL,
-            "packages": list(config.packages),
-            "limits": {"max_work_dir_bytes": max(room, MIB), "min_disk_free": config.min_disk_free},
-            **({"runtime": config.runtime} if config.runtime else {}),
-        }
+        return interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
 
     def _park_one(self) -> None:
         idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -24,10 +25,18 @@ AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
+@dataclass(frozen=True)
+class Pace:
+    """The times of a stream in seconds: of silence before a comment, and for a client to take one part."""
+
+    heartbeat: float = 15.0
+    patience: float = 300.0
+
+
 class EventStream(Response):
     """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
 
-    `patience` is the seconds a client has to take one part; then it counts as gone.
+    A client that does not take a part in time counts as gone. With `named`, each event has its type as a name.
     """
 
     def __init__(
@@ -37,8 +46,7 @@ class EventStream(Response):
         *,
         start: int = 0,
         named: bool = True,
-        heartbeat: float = 15.0,
-        patience: float = 300.0,
+        pace: Pace = Pace(),
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -46,8 +54,7 @@ class EventStream(Response):
         self._on_gone = on_gone
         self._start = start
         self._named = named
-        self._heartbeat = heartbeat
-        self._patience = patience
+        self._pace = pace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
@@ -57,7 +64,7 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            with anyio.fail_after(self._patience):
+            with anyio.fail_after(self._pace.patience):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
@@ -65,7 +72,7 @@ class EventStream(Response):
         """Yield all events that are there, whenever there are some; a comment after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
-            with anyio.move_on_after(self._heartbeat) as patience:
+            with anyio.move_on_after(self._pace.heartbeat) as patience:
                 events = await self._log.after(seen)
             if patience.cancelled_caught:
                 yield b": still there\n\n"

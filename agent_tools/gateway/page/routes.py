@@ -11,10 +11,10 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
-from agent_tools.gateway.jobs.sse import EventStream
+from agent_tools.gateway.jobs.sse import EventStream, Pace
 from agent_tools.gateway.page.job import TrialJob
 from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.services import Services
@@ -76,7 +76,7 @@ async def try_code(request: Request) -> Response:
     place = await jobs.enter(owner_of(request), needs_sandbox=True)
     job = TrialJob(services, row.id, code)
     jobs.follow(job, place)
-    return EventStream(job.log, lambda: jobs.abandon(job), named=False, heartbeat=services.config.heartbeat)
+    return EventStream(job.log, lambda: jobs.abandon(job), named=False, pace=Pace(services.config.heartbeat))
 
 
 async def stop_code(request: Request) -> Response:

@@ -160,14 +160,14 @@ class Composer:
             yield from self._placed(item, item.done("incomplete"))
 
     def _add(self, item: Item) -> Iterator[Event]:
+        item.index = len(self._items)
         self._items.append(item)
         self.response["output"].append(item.value)
         yield from self._placed(item, item.added())
 
     def _placed(self, item: Item, events: Iterable[Event]) -> Iterator[Event]:
-        index = self._items.index(item)
         for event in events:
-            yield self._numbered({**event, "output_index": index})
+            yield self._numbered({**event, "output_index": item.index})
 
     def _whole(self, kind: str) -> Event:
         return self._numbered({"type": kind, "response": copy.deepcopy(self.response)})

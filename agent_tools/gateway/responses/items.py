@@ -19,10 +19,11 @@ _CALL = "response.code_interpreter_call"
 
 
 class Item:
-    """An unfinished item. `value` is its JSON in the response's output."""
+    """An unfinished item. `value` is its JSON in the response's output, at `index`."""
 
     def __init__(self, value: JsonObject) -> None:
         self.value = value
+        self.index = 0
         self.is_done = False
 
     @property

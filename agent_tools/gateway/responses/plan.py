@@ -11,8 +11,8 @@ from typing import Any
 
 from agent_tools.agents.turn import Turn
 from agent_tools.execution import Picture
-from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused
+from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid

@@ -24,7 +24,7 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
-from agent_tools.gateway.jobs.sse import EventStream, ended
+from agent_tools.gateway.jobs.sse import EventStream, Pace, ended
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import stored_items
@@ -165,8 +165,8 @@ def _elsewhere() -> ApiError:
 
 def _stream(request: Request, job: ResponseJob, start: int) -> EventStream:
     jobs, is_kept = jobs_of(request), job.plan.request.background
-    heartbeat = services_of(request).config.heartbeat
-    return EventStream(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, heartbeat=heartbeat)
+    pace = Pace(services_of(request).config.heartbeat)
+    return EventStream(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, pace=pace)
 
 
 routes = [

@@ -1,0 +1,36 @@
+"""The description of a container to be made, and of the interpreter that runs in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
+from agent_tools.gateway.store.records import Container
+from agent_tools.settings import MIB
+
+WORK_DIR_URL = "sandbox:/mnt/data"
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """A container to be made. `idle_minutes` is None for the gateway's default."""
+
+    name: str
+    memory: str | None = None
+    idle_minutes: float | None = None
+
+
+def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
+    """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
+    most = min(config.max_container_bytes, container.bytes + room)
+    return {
+        "work_dir": str(work_dir),
+        "memory": MEMORY_TIERS[container.memory_limit],
+        "timeout": config.timeout,
+        "static_url": WORK_DIR_URL,
+        "packages": list(config.packages),
+        "limits": {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free},
+        **({"runtime": config.runtime} if config.runtime else {}),
+    }

@@ -1,0 +1,116 @@
+"""Files in containers: written by code, uploaded, cited, read."""
+
+from __future__ import annotations
+
+import io
+
+import httpx
+import openai
+import pytest
+from openai.types import FileObject
+from openai.types.containers import FileCreateResponse
+
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import DRAW, INCLUDE, code, in_container, outputs, post, stream
+from tests.gateway.conftest import NewGateway
+from tests.gateway.strict import check
+
+
+def test_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGateway) -> None:
+    link = (
+        "Here: [data](sandbox:/mnt/data/data.csv), not [that](sandbox:/mnt/data/none.csv) nor sandbox:/mnt/data/../x."
+    )
+    gateway = new_gateway({"m": [code("open('data.csv', 'w').write('a,b')"), ScriptedReply(text=link, piece=9)]})
+    events = stream(gateway)
+    kinds = [event["type"] for event in events]
+    assert kinds.index("response.output_text.annotation.added") < kinds.index("response.output_text.done")
+    message = events[-1]["response"]["output"][-1]["content"][0]
+    (citation,) = message["annotations"]
+    assert message["text"][citation["start_index"] : citation["end_index"]] == "sandbox:/mnt/data/data.csv"
+    content = gateway.client().containers.files.content.retrieve(
+        citation["file_id"], container_id=citation["container_id"]
+    )
+    assert content.read() == b"a,b"
+    assert "/mnt/data/data.csv (3 bytes)" in gateway.upstream.requests[1]["messages"][-1]["content"]
+
+
+def test_a_name_takes_one_line_of_what_a_model_is_told(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("open('a\\nb (9 bytes)', 'w').close()"), "Ok."]})
+    stream(gateway)
+    told = gateway.upstream.requests[1]["messages"][-1]["content"]
+    assert told.endswith("files written:\n\n```\n/mnt/data/a\\nb (9 bytes) (0 bytes)\n```")
+
+
+def test_links_in_a_container_lead_nowhere(new_gateway: NewGateway) -> None:
+    make = (
+        "import os; os.symlink('/etc/hosts', 'file'); os.symlink('/etc', 'folder'); os.mkfifo('pipe'); os.mkdir('sub')"
+    )
+    said = "sandbox:/mnt/data/file sandbox:/mnt/data/folder/hosts sandbox:/mnt/data/pipe sandbox:/mnt/data/sub"
+    gateway = new_gateway({"m": [code(make), ScriptedReply(text=said)]})
+    call, message = stream(gateway)[-1]["response"]["output"]
+    assert message["content"][0]["annotations"] == []
+    assert list(gateway.client().containers.files.list(call["container_id"])) == []
+
+
+def test_a_figure_is_an_image(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code(DRAW), "Ok."]})
+    (call,) = outputs(stream(gateway, include=INCLUDE)[-1]["response"])
+    (image,) = call["outputs"]
+    assert image["type"] == "image"
+    assert image["url"].startswith("data:image/png;base64,iVBOR")
+    told = gateway.upstream.requests[1]["messages"][-1]["content"]
+    assert "sandbox:/mnt/data/" in told
+    by_url = new_gateway({"m": [code(DRAW), "Ok."]}, image_urls="content")
+    (call,) = outputs(post(by_url, include=INCLUDE).json())
+    assert httpx.get(by_url.url + call["outputs"][0]["url"]).content.startswith(b"\x89PNG")
+
+
+def test_files_come_by_upload_and_by_id(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print(open('b.txt').read(), open('/'.join(['.', 'a.txt'])).read())"), "Ok."]})
+    client = gateway.client()
+    container = client.containers.create(name="files")
+    sent = client.containers.files.create(container.id, file=("../../a.txt", b"sent"))
+    check(FileCreateResponse, sent.to_dict())
+    assert (sent.path, sent.bytes, sent.source) == ("/mnt/data/a.txt", 4, "user")
+    upload = client.files.create(file=("b.txt", b"uploaded"), purpose="user_data")
+    check(FileObject, upload.to_dict())
+    assert client.files.content(upload.id).read() == b"uploaded"
+    copied = client.containers.files.create(container.id, file_id=upload.id)
+    assert {each.id for each in client.containers.files.list(container.id)} == {sent.id, copied.id}
+    (call,) = outputs(post(gateway, tools=in_container(container.id), include=INCLUDE).json())
+    assert call["outputs"] == [{"type": "logs", "logs": "uploaded sent\n"}]
+    client.containers.files.delete(sent.id, container_id=container.id)
+    with pytest.raises(openai.NotFoundError):
+        client.containers.files.retrieve(sent.id, container_id=container.id)
+    client.files.delete(upload.id)
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(upload.id)
+
+
+def test_a_new_container_gets_the_files_that_are_named(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print(open('b.txt').read())"), "Ok."]})
+    upload = gateway.client().files.create(file=("b.txt", b"uploaded"), purpose="user_data")
+    tools = [{"type": "code_interpreter", "container": {"type": "auto", "file_ids": [upload.id]}}]
+    body = stream(gateway, tools=tools, include=INCLUDE)[-1]["response"]
+    assert outputs(body)[0]["outputs"] == [{"type": "logs", "logs": "uploaded\n"}]
+    assert body["tools"] == tools
+    tools[0]["container"]["file_ids"] = ["file_none"]  # type: ignore[index]
+    assert post(gateway, tools=tools).status_code == 404
+
+
+def test_too_large_a_file_is_refused_and_leaves_nothing(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, max_upload_bytes=100)
+    with pytest.raises(openai.APIStatusError) as refused:
+        gateway.client().files.create(file=("b.txt", io.BytesIO(b"x" * 101)), purpose="user_data")
+    assert refused.value.status_code == 413
+    assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
+
+
+def test_a_container_takes_no_more_than_it_may(new_gateway: NewGateway) -> None:
+    client = new_gateway({}, max_container_bytes=50_000).client()
+    container = client.containers.create(name="a")
+    client.containers.files.create(container.id, file=("a.bin", b"a" * 40_000))
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.containers.files.create(container.id, file=("b.bin", b"b" * 40_000))
+    assert refused.value.status_code == 413
+    assert len(list(client.containers.files.list(container.id))) == 1

@@ -1,0 +1,23 @@
+"""Engines that do not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_tools.errors import EngineUnavailable
+from agent_tools.runtime.engine import Container, Guest, SandboxSpec
+from tests.doubles import ProcessEngine
+
+
+class DeadEngine(ProcessEngine):
+    """An engine that starts nothing."""
+
+    def start(self, spec: SandboxSpec) -> Container:
+        raise EngineUnavailable("No engine answers.")
+
+
+class SilentEngine(ProcessEngine):
+    """An engine that answers nothing at all."""
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        raise EngineUnavailable("No engine answers.")

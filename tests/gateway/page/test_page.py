@@ -1,0 +1,54 @@
+"""The page: its files, its state, and the code that is tried on it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import httpx
+
+from agent_tools.runtime.runtime import Runtime
+from tests.gateway.conftest import NewGateway
+from tests.gateway.engines import DeadEngine
+
+
+def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    page = httpx.get(f"{gateway.url}/")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    for path in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert httpx.get(f"{gateway.url}{path}").status_code == 200, path
+    answer = httpx.post(f"{gateway.url}/page/run", json={"code": "print('hello'); 6 * 7"}, timeout=60)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    assert [event["kind"] for event in events] == ["started", "stdout", "result", "done"]
+    assert events[2]["text"] == "42"
+    state = httpx.get(f"{gateway.url}/page/state").json()
+    assert [each["id"] for each in state["containers"]] == [events[0]["container"]]
+    assert (state["sandboxes"], state["max_sandboxes"]) == (1, 8)
+    assert httpx.post(f"{gateway.url}/page/stop", json={"container": events[0]["container"]}).json() == {"stopped": 0}
+
+
+def test_the_page_says_why_code_was_not_run(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, Runtime(DeadEngine(), lambda packages: "none"))
+    answer = httpx.post(f"{gateway.url}/page/run", json={"code": "1"}, timeout=60)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    assert [event["kind"] for event in events] == ["started", "error", "done"]
+    assert events[1]["text"].startswith("The code was not run: The code interpreter is not available now")
+    assert events[2]["ending"] == "refused"
+
+
+def test_the_page_asks_for_a_key_where_one_is_needed_and_is_refused_without(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=("key-of-the-test",))
+    assert '<body class="locked">' in httpx.get(f"{gateway.url}/").text
+    assert httpx.get(f"{gateway.url}/page/state").status_code == 401
+    for path in ("/page/run", "/page/stop"):
+        assert httpx.post(f"{gateway.url}{path}", json={"container": "c"}).status_code == 401
+
+
+def test_the_page_cannot_stop_what_runs_in_anothers_container(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=("key-of-mine", "key-of-theirs"))
+    mine, theirs = ({"Authorization": f"Bearer {key}"} for key in ("key-of-mine", "key-of-theirs"))
+    id_ = httpx.post(f"{gateway.url}/v1/containers", headers=mine, json={"name": "c"}).json()["id"]
+    body = {"container": id_}
+    assert httpx.post(f"{gateway.url}/page/stop", headers=theirs, json=body).status_code == 404
+    assert httpx.post(f"{gateway.url}/page/stop", headers=mine, json=body).json() == {"stopped": 0}

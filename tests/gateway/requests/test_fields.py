@@ -1,0 +1,92 @@
+"""Fields of requests: refused by name, ignored, or mended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import Fields, scrubbed
+from tests.gateway.asking import post
+from tests.gateway.conftest import NewGateway
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"input": None}, "input"),
+        ({"input": 7}, "input"),
+        ({"input": [{"role": "nobody", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": "item_of_tomorrow"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "/etc/passwd"}]}]}, None),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 3}, "temperature"),
+        ({"include": ["nonsense"]}, "include[0]"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "code_interpreter", "container": {"type": "manual"}}]}, "tools[0].container.type"),
+        ({"tools": [{"type": "code_interpreter", "container": "c" * 65}]}, "tools[0].container"),
+        ({"tool_choice": {"type": "function", "name": "nobody"}}, "tool_choice"),
+        ({"previous_response_id": "resp_none"}, "previous_response_id"),
+        ({"background": True, "store": False}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(
+    new_gateway: NewGateway, body: dict[str, Any], param: str | None
+) -> None:
+    answer = post(new_gateway({"m": []}), **body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert error["type"] == "invalid_request_error"
+    assert param is None or error["param"] == param
+
+
+def test_what_is_unusual_or_unknown_is_taken(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    asked = {
+        "model": "m",
+        "input": "\ud800 half",
+        "temperature": 0,
+        "tools": [],
+        "include": [],
+        "of_tomorrow": {"a": 1},
+    }
+    body = httpx.post(f"{gateway.url}/v1/responses", content=json.dumps(asked).encode()).json()
+    assert body["status"] == "completed"
+    assert gateway.upstream.requests[0]["messages"][-1]["content"] == "? half"
+
+
+def test_halves_of_characters_are_replaced_in_place_however_deep() -> None:
+    deep: Any = ["\ud800"]
+    for _ in range(100_000):
+        deep = [deep]
+    inner = scrubbed(deep)
+    assert inner is deep
+    while isinstance(inner[0], list):
+        inner = inner[0]
+    assert inner == ["?"]
+    assert scrubbed({"a\ud800": {"b": "é\udfff"}, "c": 1}) == {"a?": {"b": "é?"}, "c": 1}
+    assert scrubbed("\ud800") == "?"
+    while deep and isinstance(deep[0], list):  # taken apart from outside: freeing it at once would go as deep
+        deep = deep.pop()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32", "utf-8-sig"])
+def test_halves_of_characters_are_found_in_every_encoding(new_gateway: NewGateway, encoding: str) -> None:
+    gateway = new_gateway({"m": ["Ok.", "Ok."]})
+    for text in ('"\\ud800 é"', '"\ud800 é"'):
+        body = f'{{"model": "m", "input": {text}}}'.encode(encoding, "surrogatepass")
+        assert httpx.post(f"{gateway.url}/v1/responses", content=body).status_code == 200
+    assert [asked["messages"][-1]["content"] for asked in gateway.upstream.requests] == ["? é"] * 2
+
+
+def test_a_field_of_the_wrong_kind_is_named() -> None:
+    fields = Fields({"flag": "yes", "number": True}, "outer")
+    for read in (lambda: fields.flag("flag"), lambda: fields.number("number", 0, 1), lambda: fields.needed("none")):
+        with pytest.raises(ApiError) as refused:
+            read()
+        assert str(refused.value.param).startswith("outer.")

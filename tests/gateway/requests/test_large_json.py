@@ -1,0 +1,124 @@
+"""Large JSON of clients: how much of it is taken, who reads it, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.large_json import LARGE, LargeJson
+from agent_tools.marks import has_more_parts
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import MIB
+from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import post
+from tests.gateway.conftest import NewGateway
+from tests.gateway.in_loop import LargeJsonHere, serving, until_true
+
+LONG = "long, but harmless. " * (LARGE // 16)
+
+
+@pytest.mark.parametrize("part", ["[],", "{},", '{"":0},', "0,"])
+def test_a_body_of_many_parts_is_refused_before_they_cost_memory(new_gateway: NewGateway, part: str) -> None:
+    gateway = new_gateway({})
+    body = ('{"model":"m","input":[' + part * (2 * MIB // len(part)) + "0]}").encode()
+    tracemalloc.start()
+    try:
+        answer = httpx.post(f"{gateway.url}/v1/responses", content=body, timeout=60)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_many_parts")
+    assert "POST /v1/files" in answer.json()["error"]["message"]
+    assert peak < 8 * len(body)
+
+
+def test_how_many_parts_a_body_may_have_is_a_setting(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")}, max_body_parts=1000)
+    assert post(gateway, tools=[], metadata={"a": "b" * 5000}).status_code == 200
+    assert post(gateway, tools=[], metadata={"a": [0] * 1000}).status_code == 413
+
+
+def test_parts_are_counted_up_to_one_too_many() -> None:
+    assert not has_more_parts(b"[0,0,0]", 3)
+    assert has_more_parts(b"[0,0,0]", 2)
+    assert not has_more_parts(b'{"a": [' + b" " * 3 * MIB + b"1,2]}", 3)
+    assert has_more_parts(b'{"a": [' + b" " * 3 * MIB + b"1,2]}", 2)
+
+
+async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list[int], list[tuple[str, int]]]:
+    """The status of each answer, and the large JSON of this thread; the test's own is read and written in others."""
+    answers: list[httpx.Response] = []
+
+    async def ask(method: str, path: str, body: Any = None, **query: str) -> Any:
+        content = await asyncio.to_thread(json.dumps, body)
+        answers.append(await client.request(method, path, content=content, params=query))
+        return None if query else await asyncio.to_thread(answers[-1].json)
+
+    async with serving(config, runtime) as (client, _):
+        with LargeJsonHere() as found:
+            one = f"/v1/responses/{(await ask('POST', '/v1/responses', {'model': 'm', 'input': LONG}))['id']}"
+            await ask("GET", one)
+            await ask("GET", one, **{"include[]": "reasoning.encrypted_content"})
+            await ask("GET", f"{one}/input_items")
+            await ask("DELETE", one)
+            asked = {"model": "m", "input": LONG, "background": True, "instructions": LONG}
+            two = f"/v1/responses/{(await ask('POST', '/v1/responses', asked))['id']}"
+            await ask("GET", two, stream="true")
+            await ask("POST", f"{two}/cancel")
+            await ask("GET", two, stream="true")
+            tool = {"type": "function", "function": {"name": "execute_python", "parameters": {"type": "object"}}}
+            for tools in ([], [tool]):
+                said = [{"role": "user", "content": LONG}]
+                await ask("POST", "/v1/chat/completions", {"model": "m", "messages": said, "tools": tools})
+    return [answer.status_code for answer in answers], found.sizes
+
+
+def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: Runtime, work_dir: Path) -> None:
+    with ScriptedServer({"m": lambda _: ScriptedReply(text=LONG, piece=50_000)}) as upstream:
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d")
+        codes, large = asyncio.run(_use_all_routes(config, process_runtime))
+    assert codes == [200] * 11
+    assert large == []
+
+
+async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
+    async with serving(config, runtime) as (client, app):
+        places = app.state.services.large_json.places
+        for _ in range(config.json_threads):
+            await places.acquire()
+        large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
+        small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
+        await until_true(lambda: places._waiters)
+        assert (small.status_code, large.done()) == (200, False)
+        places.release()
+        assert (await large).status_code == 200
+
+
+def test_large_bodies_wait_for_each_other_and_small_ones_for_none(process_runtime: Runtime, work_dir: Path) -> None:
+    with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.")}) as upstream:
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", json_threads=1)
+        asyncio.run(_beside_large_ones(config, process_runtime))
+
+
+def test_so_many_large_pieces_are_read_at_once() -> None:
+    async def ten() -> int:
+        large, under_way, most = LargeJson(3), [0], [0]
+
+        def work(loop: asyncio.AbstractEventLoop) -> None:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result()
+            under_way[0] -= 1
+
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(large.read(LARGE + 1, work, loop) for _ in range(10)))
+        return most[0]
+
+    assert asyncio.run(ten()) == 3

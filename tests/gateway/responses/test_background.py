@@ -1,0 +1,160 @@
+"""Background responses: polled, cancelled, streamed again, and lost with their gateway."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.gateway.background import MAX_SILENCE
+from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import (
+    CODE_TOOL,
+    INCLUDE,
+    SLEEP,
+    STOPPED,
+    beside,
+    code,
+    events_of,
+    has_ended,
+    is_idle,
+    outputs,
+    post,
+    retrieve,
+    stream,
+    until,
+)
+from tests.gateway.conftest import NewGateway
+from tests.gateway.strict import check_response
+
+
+def test_a_response_in_the_background_is_polled(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": [code("7"), ScriptedReply(text="Seven.", wait_before=go_on)]})
+    begun = check_response(post(gateway, background=True, include=INCLUDE).json())
+    assert begun.status in ("queued", "in_progress")
+    assert check_response(retrieve(gateway, begun.id).json()).status in ("queued", "in_progress")
+    go_on.set()
+    ended = until(lambda: has_ended(gateway, begun.id))
+    assert check_response(ended).status == "completed"
+    assert outputs(ended)[0]["outputs"] == [{"type": "logs", "logs": "7"}]
+    assert ended["usage"]["total_tokens"] == 30
+
+
+def test_a_response_in_the_background_is_cancelled(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code(SLEEP)]})
+    begun = post(gateway, background=True).json()
+    until(lambda: any(gateway.services.containers.running().values()))
+    cancelled = httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30).json()
+    assert check_response(cancelled).status == "cancelled"
+    assert check_response(retrieve(gateway, begun["id"]).json()).status == "cancelled"
+    until(lambda: is_idle(gateway))
+    again = httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30).json()
+    assert again["status"] == "cancelled"
+
+
+def test_a_stream_is_taken_up_again_where_it_was_left(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print(7)", piece=4), ScriptedReply(text="It is seven.", piece=3)]})
+    client = gateway.client()
+    seen = []
+    with client.responses.create(model="m", input="Go.", tools=[CODE_TOOL], background=True, stream=True) as events:  # type: ignore[call-overload]
+        for event in events:
+            seen.append(json.loads(event.to_json()))
+            if len(seen) == 5:
+                break
+    id_ = seen[0]["response"]["id"]
+    rest = client.responses.retrieve(id_, stream=True, starting_after=seen[-1]["sequence_number"])
+    seen += [json.loads(event.to_json(exclude_unset=True)) for event in rest]
+    assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+    assert seen[-1]["type"] == "response.completed"
+    assert retrieve(gateway, id_).json()["status"] == "completed"
+
+
+def test_events_are_kept_as_long_as_their_response(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print(7)", piece=4), ScriptedReply(text="Seven.", piece=3)]})
+    events = stream(gateway, background=True, include=INCLUDE)
+    id_ = events[0]["response"]["id"]
+    gateway.__exit__()
+    again = beside(new_gateway, gateway)
+    for after in (-1, 0, 5, len(events) - 2, len(events) + 5):
+        found = events_of(retrieve(again, id_, f"?stream=true&starting_after={after}").text)
+        assert found == events[after + 1 :]
+    httpx.delete(f"{again.url}/v1/responses/{id_}")
+    assert again.services.store.count(StoredEvents) == 0
+
+
+def test_only_what_was_made_in_the_background_is_streamed_again(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    refused = retrieve(gateway, post(gateway).json()["id"], "?stream=true")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
+
+
+@pytest.mark.parametrize("sign", ["process", "silence"])
+def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, sign: str) -> None:
+    gateway = new_gateway({"m": lambda _: code(SLEEP)})
+    other = beside(new_gateway, gateway)
+    id_ = post(gateway, background=True).json()["id"]
+    assert retrieve(other, id_).json()["status"] == "in_progress"
+    elsewhere = retrieve(other, id_, "?stream=true"), httpx.post(f"{other.url}/v1/responses/{id_}/cancel")
+    assert [each.status_code for each in elsewhere] == [409, 409]
+    gone = {"gateway": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": -2 * MAX_SILENCE}
+    other.services.store.change(BackgroundClaim, id_, **gone)
+    if sign == "silence":
+        other.services.sweep()
+    body = check_response(retrieve(other, id_).json())
+    assert body.error is not None
+    assert (body.status, body.error.message) == ("failed", STOPPED)
+    (event,) = events_of(retrieve(other, id_, "?stream=true&starting_after=6").text)
+    assert (event["type"], event["sequence_number"]) == ("response.failed", 7)
+    assert other.services.store.count(BackgroundClaim) == 0
+
+
+def labels_of_a_process_that_ended() -> str:
+    say = "import json; from agent_tools.runtime.owner import Owner; print(json.dumps(Owner.current().labels))"
+    return subprocess.run([sys.executable, "-c", say], capture_output=True, check=True, text=True).stdout
+
+
+def test_what_is_under_way_gives_signs_and_stays(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: code(SLEEP)})
+    id_ = post(gateway, background=True).json()["id"]
+    gateway.services.store.change(BackgroundClaim, id_, seen_at=0)
+    gateway.services.sweep()
+    assert retrieve(gateway, id_).json()["status"] == "in_progress"
+
+
+def test_two_gateways_share_a_store(new_gateway: NewGateway) -> None:
+    def obey(request: dict[str, Any]) -> ScriptedReply:
+        last = request["messages"][-1]
+        return code(last["content"]) if last["role"] == "user" else ScriptedReply(text="Ok.")
+
+    gateway = new_gateway({"m": obey})
+    other = beside(new_gateway, gateway)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(post, each, input="1", tools=[]) for each in (gateway, other) * 10]
+        assert all(each.result().status_code == 200 for each in asked)
+    first = post(gateway, input="x = 1; open('kept', 'w').write('k')").json()
+    more = {"previous_response_id": first["id"], "include": INCLUDE}
+    (call,) = outputs(post(other, input="print(open('kept').read())", **more).json())
+    assert call["outputs"] == [{"type": "logs", "logs": "k\n"}]
+    assert "variables are lost" in json.dumps(other.upstream.requests + gateway.upstream.requests)
+
+
+def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    id_ = post(gateway, tools=[], background=True).json()["id"]
+    until(lambda: has_ended(gateway, id_))
+    got = {}
+    for after in ("-99", "-1", "3", "9" * 15):
+        text = httpx.get(f"{gateway.url}/v1/responses/{id_}?stream=true&starting_after={after}").text
+        got[after] = [json.loads(line[6:])["sequence_number"] for line in text.split("\n") if line[:7] == "data: {"]
+    assert got["-99"] == got["-1"]
+    assert got["-1"][0] == 0
+    assert got["3"] == got["-1"][4:]
+    assert got["9" * 15] == []

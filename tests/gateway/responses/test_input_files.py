@@ -1,0 +1,138 @@
+"""Files in the input of a response."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.gateway.store.records import Upload
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post
+from tests.gateway.conftest import Gateway, NewGateway
+
+TABLE = base64.b64encode(b"a,b\n1,2\n").decode()
+URL = f"data:text/csv;base64,{TABLE}"
+
+
+def saying(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "input_text", "text": "Look."}, *parts]}]
+
+
+def file(data: str = URL, **more: Any) -> dict[str, Any]:
+    return {"type": "input_file", "filename": "table.csv", "file_data": data, **more}
+
+
+def obey(request: dict[str, Any]) -> ScriptedReply:
+    """Run what the last message's first line says."""
+    last = request["messages"][-1]
+    return ScriptedReply(text="Ok.") if last["role"] == "tool" else code("print(open('table.csv').read())")
+
+
+def read(gateway: Gateway, **body: Any) -> str:
+    """What the code found in the file."""
+    (call,) = outputs(post(gateway, include=INCLUDE, **body).json())
+    return str(call["outputs"][0]["logs"])
+
+
+@pytest.mark.parametrize("data", [URL, TABLE, f"data:;base64,{TABLE[:4]}\n{TABLE[4:]}"])
+def test_an_inline_file_is_where_the_code_finds_it(new_gateway: NewGateway, data: str) -> None:
+    gateway = new_gateway({"m": obey})
+    assert read(gateway, input=saying(file(data))) == "a,b\n1,2\n\n"
+    (message,) = gateway.upstream.requests[0]["messages"]
+    assert message["content"] == "Look.[The file is at /mnt/data/table.csv]"
+
+
+def test_an_uploaded_file_is_copied_in(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": obey})
+    upload = gateway.client().files.create(file=("table.csv", b"up"), purpose="user_data")
+    assert read(gateway, input=saying({"type": "input_file", "file_id": upload.id})) == "up\n"
+
+
+def test_a_container_named_by_its_id_gets_the_file_too(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": obey})
+    id_ = gateway.client().containers.create(name="mine").id
+    read(gateway, input=saying(file()), tools=[{"type": "code_interpreter", "container": id_}])
+    (found,) = gateway.client().containers.files.list(id_)
+    assert (found.path, found.source) == ("/mnt/data/table.csv", "user")
+
+
+def test_a_file_of_an_answer_without_code_is_there_in_the_next_turn(new_gateway: NewGateway) -> None:
+    look = code("print(open('table.csv').read())")
+    gateway = new_gateway({"m": ["I see.", look, "Ok."]})
+    first = post(gateway, input=saying(file())).json()
+    assert read(gateway, input="And now?", previous_response_id=first["id"]) == "a,b\n1,2\n\n"
+
+
+def test_a_file_that_is_sent_again_with_the_past_stays_as_code_has_left_it(new_gateway: NewGateway) -> None:
+    change = code("open('table.csv', 'w').write('changed')")
+    gateway = new_gateway({"m": [change, "Done.", *[code("print(open('table.csv').read())"), "Ok."] * 2]})
+    said = saying(file())
+    past = [*said, *post(gateway, input=said).json()["output"]]
+    assert read(gateway, input=[*past, {"role": "user", "content": "And now?"}]) == "changed\n"
+    assert read(gateway, input=[*past, *saying(file(base64.b64encode(b"new").decode()))]) == "new\n"
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/mnt/data/x", "a\r\nb: c", "..", "\0", "x" * 999, "sub\\dir\\x"])
+def test_a_files_name_leads_nowhere_else(new_gateway: NewGateway, name: str) -> None:
+    gateway = new_gateway({"m": ["Ok.", "Ok."]})
+    id_ = gateway.client().containers.create(name="mine").id
+    tools = [{"type": "code_interpreter", "container": id_}]
+    assert post(gateway, input=saying(file(filename=name)), tools=tools).status_code == 200
+    (found,) = gateway.client().containers.files.list(id_)
+    assert "/" not in found.path.removeprefix("/mnt/data/")
+    content = httpx.get(f"{gateway.url}/v1/containers/{id_}/files/{found.id}/content")
+    assert content.content == b"a,b\n1,2\n"
+    assert not {"b", "set-cookie"} & set(content.headers)
+    folder = gateway.services.config.data_dir / "containers"
+    assert [path.parent.parent for path in folder.rglob("*") if path.is_file()] == [folder]
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "param"),
+    [
+        (file("data:text/csv,a%2Cb"), 400, "input[0].content[1].file_data"),
+        (file("%%%"), 400, "input[0].content[1].file_data"),
+        ({"type": "input_file", "file_url": "http://169.254.169.254/"}, 400, "input[0].content[1].file_url"),
+        ({"type": "input_file"}, 400, "input[0].content[1]"),
+        ({"type": "input_file", "file_id": "file_none"}, 404, None),
+    ],
+)
+@pytest.mark.parametrize("tools", [[CODE_TOOL], []])
+def test_a_file_that_cannot_be_had_is_refused(
+    new_gateway: NewGateway, part: dict[str, Any], status: int, param: str | None, tools: Any
+) -> None:
+    answer = post(new_gateway({}), input=saying(part), tools=tools)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
+
+
+def test_a_file_that_is_too_large_is_refused(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, max_upload_bytes=1000, max_body_bytes=1000)
+    answer = post(gateway, input=saying(file(base64.b64encode(bytes(100)).decode() * 10)))
+    assert answer.status_code == 413
+    upload = gateway.client().files.create(file=("a", bytes(1000)), purpose="user_data")
+    gateway.services.store.change(Upload, upload.id, bytes=1001)
+    assert post(gateway, input=saying({"type": "input_file", "file_id": upload.id}), tools=[]).status_code == 413
+
+
+def test_there_are_only_so_many_files(new_gateway: NewGateway) -> None:
+    answer = post(new_gateway({}), input=saying(*[file()] * 101), tools=[])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[0].content[101]")
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_without_code_the_model_gets_the_file(new_gateway: NewGateway, kind: str) -> None:
+    inner = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+    nested = {"upstream": f"{inner.url}/v1", "data_dir": inner.services.config.data_dir / "outer"}
+    gateway = new_gateway({}, upstream_api="responses", **nested) if kind == "responses" else inner
+    upload = gateway.client().files.create(file=("up.bin", b"up"), purpose="user_data")
+    said = saying(file(TABLE), {"type": "input_file", "file_id": upload.id})
+    first = post(gateway, input=said, tools=[]).json()
+    assert post(gateway, input="More.", tools=[], previous_response_id=first["id"]).json()["status"] == "completed"
+    for request in inner.upstream.requests:
+        parts = request["messages"][0]["content"]
+        assert [part["type"] for part in parts] == ["text", "file", "file"]
+        assert parts[1]["file"] == {"filename": "table.csv", "file_data": URL}
+        assert parts[2]["file"]["file_data"] == "data:application/octet-stream;base64,dXA="

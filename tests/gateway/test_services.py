@@ -1,0 +1,38 @@
+"""Sweeping: old objects are forgotten, and a failure does not end it."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents, StoredResponse, Upload
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import is_idle, post, until
+from tests.gateway.conftest import NewGateway
+
+
+def test_a_database_that_is_away_does_not_end_the_sweeping(
+    new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = new_gateway({}).services
+    engine = sa.create_engine(services.config.database_url)
+    BackgroundClaim.table.drop(engine)
+    assert services.sweep() == services.sweep_failures == 1
+    assert "sweeping failed: OperationalError" in caplog.text
+    BackgroundClaim.table.create(engine)
+    engine.dispose()
+    assert services.sweep() == 0
+
+
+def test_what_is_older_than_it_may_be_is_forgotten(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+    upload = gateway.client().files.create(file=("a", b"a"), purpose="user_data")
+    ids = [post(gateway, tools=[], background=is_background).json()["id"] for is_background in (True, False) * 2]
+    until(lambda: is_idle(gateway))
+    for table, id_ in ((StoredResponse, ids[0]), (StoredResponse, ids[1]), (StoredEvents, ids[0])):
+        gateway.services.store.change(table, id_, created_at=0)
+    gateway.services.store.change(Upload, upload.id, created_at=0)
+    gateway.services.sweep()
+    assert {row.id for row in gateway.services.store.find(StoredResponse)} == set(ids[2:])
+    assert [row.id for row in gateway.services.store.find(StoredEvents)] == [ids[2]]
+    assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
