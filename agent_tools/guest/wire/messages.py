@@ -72,7 +72,7 @@ class Reader:
             return
         sizes = list(struct.unpack_from(f">{count}I", self._buffer, 2))
         if (size := sum(sizes)) > self._limit:
-            raise MessageError(f"a message of {size:,} bytes, over {self._limit:,}")
+            raise MessageError(f"a message of {size:,} bytes, over {self._limit:,} bytes")
         self._sizes, self._needed = sizes, head + size
 
     def _take(self) -> "tuple[int, list[bytes]]":

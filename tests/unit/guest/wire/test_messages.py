@@ -121,19 +121,19 @@ def test_too_few_and_too_many_parts_are_refused_before_their_sizes_are_there() -
 def test_a_part_over_the_limit_is_refused_by_its_size(channel: int, place: int, size: int) -> None:
     found = [0] * 6
     found[place] = size
-    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216"
+    assert refusal(sizes(channel, *found)) == f"a message of {size:,} bytes, over 16,777,216 bytes"
 
 
 def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> None:
     reader = Reader(1000)
     messages = reader.feed(pack(IOPUB, four(b"x" * 600, b"y" * 400)) + sizes(IOPUB, 0, 0, 0, 0, 600, 401))
     assert next(messages) == (IOPUB, four(b"x" * 600, b"y" * 400))
-    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000"):
+    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000 bytes"):
         next(messages)
 
 
 def test_sizes_of_256_gib_are_no_more_than_a_number() -> None:
-    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216"
+    assert refusal(sizes(IOPUB, *[LARGEST] * 64)) == f"a message of {64 * LARGEST:,} bytes, over 16,777,216 bytes"
 
 
 def test_limits_are_of_one_message_and_not_of_all() -> None:

@@ -175,7 +175,7 @@ BROKEN = {
     "an unknown channel": (message(5, parts("a")), "bytes that are no message"),
     "3 parts": (message(IOPUB, parts("a")[:3]), "a message of 3 parts"),
     "65 parts": (message(IOPUB, [b""] * 65), "a message of 65 parts"),
-    "too large": (sizes(IOPUB, 0, 0, 0, LIMIT + 1), f"a message of {LIMIT + 1:,} bytes, over {LIMIT:,}"),
+    "too large": (sizes(IOPUB, 0, 0, 0, LIMIT + 1), f"a message of {LIMIT + 1:,} bytes, over {LIMIT:,} bytes"),
     "no JSON": (message(IOPUB, [b"{"] * 4), "a malformed message (JSONDecodeError)"),
     "no type": (message(IOPUB, [b"{}"] * 4), "a malformed message (KeyError)"),
     "a header that is too long": (message(IOPUB, [bytes(99_999), *[b"{}"] * 3]), "a header that is too long"),

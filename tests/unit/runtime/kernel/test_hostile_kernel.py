@@ -283,7 +283,7 @@ NO_MESSAGE = "it sent bytes that are no message"
 
 
 def over(size: int) -> str:
-    return f"it sent a message of {size:,} bytes, over {16 * MIB:,}"
+    return f"it sent a message of {size:,} bytes, over {16 * MIB:,} bytes"
 
 
 LARGEST = 2**32 - 1  # that a size can say
