@@ -406,6 +406,16 @@ def test_a_kernel_that_only_hangs_up_is_waited_for_until_its_end_is_told(rig: Ri
         rig.channel.await_kernel(soon())
 
 
+def test_a_kernel_that_hangs_up_in_its_first_message_is_never_ready(new_rig: Callable[..., Rig]) -> None:
+    for cut in range(len(stream("ready"))):
+        rig = new_rig()
+        rig.kernel.sendall(stream("ready")[:cut])
+        rig.kernel.close()
+        rig.init.send(b"exit 3 code 1")
+        with pytest.raises(KernelDied, match="it ended at its start"):
+            rig.channel.await_kernel(soon())
+
+
 STARTS = {
     "its exit": (lambda rig: rig.init.send(b"exit 3 code 1"), "it ended at its start"),
     "a failure": (lambda rig: rig.init.send(b"failed 3 \x1b[31mTraceback: x"), "it failed to start: Traceback: x"),
