@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,32 +23,50 @@ from agent_tools.tools import CodeInterpreter
 pytestmark = pytest.mark.docker
 PATIENCE = 3.0
 
-CHANNELS = """
-import os, socket, struct, time
-def channels(name):
+WIRE = """
+import os, struct, time
+wire = get_ipython().kernel.session._outlet.socket
+wire.setblocking(True)
+"""
+SOCKETS = """
+import os, socket
+def sockets():
     found = []
     for fd in os.listdir('/proc/self/fd'):
         try:
             s = socket.socket(fileno=os.dup(int(fd)))
-            if s.family == socket.AF_UNIX and str(s.getsockname()).endswith(name) and s.getpeername() is not None:
-                found.append(s)
         except OSError:
-            pass
+            continue
+        with s:
+            found.append((s.family.name, s.getsockname(), s.getpeername()))
     return found
 """
 KERNEL = "kernel = get_ipython().kernel\nparent = kernel.get_parent('shell')\n"
+BREAKS = {
+    "a size that claims to be huge": (
+        WIRE + "wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, 2**32 - 1))\ntime.sleep(60)",
+        r"a message of 4,294,967,295 bytes, over 16,777,216 bytes",
+    ),
+    "noise on the wire": (
+        WIRE + "wire.sendall(b'\\xff' + os.urandom(4096))\ntime.sleep(60)",
+        r"bytes that are no message",
+    ),
+    "an unknown channel": (WIRE + "wire.sendall(bytes((9, 4)))\ntime.sleep(60)", r"bytes that are no message"),
+    "parts without an end": (WIRE + "while True: wire.sendall(b'\\2\\xff' + bytes(1020))", r"a message of 255 parts"),
+    "messages of bare bytes": (
+        WIRE + "body = bytes(4 << 20)\nwhile True: wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, len(body)) + body)",
+        r"a malformed message \(JSONDecodeError\)",
+    ),
+}
 ATTACKS = {
-    "a message that never ends": CHANNELS
-    + "s = channels('iopub')[0]\ns.setblocking(True)\nbody = bytes(4 << 20)\n"
-    + "while True: s.sendall(b'\\x03' + struct.pack('>Q', len(body)) + body)",
-    "a frame that claims to be huge": CHANNELS
-    + "channels('iopub')[0].send(b'\\x02' + struct.pack('>Q', 1 << 40))\ntime.sleep(60)",
-    "noise on the wire": CHANNELS + "channels('shell')[0].send(os.urandom(4096))\ntime.sleep(60)",
+    **{name: code for name, (code, _) in BREAKS.items()},
+    "a message that never ends": WIRE
+    + "wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, 16 << 20))\n"
+    + "while True:\n    wire.sendall(b'x')\n    time.sleep(0.01)",
     "JSON that is costly to read": KERNEL
     + "import json\nbomb = b'{\"data\":{\"application/json\":[' + b'[],' * 4_000_000 + b'0]}}'\n"
     + "kernel.session.pack = lambda o: bomb if 'data' in o else json.dumps(o, default=str).encode()\n"
     + "for _ in range(4): kernel.session.send(kernel.iopub_socket, 'display_data', {'data': {}}, parent=parent)",
-    "a bad signature": KERNEL + "kernel.session.key = b'other'\nkernel._publish_status('busy', 'shell')",
     "closing its own channels": "import os\nos.closerange(3, 1024)\nimport time\ntime.sleep(60)",
     "signals to PID 1": "import os\nfor s in range(1, 65):\n    try: os.kill(1, s)\n    except OSError: pass",
     "a flood of messages": KERNEL
@@ -75,13 +94,22 @@ def test_an_attack_ends_in_time_without_growth_and_the_next_call_works(tool: Cod
     assert tool.run("print('works')").stdout == "works\n"
 
 
+@pytest.mark.parametrize(("code", "reason"), BREAKS.values(), ids=BREAKS.keys())
+def test_code_that_breaks_the_protocol_ends_its_kernel(tool: CodeInterpreter, code: str, reason: str) -> None:
+    died = tool.run({"code": code}, timeout=20).outputs[-1]
+    assert isinstance(died, Died)
+    assert re.fullmatch(f"it sent {reason}", died.reason)
+    assert died.cause == "protocol_violation"
+
+
 def test_a_forged_end_can_only_lie_about_itself(tool: CodeInterpreter) -> None:
     forge = (
-        KERNEL + "kernel.session.send(kernel.shell_stream, 'execute_reply', {'status': 'ok'}, parent=parent, "
-        "ident=kernel._get_shell_context_var(kernel._shell_parent_ident))\n"
+        KERNEL + "kernel.session.send(kernel.shell_channel, 'execute_reply', {'status': 'ok'}, parent=parent)\n"
         "kernel._publish_status('idle', 'shell')\nimport time\ntime.sleep(1)\nprint('late')"
     )
-    tool.run({"code": forge}, timeout=5)
+    forged = tool.run({"code": forge}, timeout=5)
+    assert forged.outputs == ()
+    assert forged.duration < 1
     execution = tool.run("print('mine')", timeout=10)
     assert execution.stdout == "mine\n"
 
@@ -106,8 +134,8 @@ os._exit(0)
 
 
 def test_the_guest_inherits_nothing_of_pid_1_but_its_channels(tool: CodeInterpreter) -> None:
-    code = CHANNELS + "print(len(channels('init.sock')), os.listdir('/run/kernel'))"
-    assert tool.run({"code": code}).stdout == "0 []\n"
+    code = SOCKETS + "print(os.listdir('/run/kernel'), set(sockets()), sep='\\n')"
+    assert tool.run({"code": code}).stdout == "[]\n{('AF_UNIX', '', '')}\n"
 
 
 def test_what_the_code_left_running_ends_with_its_kernel(tool: CodeInterpreter) -> None:

@@ -181,6 +181,13 @@ def test_what_is_said_is_nowhere_in_what_the_engine_shows(tool: CodeInterpreter,
     assert told.encode() not in docker_engine.connection.api().logs(tool.sandbox.id)
 
 
+def test_nothing_that_the_engine_shows_leads_to_the_kernel(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    assert _printed(tool, "print(get_ipython().kernel.session.key)") == "b''"  # there is no secret
+    shown = docker_engine.inspect(tool.sandbox)  # type: ignore[arg-type]
+    (run_dir,) = [mount["Source"] for mount in shown["Mounts"] if mount["Destination"] == "/run/kernel"]
+    assert list(Path(run_dir).iterdir()) == []  # and no socket that could be connected to
+
+
 def test_signals_do_not_reach_pid_1(shared_tool: CodeInterpreter) -> None:
     shared_tool.call("import os, signal\nfor s in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP): os.kill(1, s)")
     assert _printed(shared_tool, "print('alive')") == "alive"

@@ -18,13 +18,15 @@ from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.words import Exit, Failed, Report
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
-from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.transport.lifeline import Lifeline, await_input
+from agent_tools.settings import MIB
 from agent_tools.text import neutralise
 
 READ_SIZE = 64 * 1024
 SEND_SECONDS = 1.0  # how long a kernel may leave a request unread
 DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
-LAST_READS = 64  # of what a kernel had sent when its end was reported: several times what a socket holds
+LAST_BYTES = 4 * MIB  # of what a kernel had sent when its end was reported: more than can be on its way
+LAST_SECONDS = 0.5  # how long that may be on its way, over stdio
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 
@@ -76,7 +78,7 @@ class Channel:
         self._poller.register(lifeline, select.POLLIN)
         self._lifeline_fd = lifeline.fileno()
         self._has_more = False  # a message may be in the reader already
-        self._may_have_more = True  # the last read was not in vain
+        self._bytes_read = 0
         self._is_open = True
         self._has_told_end = False
 
@@ -110,7 +112,7 @@ class Channel:
     def receive(self, wait: float) -> Iterator[Event]:
         """Yield what arrives within `wait` seconds: nothing, or all that is there when the first thing is.
 
-        A report of the kernel's end comes after all that the kernel had sent.
+        The end of the kernel, or of its sandbox, comes after all that the kernel had sent.
         """
         ready = self._poll(wait)
         if self._has_more or self._socket.fileno() in ready:
@@ -158,9 +160,10 @@ class Channel:
             yield Disconnected()
 
     def _take_last_messages(self) -> Iterator[Event]:
-        """Take what the kernel had sent, but not for ever: something of it may still write."""
-        for _ in range(LAST_READS):
-            if not self._is_open or not self._may_have_more:
+        """Take what the kernel had sent, to the end of its stream, but not for ever: something may still write."""
+        most, deadline = self._bytes_read + LAST_BYTES, time.monotonic() + LAST_SECONDS
+        while self._is_open and self._bytes_read < most:
+            if not await_input((self._socket.fileno(),), max(0.0, deadline - time.monotonic())):
                 break
             yield from self._take_messages()
 
@@ -181,14 +184,14 @@ class Channel:
 
     def _read(self) -> bytes | None:
         """Read what is there: b'' at the end, None when there is nothing."""
-        self._may_have_more = True
         try:
-            return self._socket.recv(READ_SIZE)
+            data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
-            self._may_have_more = False
             return None
         except OSError:
             return b""
+        self._bytes_read += len(data)
+        return data
 
     def _stop_reading(self) -> None:
         self._is_open = self._has_more = False
@@ -226,7 +229,7 @@ class Channel:
 
 
 def _is_end(event: Event) -> bool:
-    return isinstance(event, Reported) and isinstance(event.report, Exit)
+    return isinstance(event, SandboxEnded) or (isinstance(event, Reported) and isinstance(event.report, Exit))
 
 
 def _await_room(connected: socket.socket, deadline: float) -> bool:

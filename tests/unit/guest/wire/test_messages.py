@@ -128,7 +128,7 @@ def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> 
     reader = Reader(1000)
     messages = reader.feed(pack(IOPUB, four(b"x" * 600, b"y" * 400)) + sizes(IOPUB, 0, 0, 0, 0, 600, 401))
     assert next(messages) == (IOPUB, four(b"x" * 600, b"y" * 400))
-    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000"):
+    with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000 bytes"):
         next(messages)
 
 

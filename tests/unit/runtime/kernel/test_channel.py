@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import KernelDied
+from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
 from agent_tools.guest.wire.words import Exit, Failed
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel.channel import (
@@ -31,8 +32,10 @@ from agent_tools.runtime.kernel.channel import (
     Reported,
     SandboxEnded,
 )
-from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.transport.lifeline import Lifeline, await_input
+from agent_tools.runtime.transport.relay import Relay
 from agent_tools.settings import MIB
+from tests.doubles import SocketStdio
 from tests.fake_kernel import CONTROL, IOPUB, SHELL, STDIN, message, sizes
 
 LIMIT = 16 * MIB
@@ -243,18 +246,59 @@ def test_an_empty_datagram_is_the_end_of_the_sandbox(rig: Rig) -> None:
     assert rig.lifeline.has_ended
 
 
-def test_the_end_of_a_kernel_comes_after_all_that_it_had_sent(rig: Rig) -> None:
+ENDS: dict[str, tuple[Callable[[Rig], object], Event]] = {
+    "of the kernel": (lambda rig: rig.init.send(b"exit 3 code 0"), Reported(Exit(3))),
+    "of its sandbox": (lambda rig: rig.init.close(), SandboxEnded()),
+}
+
+
+@pytest.mark.parametrize(("ends", "event"), ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_the_end_comes_after_all_that_the_kernel_had_sent(
+    rig: Rig, ends: Callable[[Rig], object], event: Event, hangs_up: bool
+) -> None:
     rig.kernel.setblocking(False)
     sent = 0
     with contextlib.suppress(BlockingIOError):
         while True:
             rig.kernel.send(stream("x" * 1000))
             sent += 1
-    rig.init.send(b"exit 3 code 0")
+    if hangs_up:
+        rig.kernel.close()
+    ends(rig)
     found = list(rig.channel.receive(SOON))
     assert sent * 1000 > READ_SIZE
     assert len(texts(found)) >= sent  # the last one may be cut
-    assert found[-1] == Reported(Exit(3))
+    assert found[-1] == event
+
+
+def test_over_stdio_the_end_of_a_kernel_comes_after_all_that_it_had_sent() -> None:
+    """More than the local socket holds, for a reader who is late."""
+    with contextlib.ExitStack() as opened:
+        pipe, guest = socket.socketpair()
+        far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        relay = Relay(SocketStdio(pipe), near)
+        connected, carried = socket.socketpair()
+        relay.carry(1, carried)
+        opened.enter_context(guest)
+        opened.callback(relay.close)
+        lifeline = opened.enter_context(contextlib.closing(Lifeline(far)))
+        channel = opened.enter_context(contextlib.closing(Channel(connected, lifeline, GENERATION, LIMIT)))
+        count = (WINDOW - 1000) // len(stream("x" * 1000))
+        data = stream("x" * 1000) * count
+        for at in range(0, len(data), MAX_FRAME):
+            guest.sendall(frame(1, data[at : at + MAX_FRAME]))
+        guest.sendall(frame(0, b"exit 3 code 0") + frame(1))
+        assert await_input((lifeline.fileno(),), SOON)
+        found: list[Event] = []
+        while Reported(Exit(3)) not in found:
+            found += channel.receive(SOON)
+    assert len(texts(found)) == count
+
+
+def frame(number: int, payload: bytes = b"") -> bytes:
+    """A frame of the mux (guest/wire/mux.py)."""
+    return struct.pack(">II", number, len(payload)) + payload
 
 
 def test_the_end_of_a_kernel_comes_after_its_hang_up(rig: Rig) -> None:
@@ -360,6 +404,16 @@ def test_a_kernel_that_only_hangs_up_is_waited_for_until_its_end_is_told(rig: Ri
     rig.init.send(b"exit 3 code 1")
     with pytest.raises(KernelDied, match="it ended at its start"):
         rig.channel.await_kernel(soon())
+
+
+def test_a_kernel_that_hangs_up_in_its_first_message_is_never_ready(new_rig: Callable[..., Rig]) -> None:
+    for cut in range(len(stream("ready"))):
+        rig = new_rig()
+        rig.kernel.sendall(stream("ready")[:cut])
+        rig.kernel.close()
+        rig.init.send(b"exit 3 code 1")
+        with pytest.raises(KernelDied, match="it ended at its start"):
+            rig.channel.await_kernel(soon())
 
 
 STARTS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -106,9 +107,6 @@ ENDS = {
     "the reply before the outputs": Row(in_turn(replies, prints("a"), idles)),
     "the reply between the outputs": Row(in_turn(prints("a"), replies, prints("b"), idles), (A,)),
     "the reply, and an error after it": Row(in_turn(prints("a"), replies, says("error", ERROR)), (A,)),
-    "the reply, and a hang-up after it": Row(
-        in_turn(prints("a"), replies, lambda turn: turn.wire.hang_up()), (A,), "it was killed by signal 9 (SIGKILL)"
-    ),
     "a forged end, and the code runs on": Row(
         in_turn(prints("a"), finishes, awaits_the_next_run, prints("late")), (A,)
     ),
@@ -510,9 +508,6 @@ WORDS = {
         words(b"exit 1 signal 777"), (Died("it was killed by signal 777"),), "it was killed by signal 777"
     ),
     "two exits": Row(words(b"exit 1 code 7", b"exit 1 signal 9"), DIED, "its process exited with code 7"),
-    "an exit after the reply": Row(
-        in_turn(prints("a"), finishes, words(b"exit 1 code 7")), (A,), "its process exited with code 7"
-    ),
     "much output, and then an exit": Row(
         in_turn(lambda turn: turn.flood("stream", [LINE] * 5000), words(b"exit 1 code 7")),
         (CUT[0], Omitted("460,000 characters"), CUT[1], *DIED),
@@ -523,7 +518,6 @@ WORDS = {
     "a late report of a failed start": Row(in_turn(words(b"failed 1 Traceback"), prints("a"), finishes), (A,)),
     "an empty datagram": Row(words(b""), (Died(GONE),), GONE),
     "a hang-up": Row(lambda turn: turn.kernel.init.hang_up(), (Died(GONE),), GONE),
-    "a hang-up after the reply": Row(in_turn(finishes, lambda turn: turn.kernel.init.hang_up()), (), GONE),
     "an endless talk": Row(talks_on(b"hello"), (LOST,), STUBBORN, 0.2),
     "endless reports of another kernel": Row(talks_on(b"exit 77 code 0"), (LOST,), STUBBORN, 0.2),
     "endless reports that it is ready": Row(talks_on(b"ready"), (LOST,), STUBBORN, 0.2),
@@ -537,3 +531,39 @@ WORDS = {
 @rows(WORDS)
 def test_a_pid_1_that_lies_or_goes_deaf_ends_with_its_sandbox(new_tool: NewTool, row: Row) -> None:
     check(new_tool, row)
+
+
+BETWEEN_RUNS: dict[str, tuple[Script, str]] = {
+    "nothing": (does_nothing, ""),
+    "a hang-up": (lambda turn: turn.wire.hang_up(), KILLED),
+    "noise": (sends(b"\xff" * 100), NO_MESSAGE),
+    "a message of 3 parts": (sends(message(IOPUB, [b"{}"] * 3)), "it sent a message of 3 parts"),
+    "a malformed message": (sends(message(IOPUB, [b"no JSON"] * 4)), ""),
+    "its exit": (words(b"exit 1 code 7"), "its process exited with code 7"),
+    "the exit of another kernel": (words(b"exit 7 code 7"), ""),
+    "malformed reports": (words(*MALFORMED_REPORTS), ""),
+    "the end of the sandbox": (lambda turn: turn.kernel.init.hang_up(), GONE),
+    "an empty datagram": (words(b""), GONE),
+}
+
+
+@pytest.mark.parametrize(("then", "lost"), BETWEEN_RUNS.values(), ids=BETWEEN_RUNS.keys())
+def test_what_comes_between_runs_is_told_by_the_next_if_the_kernel_is_lost(
+    new_tool: NewTool, then: Script, lost: str
+) -> None:
+    is_done = threading.Event()
+    tool = new_tool(FakeEngine(in_turn(prints("a"), finishes, then, lambda turn: is_done.set())))
+    assert attacked(tool).outputs == (A,)
+    assert is_done.wait(LONG_ENOUGH)
+    assert_goes_on(tool, lost)
+
+
+def test_half_a_message_between_runs_costs_the_next_run_and_no_more(new_tool: NewTool) -> None:
+    is_done = threading.Event()
+    half = sends(sizes(IOPUB, 0, 0, 0, 99)[:7])
+    tool = new_tool(FakeEngine(in_turn(finishes, half, lambda turn: is_done.set())))
+    assert attacked(tool).outputs == ()
+    assert is_done.wait(LONG_ENOUGH)
+    first, *rest = tool.run("next", timeout=0.2).outputs
+    assert (type(first) in (Died, TimedOut), rest) == (True, [])
+    assert isinstance(tool.run("next").outputs[0], Restarted)
