@@ -111,7 +111,7 @@ def _input(given: Fields) -> list[JsonObject]:
 
 def _include(given: Fields) -> frozenset[str]:
     for index, name in enumerate(given.array("include")):
-        if name not in _INCLUDABLE:
+        if not isinstance(name, str) or name not in _INCLUDABLE:
             raise invalid(f"Invalid value: {name!r:.60}.", f"include[{index}]", "invalid_value")
     return frozenset(given.array("include"))
 

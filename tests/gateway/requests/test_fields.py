@@ -26,6 +26,7 @@ from tests.gateway.conftest import NewGateway
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": 3}, "temperature"),
         ({"include": ["nonsense"]}, "include[0]"),
+        ({"include": [["reasoning.encrypted_content"]]}, "include[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "code_interpreter", "container": {"type": "manual"}}]}, "tools[0].container.type"),
         ({"tools": [{"type": "code_interpreter", "container": "c" * 65}]}, "tools[0].container"),
