@@ -30,6 +30,7 @@ MAX_CELL_CHARS = 40
 SAMPLE_ROWS = 5
 _DELIMITERS = ",;\t|"
 _EMPTY = frozenset(("", "na", "n/a", "nan", "null", "none"))
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")  # with its end; of a file of one line, no copy
 _MAX_BEGINNING = 20_000  # characters of a text that are looked at to show its first lines
 _MARK = re.compile(r"[,;\t|\n\r\[{]")  # each can begin a part
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -122,7 +123,7 @@ def _tsv(text: str, is_whole: bool) -> str:
 
 
 def _csv_rows(text: str, delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    return csv.reader((line[0] for line in _LINE.finditer(text) if line[0]), delimiter=delimiter)
 
 
 def _table(rows: Iterator[list[str]], is_whole: bool) -> str:
