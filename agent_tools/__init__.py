@@ -1,73 +1,46 @@
-"""A self-hosted code interpreter for LLM agents. Names are resolved at first use; importing does nothing."""
+"""A self-hosted code interpreter for LLM agents. Names are imported at first use."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from agent_tools.code_mode.template import build_template
-    from agent_tools.code_mode.toolset import Toolset
-    from agent_tools.errors import AgentToolsError, InvalidParams, ModelError, ToolServiceError
-    from agent_tools.execution import Execution
-    from agent_tools.messages import ContentItem, FunctionCall, Message
-    from agent_tools.models.choose import get_chat_model
-    from agent_tools.runtime.host_calls.function import Policy
-    from agent_tools.settings import Limits
-    from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
-    from agent_tools.tools.code_interpreter import CodeInterpreter
-    from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+from agent_tools.lazy import lazy_exports
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "AgentToolsError": "errors",
-    "BaseTool": "tools.base",
-    "BaseToolWithFileAccess": "tools.base",
-    "CodeInterpreter": "tools.code_interpreter",
-    "ContentItem": "messages",
-    "Execution": "execution",
-    "FunctionCall": "messages",
-    "InvalidParams": "errors",
-    "Limits": "settings",
-    "Message": "messages",
-    "ModelError": "errors",
-    "Policy": "runtime.host_calls.function",
-    "TOOL_REGISTRY": "tools.registry",
-    "ToolServiceError": "errors",
-    "Toolset": "code_mode.toolset",
-    "build_template": "code_mode.template",
-    "get_chat_model": "models.choose",
-    "register_tool": "tools.registry",
-}
-
-__all__ = [
-    "TOOL_REGISTRY",
-    "AgentToolsError",
-    "BaseTool",
-    "BaseToolWithFileAccess",
-    "CodeInterpreter",
-    "ContentItem",
-    "Execution",
-    "FunctionCall",
-    "InvalidParams",
-    "Limits",
-    "Message",
-    "ModelError",
-    "Policy",
-    "ToolServiceError",
-    "Toolset",
-    "build_template",
-    "get_chat_model",
-    "register_tool",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+if TYPE_CHECKING:
+    from agent_tools.code_mode.template import build_template as build_template
+    from agent_tools.code_mode.toolset import Toolset as Toolset
+    from agent_tools.errors import AgentToolsError as AgentToolsError
+    from agent_tools.errors import InvalidParams as InvalidParams
+    from agent_tools.errors import ModelError as ModelError
+    from agent_tools.errors import ToolServiceError as ToolServiceError
+    from agent_tools.execution import Execution as Execution
+    from agent_tools.messages import ContentItem as ContentItem
+    from agent_tools.messages import FunctionCall as FunctionCall
+    from agent_tools.messages import Message as Message
+    from agent_tools.models.choose import get_chat_model as get_chat_model
+    from agent_tools.runtime.host_calls.function import Policy as Policy
+    from agent_tools.settings import Limits as Limits
+    from agent_tools.tools.base import BaseTool as BaseTool
+    from agent_tools.tools.base import BaseToolWithFileAccess as BaseToolWithFileAccess
+    from agent_tools.tools.code_interpreter import CodeInterpreter as CodeInterpreter
+    from agent_tools.tools.registry import TOOL_REGISTRY as TOOL_REGISTRY
+    from agent_tools.tools.registry import register_tool as register_tool
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "agent_tools.code_mode.template": "build_template",
+            "agent_tools.code_mode.toolset": "Toolset",
+            "agent_tools.errors": "AgentToolsError InvalidParams ModelError ToolServiceError",
+            "agent_tools.execution": "Execution",
+            "agent_tools.messages": "ContentItem FunctionCall Message",
+            "agent_tools.models.choose": "get_chat_model",
+            "agent_tools.runtime.host_calls.function": "Policy",
+            "agent_tools.settings": "Limits",
+            "agent_tools.tools.base": "BaseTool BaseToolWithFileAccess",
+            "agent_tools.tools.code_interpreter": "CodeInterpreter",
+            "agent_tools.tools.registry": "TOOL_REGISTRY register_tool",
+        },
+    )

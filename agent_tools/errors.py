@@ -1,4 +1,4 @@
-"""The exceptions: what the house failed at. What the guest's code did is a value (execution.py), never one of these.
+"""The exceptions: failures of the house. A failure of the guest's code is a value (execution.py), never one of these.
 
 AgentToolsError
 ├── ToolServiceError        all that a tool's caller sees
@@ -20,6 +20,9 @@ AgentToolsError
 ├── SessionBusy
 ├── FileRejected
 └── ModelError
+
+Exceptions that stay within one folder stand there and derive from AgentToolsError too. Two kinds do not: an answer of
+the gateway (ApiError), which no caller of the package sees, and what the guest raises, which knows none of our classes.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from typing import Any
 
 
 class AgentToolsError(Exception):
-    """Base of every exception this package raises."""
+    """Base of every exception that the package raises to its callers."""
 
 
 class ToolServiceError(AgentToolsError):
@@ -69,7 +72,7 @@ class InvalidParams(ToolServiceError):
 
 
 class EngineError(AgentToolsError):
-    """The engine, or what we asked of it, failed."""
+    """The engine failed, or refused a request."""
 
 
 class EngineUnavailable(EngineError):
@@ -105,11 +108,11 @@ class KernelDied(KernelError):
 
 
 class PreludeError(AgentToolsError):
-    """The code that every fresh kernel is to run first failed; the message holds its traceback."""
+    """The code that runs first in every fresh kernel failed; the message holds its traceback."""
 
 
 class ReplayError(AgentToolsError):
-    """The code made another host call than the record that is replayed has; the message says where."""
+    """The code made a host call that the replayed record does not have next; the message says where."""
 
 
 class ProtocolViolation(KernelError):
@@ -125,7 +128,7 @@ class CodeModeError(AgentToolsError):
 
 
 class GuestError(CodeModeError):
-    """The script raised. `name` is the exception's type in there, `value` its text, `traceback` its frames as text."""
+    """The script raised. `name` is the type of its exception, `value` the text, `traceback` the frames as text."""
 
     def __init__(self, name: str, value: str, traceback: str, execution: Any = None) -> None:
         super().__init__(f"{name}: {value}" if value else name, execution)
@@ -135,7 +138,7 @@ class GuestError(CodeModeError):
 
 
 class GuestTimeout(CodeModeError):
-    """The script ran longer than it may; the message says whether its state is kept."""
+    """The script passed its time limit; the message says whether its state is kept."""
 
 
 class GuestDied(CodeModeError):
@@ -147,7 +150,7 @@ class SessionClosed(AgentToolsError):
 
 
 class SessionBusy(AgentToolsError):
-    """The session is already running code for this very caller."""
+    """The session already runs code for the same caller."""
 
 
 class FileRejected(AgentToolsError):
@@ -155,15 +158,15 @@ class FileRejected(AgentToolsError):
 
 
 class ModelError(AgentToolsError):
-    """The language model could not be asked, or did not answer to the end.
+    """The language model could not be reached, or broke off its answer.
 
-    The message never holds the request, the key, or the server's own words; those may repeat what they were sent.
+    The message never holds the request, the key, or the server's own words, which may repeat both.
 
     Attributes:
         status: the HTTP status of the answer, or None if there was none.
         code: the server's short name of the failure, or None.
-        is_retryable: whether the same request may well succeed later.
-        detail: what the server said, for those who may see the conversation; ''.
+        is_retryable: the same request may succeed later.
+        detail: the server's own words, for those who may see the conversation; '' by default.
     """
 
     def __init__(

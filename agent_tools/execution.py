@@ -1,4 +1,4 @@
-"""What one run of code produced, as values.
+"""The outputs of one run of code, as values.
 
 The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
 (https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
@@ -6,8 +6,10 @@ The MIME bundle and the message kinds behind these are the Jupyter messaging pro
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Union
 
 MimeBundle = Mapping[str, Any]
@@ -16,41 +18,63 @@ MimeBundle = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Stream:
-    """Text the code printed. May hold carriage returns; `text.fold_lines` gives what a terminal would show."""
+    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
 
     name: Literal["stdout", "stderr"]
     text: str
 
 
 @dataclass(frozen=True)
-class Result:
-    """The value of the code's last expression."""
+class _Rich:
+    """A value that comes in several forms, by MIME type."""
 
     data: MimeBundle
 
     @property
     def text(self) -> str:
-        """The value's text/plain form, or ''."""
+        """Its text/plain form, or ''."""
         return str(self.data.get("text/plain", ""))
 
 
 @dataclass(frozen=True)
-class Display:
-    """Something the code displayed: a figure, a table, HTML."""
+class Result(_Rich):
+    """The value of the code's last expression."""
 
-    data: MimeBundle
+
+@dataclass(frozen=True)
+class Display(_Rich):
+    """A figure, a table or HTML that the code displayed."""
+
     display_id: str | None = None
     is_update: bool = False
 
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
+
+    Attributes:
+        path: the file it was saved as; '' if it is not saved.
+    """
+
+    mime: Literal["image/png", "image/jpeg"]
+    data: bytes = field(repr=False)
+    path: str = field(default="", compare=False)
+
     @property
-    def text(self) -> str:
-        """The display's text/plain form, or ''."""
-        return str(self.data.get("text/plain", ""))
+    def suffix(self) -> str:
+        """The ending of its file's name."""
+        return ".png" if self.mime == "image/png" else ".jpg"
+
+    @property
+    def data_url(self) -> str:
+        """The whole picture as a `data:` URL."""
+        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
 
 
 @dataclass(frozen=True)
 class Cleared:
-    """The code asked that its outputs so far be cleared; with `wait`, once the next output comes."""
+    """The code cleared its outputs so far; with `wait`, once the next output comes."""
 
     wait: bool = False
 
@@ -71,7 +95,7 @@ class Error:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The code ran longer than it may. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
+    """The code passed its time limit. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
 
     timeout: float
     state_kept: bool
@@ -96,7 +120,7 @@ Cause = Literal["", "work_dir_quota", "protocol_violation"]
 class Died:
     """The kernel ended while the code ran.
 
-    `reason` is a sentence without its full stop. `cause` says which bound the code broke, if it was killed for one.
+    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
     """
 
     reason: str
@@ -122,7 +146,7 @@ class Restarted:
 
 @dataclass(frozen=True)
 class Omitted:
-    """Something was left out to stay within a limit. `what` says what and how much."""
+    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
 
     what: str
 
@@ -134,12 +158,12 @@ class Omitted:
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of a host function, once it is over.
+    """One finished call of a host function.
 
     Attributes:
-        id: as the guest numbered it.
+        id: the guest's number of the call.
         arguments: a preview, cut to `CallLimits.max_preview_chars`.
-        start: seconds from the begin of the run.
+        start: seconds since the run began.
         duration: seconds, waiting for its turn and for an approval included.
         error: the exception's type and message, as far as the code was told; '' if there was none.
         bytes_in: bytes of the arguments.
@@ -177,10 +201,9 @@ class FileChange:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What became of one file that was passed in.
+    """A file that was passed in, and its name in work_dir.
 
-    `source` is as the caller gave it; `name` is its name in work_dir, or None when it could not be had, and then
-    `error` says why.
+    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
     """
 
     source: str
@@ -199,7 +222,7 @@ class Execution:
         changes: files in work_dir that are new or changed, by name.
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
-        figures: paths of the pictures saved, in order.
+        saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
     """
 
     outputs: tuple[Output, ...] = ()
@@ -207,12 +230,12 @@ class Execution:
     changes: tuple[FileChange, ...] = ()
     duration: float = 0.0
     queued: float = 0.0
-    figures: tuple[str, ...] = field(default=())
+    saved: tuple[Picture, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the code ran to its end without an exception, a time-out or the kernel's death."""
-        return not any(isinstance(output, (Error, TimedOut, Died)) for output in self.outputs)
+        """True if the code ran to its end without an exception, a time-out or the kernel's death."""
+        return self.error is None
 
     @property
     def stdout(self) -> str:
@@ -231,7 +254,7 @@ class Execution:
 
     @property
     def error(self) -> Error | TimedOut | Died | None:
-        """What ended the code early, if anything did."""
+        """The exception, time-out or death that ended the code early, if one did."""
         return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
 
     @property
@@ -239,23 +262,38 @@ class Execution:
         """The calls of host functions, in the order in which they ended."""
         return tuple(output for output in self.outputs if isinstance(output, HostCall))
 
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The PNG and JPEG pictures, in order, each once; with their paths once they are saved."""
+        return self.saved or tuple(dict.fromkeys(each for output in self.outputs for each in pictures_of(output)))
+
     @property
     def images(self) -> tuple[bytes, ...]:
-        """The PNG and JPEG pictures, in order, each once."""
-        return tuple(dict.fromkeys(data for output in self.outputs for _, data in pictures_of(output)))
+        """The bytes of the pictures."""
+        return tuple(picture.data for picture in self.pictures)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The paths of the saved pictures; '' stands for one that could not be saved."""
+        return tuple(picture.path for picture in self.saved)
+
+    def pictures_in(self, output: Output) -> tuple[Picture, ...]:
+        """Return the pictures of one of its outputs, with their paths once they are saved."""
+        return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
         return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
 
 
-def pictures_of(output: Output) -> list[tuple[str, bytes]]:
-    """The pictures of one output, as (file suffix, bytes); PNG is preferred where one figure comes as both."""
-    if not isinstance(output, (Result, Display)):
-        return []
-    for mime, suffix in (("image/png", ".png"), ("image/jpeg", ".jpg")):
-        if isinstance(output.data.get(mime), bytes):
-            return [(suffix, output.data[mime])]
-    return []
+_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
+
+
+def pictures_of(output: Output) -> tuple[Picture, ...]:
+    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
+    if not isinstance(output, _Rich):
+        return ()
+    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
+    return tuple(found)[:1]
 
 
 def finished(outputs: Generator[Output, None, Execution]) -> Execution:

@@ -1,13 +1,13 @@
-"""How many parts a JSON text has, counted before it is parsed: each may become an object many times its size."""
+"""The count of a JSON text's parts before it is parsed: each may become an object many times its size."""
 
 from __future__ import annotations
 
 _MARKS = (b",", b"[", b"{")
-_STEP = 1 << 20  # bytes looked at in one go: counting ends soon after there are too many
+_STEP = 1 << 20  # bytes counted at once: the count ends soon after there are too many
 
 
 def has_more_parts(data: bytes, most: int) -> bool:
-    """Whether a JSON text has more commas and opening brackets than `most`. Those within strings count, too."""
+    """Return True if a JSON text has more than `most` commas and opening brackets, those within strings included."""
     if len(data) <= most:
         return False
     found = 0

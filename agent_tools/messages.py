@@ -1,4 +1,4 @@
-"""What is said in a conversation, as values. The shape is Qwen-Agent's `qwen_agent.llm.schema`."""
+"""The messages of a conversation, as values. The shape is Qwen-Agent's `qwen_agent.llm.schema`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = ("text", "image", "file", "audio", "video")
 
 
 class _Fields:
-    """Reading a value like a dict: `m['role']`, `m.get('name')`, `'name' in m`."""
+    """Lets a value be read like a dict: `m['role']`, `m.get('name')`, `'name' in m`."""
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.keys():
@@ -36,27 +36,27 @@ class _Fields:
         return key in self.keys() and getattr(self, str(key)) is not None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field's value, or `default` where it is None or no field at all."""
+        """Return a field's value, or `default` if it is None or there is no such field."""
         value = getattr(self, key) if key in self.keys() else None
         return default if value is None else value
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
-        """The names of the fields."""
+        """Return the names of the fields."""
         return tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, as plain dicts and lists."""
+        """Return the fields that are set, as plain dicts and lists."""
         return {key: _plain(self[key]) for key in self.keys() if self[key] is not None}
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """`to_dict`, under the name that pydantic models have it; every option is ignored."""
+        """Return `to_dict()`: the name that pydantic models have for it. Every option is ignored."""
         return self.to_dict()
 
 
 @dataclass(frozen=True)
 class FunctionCall(_Fields):
-    """A call that a model wants made. `arguments` is the text as the model wrote it, JSON or not."""
+    """A call that a model asks for. `arguments` is the text as the model wrote it, JSON or not."""
 
     name: str
     arguments: str
@@ -90,7 +90,7 @@ class ContentItem(_Fields):
 
     @classmethod
     def of(cls, item: ContentItem | Mapping[str, Any] | str) -> ContentItem:
-        """Read an item: a value, text, `{'image': ...}`, or a part as chat completions has it."""
+        """Read an item: a value, text, `{'image': ...}`, or a part in the shape of chat completions."""
         if isinstance(item, ContentItem):
             return item
         if isinstance(item, str):
@@ -103,12 +103,12 @@ class ContentItem(_Fields):
 
     @property
     def kind(self) -> str:
-        """Which field is set."""
+        """The name of the field that is set."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
     def value(self) -> Any:
-        """What it is set to."""
+        """The value of the field that is set."""
         return getattr(self, self.kind)
 
 
@@ -119,7 +119,7 @@ Content = Union[str, tuple[ContentItem, ...]]
 class Message(_Fields):
     """One message. A model's reply with several calls is several messages, each with its `function_call`.
 
-    `extra` holds what has no field of its own; `extra['function_id']` ties a result (role FUNCTION or TOOL) to its
+    `extra` holds all that has no field of its own; `extra['function_id']` ties a result (role FUNCTION or TOOL) to its
     call.
     """
 
@@ -136,10 +136,10 @@ class Message(_Fields):
 
     @classmethod
     def of(cls, message: Message | Mapping[str, Any]) -> Message:
-        """Read one message from a dict; keys it does not know are kept in `extra`.
+        """Read one message from a dict; unknown keys are kept in `extra`.
 
         Raises:
-            ValueError: it has no known role, content that is none, or several calls (`messages_of` reads those).
+            ValueError: its role is unknown, its content is malformed, or it has several calls (see `messages_of`).
         """
         found = list(_read(message))
         if len(found) != 1:
@@ -168,13 +168,13 @@ def messages_of(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message
     """Read a conversation, in this package's shape or that of chat completions (`tool_calls`, `tool_call_id`).
 
     Raises:
-        ValueError: a message is not one.
+        ValueError: a message is malformed.
     """
     return [found for message in messages for found in _read(message)]
 
 
 def text_of(content: Content | None) -> str:
-    """The text in a content."""
+    """Return the text in a content."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(item.text for item in content if item.text is not None)

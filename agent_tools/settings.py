@@ -17,17 +17,17 @@ class Limits:
     """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes."""
 
     timeout: float = 30.0
-    """How long one call's code may run."""
+    """Seconds that one call's code may run."""
     max_timeout: float = 86_400.0
     """The longest time limit a caller may ask for."""
     interrupt_grace: float = 0.2
-    """After the time limit: how long the countdown inside the guest has before the host interrupts (SIGINT)."""
+    """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
-    """After the host's interrupt: how long before the kernel is killed (SIGKILL)."""
+    """From the host's interrupt to the end of the kernel (SIGKILL)."""
     start_timeout: float = 60.0
-    """How long a sandbox and its kernel may take to become ready."""
+    """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0
-    """How long a fresh kernel in a running sandbox may take; after that the sandbox is replaced."""
+    """Seconds until a fresh kernel in a running sandbox must be ready; after that the sandbox is replaced."""
     max_code_bytes: int = MIB
     """The longest code, as UTF-8."""
     max_message_bytes: int = 16 * MIB
@@ -55,55 +55,55 @@ class Limits:
     max_files: int = 100
     """Files staged in one call."""
     download_timeout: float = 60.0
-    """How long fetching one URL may take, redirects included."""
+    """Seconds that fetching one URL may take, redirects included."""
     max_redirects: int = 5
     """Redirects followed for one URL."""
     max_work_dir_bytes: int = 4 * GIB
-    """How much work_dir may come to hold; code that goes beyond it is killed. One that holds more may not grow."""
+    """Bytes that work_dir may come to hold; code that goes beyond is killed. A folder that holds more may not grow."""
     max_work_dir_entries: int = 100_000
-    """How many files and folders work_dir may come to hold, likewise."""
+    """Files and folders that work_dir may come to hold, likewise."""
     sync_timeout: float = 60.0
-    """How long bringing work_dir to or from a remote engine's sandbox may take, before and after a run."""
+    """Seconds for copying work_dir to or from a remote engine's sandbox, before and after a run."""
     min_disk_free: int = GIB
-    """Bytes that must stay free on work_dir's file system; code under which it shrinks below that is killed."""
+    """Bytes that must stay free on work_dir's file system; code that leaves less is killed."""
     max_listed_entries: int = 10_000
     """Entries of work_dir looked at to find new and changed files."""
 
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Bounds on what code may ask of host functions, all enforced on the host. Times are seconds, sizes bytes."""
+    """Bounds on the calls of host functions, all enforced on the host. Times are seconds, sizes bytes."""
 
     max_calls: int = 100
     """Calls of one run."""
     max_concurrent: int = 32
-    """Calls that are worked on at the same time; more wait for their turn."""
+    """Calls that run at the same time; more wait for their turn."""
     max_pending: int = 1_024
     """Calls that may wait; more are refused."""
     call_timeout: float = 30.0
-    """How long one call may take, its turn and its approval not counted."""
+    """Seconds that one call may take, without the wait for its turn and its approval."""
     max_host_seconds: float = 300.0
-    """How long all calls of one run together may take."""
+    """Seconds that all calls of one run may take together."""
     approval_timeout: float = 600.0
-    """How long an approval may take. The run's own time limit stands still meanwhile."""
+    """Seconds that an approval may take. The run's own time limit stands still meanwhile."""
     max_message_bytes: int = 16 * MIB
     """The largest arguments, and the largest result. Arguments have at most 200,000 parts; an array counts as one."""
     max_open_bytes: int = 64 * MIB
-    """Messages of calls that are not over; the code waits with more."""
+    """Bytes of the messages of unfinished calls; the code waits with further ones."""
     max_argument_bytes: int = 256 * MIB
-    """What the arguments of all calls that are worked on may take; large ones wait for their turn."""
+    """Bytes that the decoded arguments of all running calls may take; large ones wait for their turn."""
     max_refusals: int = 10_000
-    """Refused calls of one run, a long one counted for each 64 KiB; then nothing is read until the next run."""
+    """Refused calls of one run, a long one counted for each 64 KiB; after these nothing is read until the next run."""
     max_preview_chars: int = 200
     """Characters of a call's arguments kept in the audit."""
     allow_outside_run: bool = False
-    """Whether code that still runs in the background after a run may call."""
+    """Let code call that still runs in the background after a run."""
     tell_errors: bool = True
-    """Whether the type and the message of a host function's exception are told to the code; its traceback never is."""
+    """Tell the code the type and the message of a host function's exception; its traceback is never told."""
 
 
 MAX_ROUNDS = 20
-"""How often a model is asked in one run while it may call tools; then once more, without them."""
+"""Requests to a model in one run while it may call tools; one more follows, without them."""
 
 DASHSCOPE_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -111,43 +111,43 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a language model answers, and the key it asks for."""
+    """The server of a language model, and its key."""
 
     base_url: str
     api_key: str = field(repr=False)
 
 
 def max_rounds(environ: Mapping[str, str] = os.environ) -> int:
-    """QWEN_AGENT_MAX_LLM_CALL_PER_RUN if it is a positive number, else MAX_ROUNDS."""
+    """Return QWEN_AGENT_MAX_LLM_CALL_PER_RUN if it is a positive number, else MAX_ROUNDS."""
     given = environ.get("QWEN_AGENT_MAX_LLM_CALL_PER_RUN", "")
     return int(given) if given.isdecimal() and int(given) > 0 else MAX_ROUNDS
 
 
 def model_name(environ: Mapping[str, str] = os.environ) -> str | None:
-    """AGENT_TOOLS_MODEL: the model that the command line and the examples ask."""
+    """Return AGENT_TOOLS_MODEL, the model of the command line and the examples."""
     return environ.get("AGENT_TOOLS_MODEL") or None
 
 
 def api_key(variable: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The key in a variable that the user named."""
+    """Return the key in a variable that the user named."""
     return environ.get(variable) or None
 
 
 def openai_key(environ: Mapping[str, str] = os.environ) -> str | None:
-    """OPENAI_API_KEY."""
+    """Return OPENAI_API_KEY."""
     return environ.get("OPENAI_API_KEY") or None
 
 
 def dashscope_key(environ: Mapping[str, str] = os.environ) -> str | None:
-    """DASHSCOPE_API_KEY."""
+    """Return DASHSCOPE_API_KEY."""
     return environ.get("DASHSCOPE_API_KEY") or None
 
 
 def model_endpoint(model: str, environ: Mapping[str, str] = os.environ) -> Endpoint | None:
-    """Where a model named without a server is asked; None if the environment does not say.
+    """Return the server of a model that was named without one; None if the environment names no server.
 
-    OPENAI_BASE_URL (with OPENAI_API_KEY, if its server wants one); else DashScope if DASHSCOPE_API_KEY is set, for
-    models named qwen or where no other key is; else OpenAI with OPENAI_API_KEY.
+    It is OPENAI_BASE_URL (with OPENAI_API_KEY, if its server wants one); else DashScope if DASHSCOPE_API_KEY is set,
+    for models named qwen or if no other key is set; else OpenAI with OPENAI_API_KEY.
     """
     key, dashscope = openai_key(environ), dashscope_key(environ)
     if environ.get("OPENAI_BASE_URL"):
@@ -158,28 +158,28 @@ def model_endpoint(model: str, environ: Mapping[str, str] = os.environ) -> Endpo
 
 
 def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where tools keep their folders: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
+    """Return the folder of all tools: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
     return Path(environ.get("DEFAULT_WORKSPACE") or environ.get("QWEN_AGENT_DEFAULT_WORKSPACE") or "workspace")
 
 
 def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
+    """Return M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
     given = environ.get("M6_CODE_INTERPRETER_WORK_DIR")
     return Path(given) if given else default_workspace(environ) / "tools" / "code_interpreter"
 
 
 def static_url(environ: Mapping[str, str] = os.environ) -> str | None:
-    """M6_CODE_INTERPRETER_STATIC_URL: the base URL under which a server of yours serves work_dir."""
+    """Return M6_CODE_INTERPRETER_STATIC_URL, the base URL of a server that serves work_dir."""
     return environ.get("M6_CODE_INTERPRETER_STATIC_URL") or None
 
 
 def base_image(environ: Mapping[str, str] = os.environ) -> str | None:
-    """AGENT_TOOLS_BASE_IMAGE: what the image is built on, instead of the default."""
+    """Return AGENT_TOOLS_BASE_IMAGE, the image to build on instead of the default."""
     return environ.get("AGENT_TOOLS_BASE_IMAGE") or None
 
 
 def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The first of PIP_CERT, SSL_CERT_FILE, REQUESTS_CA_BUNDLE that names a file."""
+    """Return the first of PIP_CERT, SSL_CERT_FILE, REQUESTS_CA_BUNDLE that names a file."""
     for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
         path = environ.get(name)
         if path and Path(path).is_file():
@@ -188,23 +188,28 @@ def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, passed on to the image's build."""
+    """Return PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, which are passed on to the image's build."""
     return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}
 
 
 def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where run directories are made: AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp, then `agent_tools-<uid>`."""
+    """Return the folder of run directories: `agent_tools-<uid>` in AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp."""
     base = environ.get("AGENT_TOOLS_RUN_DIR") or environ.get("XDG_RUNTIME_DIR") or "/tmp"
     return Path(base) / f"agent_tools-{os.getuid()}"
 
 
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the command line's history: `agent_tools` below XDG_STATE_HOME or ~/.local/state."""
+    return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
+
+
 def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What AGENT_TOOLS_GATEWAY_<NAME> variables set, by lower-case name: `upstream`, `api_keys`, `port`, ..."""
+    """Return the AGENT_TOOLS_GATEWAY_<NAME> variables by lower-case name: `upstream`, `api_keys`, `port`, ..."""
     prefix = "AGENT_TOOLS_GATEWAY_"
     return {name[len(prefix) :].lower(): value for name, value in environ.items() if name.startswith(prefix) and value}
 
 
 def is_tracing_wanted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where spans go."""
+    """Return True if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a receiver of spans."""
     names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     return any(environ.get(name) for name in names) and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"

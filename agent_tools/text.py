@@ -74,7 +74,7 @@ def _without_controls(text: str) -> str:
 
 
 def _seen(run: re.Match[str]) -> str:
-    """A run of hidden characters as escapes, or as it is where it is needed."""
+    """Return a run of hidden characters as escapes, or unchanged where a script needs it."""
     needed = _NEEDED.match(run.string, run.start())
     if needed and needed.end() == run.end():
         return run[0]

@@ -1,8 +1,9 @@
 # The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that installs, compiles or escalates.
 #
 # Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
-# the build context, together with ca-bundle.crt and extra-requirements.txt (both may be empty). The CA bundle and pip
-# exist in the builder stage only. The labels' licence is that of what is ours; `agent-tools image sbom` lists all else.
+# the build context, together with ca-bundle.crt (which may be empty). The CA bundle and pip exist in the builder stage
+# only. The labels' licence is that of what is ours; `agent-tools image sbom` lists all else. Further packages go into a
+# layer on top: packages.dockerfile.
 
 ARG BASE_IMAGE=python:3.13-slim-trixie
 
@@ -11,7 +12,7 @@ LABEL agent_tools.stage=builder
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-COPY ca-bundle.crt requirements.lock extra-requirements.txt /build/
+COPY ca-bundle.crt requirements.lock /build/
 # The lock leaves out debugpy (a debugger needs ptrace, which is refused), hence --no-deps.
 RUN set -eu; \
     if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
@@ -19,10 +20,6 @@ RUN set -eu; \
     python3 -m venv /build/venv; \
     pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
     $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
-    if [ -s /build/extra-requirements.txt ]; then \
-        $pip list --format=freeze > /build/constraints.txt; \
-        $pip install --no-compile --only-binary :all: -c /build/constraints.txt -r /build/extra-requirements.txt; \
-    fi; \
     find /opt/kernel -type d -name tests -prune -exec rm -rf {} +
 COPY font_fallback.py matplotlibrc /build/
 COPY fonts /usr/share/fonts/agent_tools

@@ -1,1 +1,1 @@
-"""What the project is made of, and where it runs: for whoever releases or audits it. No part of the package."""
+"""Tools for those who release or audit the project: its dependencies, and the engines it runs on. Not packaged."""

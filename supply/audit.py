@@ -34,7 +34,7 @@ class Advisory:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a service said of a lock: the packages it answered for, and what it knows of them."""
+    """The answer of a service about a lock: the packages it knows, and their vulnerabilities."""
 
     service: str
     checked: frozenset[str]
@@ -45,10 +45,12 @@ class Answer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit the locks and print what was found; returns an exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/audit", description="Known vulnerabilities of what is pinned.")
+    """Audit the locks, print the findings, and return an exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/audit", description="Print the known vulnerabilities of all pinned packages."
+    )
     parser.add_argument(
-        "locks", nargs="*", type=Path, default=LOCKS, help="requirement files with hashes; default: ours"
+        "locks", nargs="*", type=Path, default=LOCKS, help="requirement files with hashes; default: the project's own"
     )
     parser.add_argument("--osv-url", help="ask this service, which speaks OSV's API, and no other")
     parser.add_argument("--ignore", action="append", default=[], metavar="ID", help="an advisory that does not apply")
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def worst(outcomes: Iterable[int]) -> int:
-    """The exit code for several locks: a known vulnerability counts most."""
+    """Return the exit code for several locks: a known vulnerability counts most."""
     return max(outcomes, key=(CLEAN, NOT_CHECKED, VULNERABLE).index)
 
 
@@ -107,7 +109,7 @@ def _ask(lock: Path, service: tuple[str, ...], ignored: Sequence[str]) -> Answer
 
 
 def answer_of(service: str, report: dict[str, Any]) -> Answer:
-    """pip-audit's JSON as an answer; what it skipped is not checked."""
+    """Read an answer from pip-audit's JSON; a package that it skipped is not checked."""
     skipped = {each["name"]: each["skip_reason"] for each in report["dependencies"] if "skip_reason" in each}
     known = [each for each in report["dependencies"] if "skip_reason" not in each]
     advisories = tuple(
@@ -125,7 +127,7 @@ def answer_of(service: str, report: dict[str, Any]) -> Answer:
 
 
 def pinned(lock: Path) -> frozenset[str]:
-    """The names in a lock."""
+    """Return the names in a lock."""
     lines = lock.read_text().splitlines()
     return frozenset(line.split("==")[0] for line in lines if "==" in line and not line.startswith((" ", "#")))
 

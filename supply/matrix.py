@@ -1,7 +1,7 @@
 """The promises on every engine and OCI runtime there is: `scripts/matrix`.
 
-Engines are the one of DOCKER_HOST, those that DOCKER_HOSTS names, and the usual sockets. Whatever could not be run is a
-line of the table, too, with the reason and what would change it.
+Engines are the one of DOCKER_HOST, those that DOCKER_HOSTS names, and the usual sockets. A combination that could not
+be run is a line of the table, too, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ KINDS = {
     "userns-remap": "no engine here maps users: set userns-remap in its daemon.json",
     "Podman": "no Podman answers: systemctl --user start podman.socket, or name its socket in DOCKER_HOSTS",
 }
-"""What ought to be run somewhere, and what to do where it cannot be."""
+"""Kinds of runtime that should be run somewhere, and the remedy where one cannot be."""
 OWN_KERNEL = frozenset({"gVisor", "Kata"})
-"""Kinds where a kernel of the sandbox's own answers the code: what is open there leads to that kernel only."""
+"""Kinds in which a kernel of the sandbox's own answers the code: an open check leads to that kernel only."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what can be run, print the table, and return an exit code."""
+    """Run all places that can be run, print the table, and return an exit code."""
     parser = argparse.ArgumentParser(prog="scripts/matrix", description=__doc__)
-    parser.add_argument("--tests", action="store_true", help="run the tests of the sandbox, too, not only the probe")
-    parser.add_argument("--list", action="store_true", help="run nothing; show what would be")
+    parser.add_argument("--tests", action="store_true", help="run the tests of the sandbox besides the probe")
+    parser.add_argument("--list", action="store_true", help="list the runs without running them")
     parser.add_argument("--require", action="append", default=[], choices=KINDS, help="fail if this could not be run")
     given = parser.parse_args(arguments)
     places = [place for host in hosts(os.environ) for place in places_of(host, _info(host))]
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def hosts(environ: Mapping[str, str]) -> list[str]:
-    """The engines to ask, each once: the CLI's own, those named, and the sockets where engines usually are."""
+    """Return the engines to ask, each once: the CLI's own, those named, and the usual sockets."""
     run = environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     usual = [f"{run}/docker.sock", f"{run}/podman/podman.sock", "/run/podman/podman.sock"]
     found = [environ.get("DOCKER_HOST") or DEFAULT, *environ.get("DOCKER_HOSTS", "").split()]
@@ -94,7 +94,7 @@ def hosts(environ: Mapping[str, str]) -> list[str]:
 
 
 def places_of(host: str, info: Mapping[str, Any] | str) -> Iterator[Place]:
-    """What one engine offers, by its `docker info`; an engine that did not answer is a place without kinds."""
+    """Return the places of one engine by its `docker info`; an engine that did not answer is a place without kinds."""
     if isinstance(info, str):
         yield Place(host, info, "", frozenset())
         return
@@ -113,13 +113,13 @@ def places_of(host: str, info: Mapping[str, Any] | str) -> Iterator[Place]:
 
 
 def missing(places: Iterable[Place]) -> list[Row]:
-    """The lines for what no engine here offers."""
+    """Return a line for each kind that no engine here offers."""
     offered = {kind for place in places for kind in place.kinds}
     return [Row("-", (kind,), f"{NOT_RUN}: {advice}", NOT_RUN) for kind, advice in KINDS.items() if kind not in offered]
 
 
 def _kind_of(runtime: str) -> set[str]:
-    """The kind that a runtime's name stands for; aliases of the engine's own are none."""
+    """Return the kind that a runtime's name stands for; nothing for an alias of the engine's own."""
     for start, kind in (("runsc", "gVisor"), ("kata", "Kata"), ("crun", "crun"), ("runc", "runc")):
         if runtime.startswith(start):
             return {kind}
@@ -127,7 +127,7 @@ def _kind_of(runtime: str) -> set[str]:
 
 
 def _info(host: str) -> Mapping[str, Any] | str:
-    """`docker info`, with the components of `docker version`; the reason where nothing answers."""
+    """Return `docker info` with the components of `docker version`, or the reason why nothing answers."""
     try:
         client = docker.APIClient(base_url=host, version="auto", timeout=ENGINE_SECONDS)
         try:
@@ -163,7 +163,7 @@ def _run(place: Place, with_tests: bool) -> Row:
 
 
 def judged(row: Row, done: subprocess.CompletedProcess[str]) -> Row:
-    """The row with what the probe found: its counts and all that is open, or its first words where it could not run."""
+    """Return the row with the probe's counts and open checks, or with its first words where it could not run."""
     try:
         said = json.loads(done.stdout)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_tools.code_mode.template import Creation, Template
+from agent_tools.code_mode.template import SandboxContext, Template
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import CallLimits, Limits
@@ -27,6 +27,6 @@ def template(hostcalls: HostCallsLike = (), *, prelude: str = "", timeout: float
     )
 
 
-def sandbox(hostcalls: HostCallsLike = (), **options: Any) -> Creation:
+def sandbox(hostcalls: HostCallsLike = (), **options: Any) -> SandboxContext:
     """A sandbox with these functions, to be entered."""
     return template(hostcalls, **options).create()

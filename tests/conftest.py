@@ -30,6 +30,14 @@ SHARED_BY_ALL = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first where several workers share the tests."""
+    if hasattr(config, "workerinput"):
+        from tests.scheduling import turn_of
+
+        items.sort(key=lambda item: turn_of(item.nodeid))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand the tests to the workers file by file."""

@@ -27,6 +27,8 @@ from agent_tools.runtime.owner import Owner, same_host
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed
+LOOK_EVERY = 0.05  # seconds
+CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
 _BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")
 _IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
 _SHARED = re.compile(r"socket to .*/docker\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
@@ -46,7 +48,7 @@ class Scratch:
         run_dirs = self.path / f"agent_tools-{os.getuid()}"
         folders = {self.path / "tmp", run_dirs, ROOT, Path.cwd()}
         return {
-            str(folder / name) for folder in folders for name in _names(folder) if not _BY_THE_TOOLS.fullmatch(name)
+            f"{folder}/{name}" for folder in folders for name in _names(folder) if not _BY_THE_TOOLS.fullmatch(name)
         }
 
     def containers(self) -> set[str]:
@@ -101,13 +103,14 @@ def nothing_left(
     """Fail, and name it, if more is held after the block than before."""
     before = Held.now(scratch, with_containers)
     yield
-    left = Held.now(scratch, with_containers).beyond(before, kinds)
+    left, looks = Held.now(scratch, with_containers).beyond(before, kinds), 1
     deadline = time.monotonic() + patience
     while left and time.monotonic() < deadline:
-        gc.collect()
-        remove_stale_run_dirs()  # of killed processes: the next process's first call does this
-        time.sleep(0.05)
-        left = Held.now(scratch, with_containers).beyond(before, kinds)
+        if looks >= CHEAP_LOOKS:
+            gc.collect()
+            remove_stale_run_dirs()  # of killed processes: the next process's first call does this
+        time.sleep(LOOK_EVERY)
+        left, looks = Held.now(scratch, with_containers).beyond(before, kinds), looks + 1
     assert not left, f"{where} left behind: " + ", ".join(left)
 
 

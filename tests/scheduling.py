@@ -1,7 +1,8 @@
 """The order in which workers get the tests: file by file, so that a file's sandboxes are made once.
 
 The contract suite is one file for all engines and transports. Each pair of them has a sandbox of its own, so each pair
-goes to whichever worker is free, as a file does.
+goes to whichever worker is free, as a file does. The longest files come first, so that no worker is left with one when
+the others are done; `scripts/test` prints the slowest tests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import re
 from xdist.scheduler import LoadFileScheduling
 
 _PAIR = re.compile(r"\[(docker|process)-(sockets|stdio)\b")
+_LONG = re.compile(
+    r"tests/(contract|docker|browser|clients)/|/test_(hostile_kernel|limits|house|script|chat|responses)\.py"
+)
+_LONGEST = re.compile(
+    r"tests/contract/test_session|/test_(transports|faults|page|cli|hostile|limits|hostile_kernel)\.py"
+)
 
 
 class ByFileAndPair(LoadFileScheduling):
@@ -18,6 +25,12 @@ class ByFileAndPair(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+
+def turn_of(nodeid: str) -> int:
+    """The place of a test's file in the order: files of one place keep their own order."""
+    file = nodeid.partition("::")[0]
+    return 0 if _LONGEST.search(file) else 1 if _LONG.search(file) else 2
 
 
 def scope_of(nodeid: str) -> str:

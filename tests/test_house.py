@@ -114,19 +114,29 @@ def test_the_core_install_is_lean() -> None:
     assert 5 < len(found) <= 30, sorted(found)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= 320
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            assert not body or node.end_lineno - body[0].lineno < 40, node.name  # type: ignore[operator]
+def test_files_stay_small() -> None:
+    assert [str(path) for path in MODULES if len(path.read_text().splitlines()) > 320] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_functions_stay_small() -> None:
+    large = [
+        f"{path}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _lines(node) > 40
+    ]
+    assert large == []
+
+
+def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function's body, without its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return function.end_lineno - body[0].lineno + 1 if body and function.end_lineno else 0
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert len(MODULES) > 200
+    assert [str(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 @pytest.mark.timeout(600)
@@ -134,12 +144,22 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True)
     code = (
-        "import agent_tools, json; from agent_tools.runtime import image, shipped\n"
+        "import agent_tools, json; from agent_tools.runtime.docker import image, shipped\n"
         "names = ['docker/seccomp.json', 'docker/debian_base.sh', 'fonts/LICENSE-Apache-2.0.txt']\n"
         "print(json.dumps([image.tag_for(), [str(shipped.shipped(n)) for n in names if shipped.shipped(n).is_file()]]))"
     )

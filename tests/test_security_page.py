@@ -7,8 +7,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text()
 HELD_BY = "held by"
@@ -44,10 +42,9 @@ def unknown(page: str) -> list[str]:
     return [f"{path}::{name}" for path, name in TEST.findall(page) if name not in functions(ROOT / path)]
 
 
-@pytest.mark.parametrize(("promise", "held_by"), promises(PAGE))
-def test_every_promise_names_a_test_and_nothing_else(promise: str, held_by: str) -> None:
-    assert TEST.search(held_by), promise
-    assert not TEST.sub("", held_by).strip(", ")
+def test_every_promise_names_a_test_and_nothing_else() -> None:
+    assert [promise for promise, held_by in promises(PAGE) if not TEST.search(held_by)] == []
+    assert [promise for promise, held_by in promises(PAGE) if TEST.sub("", held_by).strip(", ")] == []
 
 
 def test_every_test_that_the_page_names_exists() -> None:

@@ -65,7 +65,7 @@ def attacked(tool: CodeInterpreter, timeout: float = LONG_ENOUGH) -> Execution:
     execution = tool.run(ATTACK, timeout=timeout)
     assert time.monotonic() - started < timeout + PATIENCE
     assert resident("VmHWM") - before < GROWTH
-    assert_is_safe(markdown(execution, dict(zip(execution.images, execution.figures))))
+    assert_is_safe(markdown(execution))
     return execution
 
 

@@ -1,4 +1,4 @@
-"""The agent for most uses: tools, instructions, and files of its own beside those of the conversation."""
+"""The agent for most uses: tools, instructions, and files of its own besides those of the conversation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Assistant(FnCallAgent):
 
     Args:
         function_list, llm, system_message, name, description, turn: see `FnCallAgent`.
-        files: paths or URLs that every conversation has, as if its first user message came with them.
+        files: paths or URLs that belong to every conversation, as if its first user message had brought them.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""What an agent is: tools, a model, instructions; messages in, a response out. The shape is Qwen-Agent's `Agent`."""
+"""An agent: tools, a model, instructions; messages in, a response out. The shape is Qwen-Agent's `Agent`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
@@ -14,25 +14,25 @@ from agent_tools.agents.language import Language, language_of
 from agent_tools.agents.toolbox import ToolLike, tools_of
 from agent_tools.messages import SYSTEM, Message, messages_of
 from agent_tools.models import Model, OpenAIModel, get_chat_model
+from agent_tools.models.base import Json, JsonObject
 
-Said = TypeVar("Said", Message, dict[str, Any])
-ModelLike = Union[Model, Mapping[str, Any], str]
-_END = object()
+MessageT = TypeVar("MessageT", Message, JsonObject)
+ModelLike = Union[Model, Json, str]
 
 
 class Agent(ABC):
     """Base of all agents. A subclass writes `_run`.
 
     Args:
-        function_list: what it may call; see `ToolLike`. Tools made here from names and dicts are closed with the agent,
-            tools passed in are left alone.
+        function_list: the tools it may call; see `ToolLike`. Tools made here from names and dicts are closed with the
+            agent, tools passed in are not.
         llm: a model, its configuration, or its name; see `get_chat_model`.
         system_message: instructions, put before the conversation's own.
-        name, description: of the agent; the name is on the messages it says.
+        name, description: of the agent; its messages carry the name.
 
     Raises:
         ValueError: a tool is not registered.
-        ModelError: `llm` means no model.
+        ModelError: `llm` names no model.
     """
 
     def __init__(
@@ -53,53 +53,44 @@ class Agent(ABC):
                 owned.callback(self.llm.close)
             self._owned = owned.pop_all()
 
-    def run(self, messages: Sequence[Said], **kwargs: Any) -> Generator[list[Said], None, None]:
-        """Answer a conversation. Yields the response so far, again and again, as a whole list of messages.
+    def run(self, messages: Sequence[MessageT], **kwargs: Any) -> Generator[list[MessageT], None, None]:
+        """Answer a conversation. Each yield is the whole response so far, as a list of messages.
 
-        Dicts in give dicts out, else `Message`s come. Closing the generator ends what is going on. What stands in the
-        response after the last yield may be appended to the conversation for the next run.
+        A conversation of dicts is answered in dicts, any other in `Message`s. Closing the generator ends the run. The
+        last response may be appended to the conversation for the next run.
 
         Args:
             messages: the conversation, in this package's shape or that of chat completions.
             kwargs: `lang` ('en', 'zh') for the agent's own phrases, instead of the user's language; `cancel`, a
-                `Cancel` that ends the run from any thread; more as the agent takes it.
+                `Cancel` that ends the run from any thread; more if the agent takes it.
 
         Raises:
             ModelError: the model could not be asked, or broke off.
         """
         gives_dicts = bool(messages) and not any(isinstance(message, Message) for message in messages)
         conversation, lang = self._prepared(messages, kwargs.pop("lang", None))
-        plain = _Plain()
+        plain = _DictCache()
         with closing(self._run(conversation, lang=lang, **kwargs)) as responses:
             for response in responses:
                 named = [self._signed(message) for message in response]
-                yield cast("list[Said]", plain.dicts(named) if gives_dicts else named)
+                yield cast("list[MessageT]", plain.dicts(named) if gives_dicts else named)
 
-    def run_nonstream(self, messages: Sequence[Said], **kwargs: Any) -> list[Said]:
-        """`run` to its end: the whole response."""
-        response: list[Said] = []
+    def run_nonstream(self, messages: Sequence[MessageT], **kwargs: Any) -> list[MessageT]:
+        """Do `run` to its end, and return the whole response."""
+        response: list[MessageT] = []
         for response in self.run(messages, **kwargs):  # noqa: B007  (the last one counts)
             pass
         return response
 
-    async def arun(self, messages: Sequence[Said], **kwargs: Any) -> AsyncGenerator[list[Said], None]:
-        """`run` for asyncio and trio. Cancelling it ends what is going on, and then waits for that."""
-        import anyio
-        import anyio.to_thread
-
-        from agent_tools.runtime.in_thread import in_thread
+    def arun(self, messages: Sequence[MessageT], **kwargs: Any) -> AsyncGenerator[list[MessageT], None]:
+        """Do `run` in asyncio or trio. Cancelling it ends the run, and then waits for that end."""
+        from agent_tools.runtime.in_thread import iterate_in_thread  # loads anyio
 
         cancel = kwargs.pop("cancel", None) or Cancel()
-        responses = self.run(messages, cancel=cancel, **kwargs)
-        try:
-            while (response := await in_thread(lambda: next(responses, _END), cancel.set)) is not _END:
-                yield cast("list[Said]", response)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(responses.close)
+        return iterate_in_thread(self.run(messages, cancel=cancel, **kwargs), cancel.set)
 
     def close(self) -> None:
-        """Close the tools and the model made here; what was passed in is left alone. Closing twice does nothing."""
+        """Close the tools and the model that were made here. Closing twice does nothing."""
         self._owned.close()
 
     def __enter__(self) -> Any:
@@ -114,10 +105,10 @@ class Agent(ABC):
     def _run(
         self, messages: list[Message], lang: Language = "en", **kwargs: Any
     ) -> Generator[list[Message], None, None]:
-        """Answer; yields the response so far. `messages` begin with the agent's instructions, if it has any."""
+        """Answer, and yield the response so far. `messages` begin with the agent's instructions, if it has any."""
 
     def _prepared(self, messages: Sequence[Any], lang: Language | None = None) -> tuple[list[Message], Language]:
-        """The conversation as values, with the instructions in front, and the language of phrases."""
+        """Return the conversation as values, with the instructions in front, and the language of phrases."""
         conversation = messages_of(messages)
         lang = lang or language_of(conversation)
         if not self.system_message:
@@ -131,13 +122,14 @@ class Agent(ABC):
         return replace(message, name=self.name) if self.name and not message.name else message
 
 
-class _Plain:
-    """Messages as dicts; one that stays the same from yield to yield is read once."""
+class _DictCache:
+    """Messages as dicts; a message that stays the same from yield to yield is converted once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Message, dict[str, Any]]] = []
+        self._known: list[tuple[Message, JsonObject]] = []
 
-    def dicts(self, messages: list[Message]) -> list[dict[str, Any]]:
+    def dicts(self, messages: list[Message]) -> list[JsonObject]:
+        """Return the messages as dicts that the caller owns."""
         known = self._known
         for place, message in enumerate(messages):
             if place < len(known) and known[place][0] is message:

@@ -1,4 +1,4 @@
-"""A token by which a turn is ended from another thread, or by a deadline."""
+"""A token that ends a turn, set by another thread or by a deadline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 class Cancel(threading.Event):
-    """An event that, when set, also ends what is being waited for."""
+    """An event that also calls functions when it is set, which end whatever the turn waits for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -16,17 +16,17 @@ class Cancel(threading.Event):
         self._guard = threading.Lock()
 
     def set(self) -> None:
-        """End it all. Setting it again does nothing."""
+        """Set the event and call the functions. Setting it again does nothing."""
         with self._guard:
             was_set = self.is_set()
             super().set()
             ends = [] if was_set else list(self._ends)
-        for end in ends:
+        for end in ends:  # outside the lock: an end may take long, or close a context of its own
             end()
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], object]) -> Iterator[None]:
-        """While inside, `set` calls `end`, from its own thread; at once if it is set already."""
+        """Have `set` call `end` while this context is open; call it now if the event is set already."""
         with self._guard:
             self._ends.append(end)
             is_set = self.is_set()

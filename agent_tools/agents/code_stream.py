@@ -1,42 +1,59 @@
-"""The code in a call's arguments, while they are being written."""
+"""The code in a call's arguments, read while the model writes them.
+
+Arguments are a JSON object with the code under a key, or the code itself. The reader goes through these states:
+
+    start      nothing but white space has come
+    raw        the arguments are the code: every piece is passed on
+    searching  tokens of the object are read, up to the quote that opens the code
+    inside     the code's string: every piece is unescaped and passed on, but for half an escape at its end
+    over       the code is complete, or the arguments are of a kind that only their end can tell (a fence, a string)
+
+The work is linear in the length of the code, however the arguments are cut: `_read` notes how far an unfinished token
+was searched already.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import Literal
 
-_STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)  # what is in it, as far as it has come
+_STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)  # its content, as far as it has arrived
 _BARE = re.compile(r'[^\s"{}\[\]:,]*')  # a number, or a word
 _SPACE = re.compile(r"\s*")
 _WHOLE_CHARS = re.compile(
     r"(?:[^\"\\]|\\[^u]"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a character outside the BMP, both halves
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # half of one, alone for good
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # a half without the other
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*",
     re.DOTALL,
 )
 
+CodeReader = Callable[[str], str]
+"""Returns the code in a call's whole arguments; raises InvalidParams if there is none."""
+_State = Literal["start", "raw", "searching", "inside", "over"]
+
 
 class CodeStream:
-    """Fed with the pieces of a call's arguments, gives the pieces of the code in them.
+    """Takes the pieces of a call's arguments, and returns the pieces of the code in them.
 
-    Arguments are JSON with a string under `key`, or the code itself. The pieces joined are always a beginning of the
-    code, and with what `finish` gives they are all of it. What cannot be told before the end (a fence, JSON with other
-    quotes) comes with `finish`. The work is linear in the length of the code.
+    The pieces joined are always a beginning of the code, and the whole code together with the result of `finish`.
+    `key` is the name of the code in the object.
     """
 
     def __init__(self, key: str = "code") -> None:
         self._key = key
         self._pending = ""
         self._sent: list[str] = []
-        self._read = 0  # characters of a token whose end has not come, so that none is read twice
-        self._state = "start"  # then: raw, searching, inside, over
+        self._read = 0  # characters of an unfinished token that were searched already
+        self._state: _State = "start"
         self._depth = 0
         self._last = ""  # the last token at the top level of the object
-        self._name = ""  # the key whose value comes next
+        self._name = ""  # the key of the next value
 
     def feed(self, text: str) -> str:
-        """The code that this piece of the arguments adds."""
+        """Take a piece of the arguments, and return the code that it adds."""
         self._pending += text
         if self._state == "start":
             self._start()
@@ -51,7 +68,7 @@ class CodeStream:
         return piece
 
     def finish(self, code: str) -> str:
-        """What was not given yet of the code, as it is now known; '' where the pieces were of other code."""
+        """Return the part of the whole code that was not returned yet; '' if the pieces were of other code."""
         sent = "".join(self._sent)
         return code[len(sent) :] if code.startswith(sent) else ""
 
@@ -76,7 +93,7 @@ class CodeStream:
         self._pending = self._pending[position:]
 
     def _token_end(self, start: int) -> int | None:
-        """Where the token ends that begins here; None if that has not come."""
+        """Return the end of the token that begins here; None while it has not arrived."""
         first = self._pending[start : start + 1]
         if first and first in "{}[]:,":
             return start + 1

@@ -1,7 +1,19 @@
-"""Calls that a model wrote into its answer, where its server or its training knows no better. Pure parsing.
+"""Calls that a model wrote into its answer, as servers without a parser for its calls pass them on. Pure parsing.
 
-Only text that is nothing but calls, of functions that were declared, is taken for calls: a JSON object with `name` and
-`arguments`, `parameters` or `input`; several of them, or an array; plain, fenced, or after a tag that means a call.
+Theory of operation. A call is a JSON object with `name` and `arguments`, `parameters` or `input`; there may be several
+of them, or an array; plain, in a fence, or after a tag of the model's training (`<tool_call>`). An answer, or its end
+from a tag on, counts as calls only if nothing else is in it and every function was declared. So a call that is quoted
+in prose stays prose.
+
+`calls_in` decides about a complete text. `Gate` works while the answer arrives, and decides which text has to wait:
+
+    start    the first characters may still become a call: nothing is let through yet
+    holding  the answer opens like a call, or a tag has come: the rest is kept for `calls_in`
+    open     the answer is text: it is let through, except for a tail that may be the beginning of a tag
+
+Text that waits in vain costs the reader some delay: it is shown at the end, if `calls_in` finds no calls in it. A call
+that is let through would be shown as text, and never be made. So text waits while in doubt, but no more than
+`_MAX_UNDECIDED` characters of it.
 """
 
 from __future__ import annotations
@@ -11,7 +23,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from agent_tools.messages import FunctionCall
 
@@ -22,13 +34,15 @@ _FENCE_OPENING = re.compile(r"```[a-z_]*[ \t]*\r?\n")
 _BETWEEN = re.compile(r"(?:[\s;,]|</tool_call>|<tool_call>|<\|python_tag\|>)*")
 _BLOCK_OPENING = re.compile(r"[ \t]*(```+)(?:python|py)[ \t]*\r?")
 _BLOCK_CLOSING = re.compile(r"[ \t]*(```+)[ \t]*\r?")
-_MAX_UNDECIDED = 1_000  # characters at an answer's beginning, white space as a rule, that may be held back
+_MAX_UNDECIDED = 1_000  # characters at an answer's beginning that are held back while they may still become a call
 _DECODER = json.JSONDecoder(strict=False)
 _ARGUMENTS = ("arguments", "parameters", "input")
 
+_GateState = Literal["start", "holding", "open"]
+
 
 def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
-    """The calls that a text is; none if it is anything else, or calls a function that is not declared."""
+    """Return the calls that a text consists of; () if it holds anything else, or a function that is not declared."""
     body = _inside_fence(_without_end_marks(text).lstrip())
     try:
         calls = tuple(_call(value) for value in _values(body))
@@ -38,9 +52,9 @@ def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
 
 
 def python_blocks(text: str) -> tuple[str, ...]:
-    """The fenced Python blocks of an answer that are complete, in order."""
+    """Return the fenced Python blocks of an answer that are closed, in order."""
     lines = text.split("\n")
-    closings = defaultdict[str, list[int]](list)  # places of the lines that are so many ticks
+    closings = defaultdict[str, list[int]](list)  # ticks -> the lines that consist of them
     for place, line in enumerate(lines):
         if found := _BLOCK_CLOSING.fullmatch(line):
             closings[found[1]].append(place)
@@ -56,14 +70,14 @@ def python_blocks(text: str) -> tuple[str, ...]:
 
 
 class Gate:
-    """Lets an answer through while it is written, but holds back what may still turn out to be calls."""
+    """Lets an answer through while it arrives, but holds back text that may turn out to be calls."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
-        self._state = "start"
+        self._state: _GateState = "start"
 
     def feed(self, text: str) -> str:
-        """What may be shown now."""
+        """Take a piece of the answer, and return the text that may be shown now."""
         self._held.append(text)
         if self._state == "holding":
             return ""
@@ -80,12 +94,15 @@ class Gate:
         return held[:cut]
 
     def rest(self) -> str:
-        """What is held back still."""
+        """Return the text that is held back."""
         return "".join(self._held)
 
 
 def _without_end_marks(text: str) -> str:
-    """A text without the white space and the marks at its end. By hand: a pattern would try each place anew."""
+    """Return a text without the white space and the marks at its end.
+
+    A loop instead of a pattern, which would start a new match at every place: quadratic in a hostile answer.
+    """
     end = len(text)
     while end:
         mark = next((mark for mark in _END_MARKS if text.endswith(mark, 0, end)), "")
@@ -96,7 +113,7 @@ def _without_end_marks(text: str) -> str:
 
 
 def _inside_fence(text: str) -> str:
-    """What is in the fence that a text is; the text, if it is none."""
+    """Return the content of a text that is one fence; any other text as it is."""
     opening = _FENCE_OPENING.match(text)
     if not opening or not text.endswith("```") or len(text) < opening.end() + 3:
         return text
@@ -104,7 +121,7 @@ def _inside_fence(text: str) -> str:
 
 
 def _opens_call(text: str) -> bool | None:
-    """Whether an answer that begins so may be a call; None if that is not to be told yet."""
+    """Return whether an answer with this beginning may be a call; None while undecided."""
     text = text.lstrip()
     second = text[1:].lstrip()[:1]
     if text.startswith("```"):
@@ -126,7 +143,7 @@ def _fence_opens_call(text: str) -> bool | None:
 
 
 def _tag_at(text: str) -> int:
-    """Where a tag begins, or at the very end may begin; else the text's length."""
+    """Return the place where a tag begins, or where the text's end may be the beginning of one; else its length."""
     starts = [text.find(tag) for tag in _TAGS]
     found = [start for start in starts if start >= 0]
     if found:
@@ -138,7 +155,7 @@ def _tag_at(text: str) -> int:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The JSON values that a text is made of, those of an array one by one."""
+    """Read the JSON values that a text consists of, those of an array one by one."""
     position = _skip(text, 0)
     if position == len(text):
         raise ValueError("nothing there")

@@ -1,4 +1,4 @@
-"""The files in a conversation: which there are, and how a model is told of them."""
+"""The files in a conversation: their list for the tools, and their names in the text for the model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PHRASES = {
 
 
 def files_of(messages: Iterable[Message]) -> tuple[str, ...]:
-    """The files and pictures that users gave by path or URL, each once, in order."""
+    """Return the files and pictures that users gave by path or URL, each once, in order."""
     found = (item for message in messages if message.role == USER for item in message.items if _is_file(item))
     return tuple(dict.fromkeys(str(item.value) for item in found))
 
 
 def named(message: Message, language: Language) -> Message:
-    """A user's message with its files named in its text; files leave the content, pictures stay for who can see."""
+    """Return a user's message with its files named in the text; pictures stay in it for models that read images."""
     files = [item for item in message.items if _is_file(item)]
     if message.role != USER or not files:
         return message
@@ -41,6 +41,6 @@ def _is_file(item: ContentItem) -> bool:
 
 
 def _name(source: str) -> str:
-    """The name a file will have where the tools find it, as far as can be told before it is fetched."""
+    """Return the name that a file will have for the tools, as far as it is known before the file is fetched."""
     parts = urlsplit(source) if "://" in source else None
     return safe_name(unquote(parts.path) or parts.hostname or "file" if parts else source)

@@ -1,4 +1,4 @@
-"""An agent that calls tools: one turn of model and tools (turn.py) for each run."""
+"""An agent that calls tools: each run is one turn of model and tools (turn.py)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from agent_tools.agents.language import Language
 from agent_tools.agents.steps import Step
 from agent_tools.agents.toolbox import ToolLike
 from agent_tools.agents.transcript import Transcript
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn import ToolLoop
 from agent_tools.messages import Message
 from agent_tools.models import Model, get_chat_model
 
 
 class FnCallAgent(Agent):
-    """Asks a model and does what it calls, until it has answered.
+    """Asks a model and makes the calls it writes, until it has answered.
 
     Files in the conversation (`{'file': path}`, `{'image': path}`) reach the tools that take files, and the model is
     told their names. Threads may share an agent; code that one of its tools runs is served in turn.
 
     Args:
         function_list, llm, system_message, name, description: see `Agent`.
-        turn: how a turn is run: `max_rounds`, `max_calls`, `call_timeout`, `deadline`, `options`, `python_blocks`,
-            `show_pictures`, `client_functions` of `Turn`.
+        turn: limits and options of a turn: `max_rounds`, `max_calls`, `call_timeout`, `deadline`, `options`,
+            `python_blocks`, `show_pictures`, `client_functions` of `ToolLoop`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class FnCallAgent(Agent):
         **turn: Any,
     ) -> None:
         super().__init__(function_list, llm, system_message, name, description)
-        self._turn = Turn(self._asked(get_chat_model(self.llm)), tuple(self.function_map.values()), **turn)
+        self._loop = ToolLoop(self._model_for_loop(get_chat_model(self.llm)), tuple(self.function_map.values()), **turn)
 
     def steps(
         self, messages: Sequence[Any], cancel: Cancel | None = None, lang: Language | None = None
@@ -59,17 +59,17 @@ class FnCallAgent(Agent):
                     yield transcript.messages
 
     def _steps(self, messages: list[Message], lang: Language, cancel: Cancel | None) -> Generator[Step, None, None]:
-        turn = replace(self._turn, files=self._files(messages))
-        return turn.run([named(message, lang) for message in messages], cancel)
+        loop = replace(self._loop, files=self._files(messages))
+        return loop.run([named(message, lang) for message in messages], cancel)
 
     def _files(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """The files that tools get."""
+        """Return the files that tools get."""
         return files_of(messages)
 
-    def _asked(self, model: Model) -> Model:
-        """The model as a turn asks it."""
+    def _model_for_loop(self, model: Model) -> Model:
+        """Return the model that the loop asks; a subclass may wrap it."""
         return model
 
     def _transcript(self) -> Transcript:
-        """What makes a response of the steps."""
+        """Return an empty transcript, which makes a response of the steps."""
         return Transcript(self.name)

@@ -1,4 +1,4 @@
-"""In which language an agent's own phrases are: the user's."""
+"""The language of an agent's own phrases: that of its user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KANA = re.compile("[\u3040-\u30ff]")
 
 
 def language_of(messages: Iterable[Message]) -> Language:
-    """Chinese if the last thing the user wrote is, or, where the user wrote nothing, what the system says."""
+    """Return 'zh' if the user's last text is Chinese; without any, the system's last text decides."""
     written = [(message.role, message.text) for message in messages if message.role in (USER, SYSTEM)]
     texts = [text for role, text in written if role == USER and text.strip()] or [text for _, text in written]
     last = texts[-1] if texts else ""

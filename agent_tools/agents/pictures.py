@@ -1,8 +1,7 @@
-"""What code drew, for a model that can see. Tool messages hold text only, so pictures come as a user's message."""
+"""The pictures that code drew, for a model that reads images: a user's message, since tool messages hold only text."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 from agent_tools.agents.language import language_of
@@ -14,18 +13,13 @@ _PHRASES = {"en": "(The figures that the code drew.)", "zh": "（代码绘制的
 
 
 def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversation) -> tuple[Message, ...]:
-    """A message with the first `limit` pictures of these calls; none if there are none.
+    """Return a message with the first `limit` pictures of these calls; () if they drew nothing.
 
-    The bytes are those the kernel sent: the files lie where code can swap them.
+    The bytes are those that the kernel sent: the saved files lie where code can replace them.
     """
-    pictures = [picture for each in done if each.execution for picture in each.execution.images][:limit]
+    pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
     if not pictures:
         return ()
     phrase = _PHRASES[language_of(each for each in messages if isinstance(each, Message))]
-    items = (ContentItem(text=phrase), *(ContentItem(image=_data_url(picture)) for picture in pictures))
+    items = (ContentItem(text=phrase), *(ContentItem(image=picture.data_url) for picture in pictures))
     return (Message(USER, items, extra={FIGURES: len(pictures)}),)
-
-
-def _data_url(picture: bytes) -> str:
-    kind = "png" if picture.startswith(b"\x89PNG") else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"

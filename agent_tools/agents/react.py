@@ -1,4 +1,4 @@
-"""An agent that reasons and acts in text: for models, and servers, that know no tool calls."""
+"""An agent that reasons and acts in text, for models and servers without tool calls."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class ReActChat(Assistant):
 
         bot = ReActChat(llm={'model': 'qwen-max'}, name='Data Analyst', function_list=['code_interpreter'])
 
-    The response is one message whose text grows by all of these. Arguments: see `Assistant`.
+    The response is one message, whose text grows with each of these. Arguments: see `Assistant`.
     """
 
-    def _asked(self, model: Model) -> Model:
+    def _model_for_loop(self, model: Model) -> Model:
         return ReActModel(model, {name: tool.args_format for name, tool in self.function_map.items()})
 
     def _transcript(self) -> Transcript:
-        return _OneMessage(self.name)
+        return _ReActTranscript(self.name)
 
 
-class _OneMessage(Transcript):
-    """The response as one message of ReAct text. A round that is over is written anew: each result under its call."""
+class _ReActTranscript(Transcript):
+    """The response as one message of ReAct text. When a round ends it is rewritten, with each result under its call."""
 
     def __init__(self, name: str | None) -> None:
         super().__init__(name)
-        self._done = ""  # the text of the rounds that are over
-        self._now = ""  # of the one under way
+        self._done = ""  # the text of the finished rounds
+        self._now = ""  # the text of the current round
         self._reasoning = ""
 
     @property
@@ -72,5 +72,5 @@ class _OneMessage(Transcript):
 
 
 def _joined(first: str, second: str) -> str:
-    """The second on a line of its own."""
+    """Return both texts, the second on a line of its own."""
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second

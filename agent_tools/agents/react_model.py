@@ -1,24 +1,34 @@
-"""A model that only continues text, made one that calls tools: by ReAct."""
+"""A model that calls tools, made by ReAct of one that only continues text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from agent_tools.agents.language import Language, language_of
 from agent_tools.agents.react_parser import ReActParser
 from agent_tools.agents.react_prompt import STOP, react_messages
 from agent_tools.messages import messages_of
-from agent_tools.models.base import Conversation, Delta, Finish, Model, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.base import (
+    Conversation,
+    Delta,
+    Finish,
+    FunctionDefinition,
+    JsonObject,
+    Model,
+    Options,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 
 
 class ReActModel:
-    """A `Model` whose calls are actions in the text of another. Functions are told in the prompt, never declared.
+    """A `Model` that reads actions in another model's text as calls. Functions are described in the prompt.
 
     Args:
-        model: who is asked.
-        formats: tool name -> how its input is to be written.
+        model: the model that is asked.
+        formats: tool name -> instructions for the format of its input.
     """
 
     def __init__(self, model: Model, formats: Mapping[str, str]) -> None:
@@ -28,10 +38,10 @@ class ReActModel:
     def reply(
         self,
         messages: Conversation,
-        tools: Sequence[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        tools: Sequence[FunctionDefinition] = (),
+        options: Options | None = None,
     ) -> Iterator[Delta]:
-        """See `Model.reply`; `close` of what comes back is for any thread, if it is for the model's own replies."""
+        """Ask the model; see `Model.reply`. Any thread may close the reply, if it may close the model's own replies."""
         conversation = messages_of(messages)
         asked = dict(options or {})
         may_act = asked.pop("tool_choice", None) != "none"
@@ -41,9 +51,9 @@ class ReActModel:
 
 
 class _Reply(Iterator[Delta]):
-    """The deltas of one reply. Where stop words ended it while the model still thought, it is asked without them."""
+    """The deltas of one reply. If a stop word cut the model's reasoning short, it is asked again without stop words."""
 
-    def __init__(self, model: Model, prompt: Conversation, options: dict[str, Any], tools: set[str]) -> None:
+    def __init__(self, model: Model, prompt: Conversation, options: JsonObject, tools: set[str]) -> None:
         self._model, self._prompt, self._options = model, prompt, options
         given = options.pop("stop", None) or ()
         self._stop = {"stop": [*STOP, *((given,) if isinstance(given, str) else given)]} if tools else {}
@@ -57,11 +67,11 @@ class _Reply(Iterator[Delta]):
     def __next__(self) -> Delta:
         return next(self._deltas)
 
-    def _ask(self, stop: Mapping[str, Any]) -> Iterator[Delta]:
+    def _ask(self, stop: Options) -> Iterator[Delta]:
         return self._model.reply(self._prompt, (), {**self._options, **stop})
 
     def close(self) -> None:
-        """Give it up."""
+        """Abandon the reply."""
         self._is_closed = True
         _close(self._inner)
 
@@ -71,6 +81,7 @@ class _Reply(Iterator[Delta]):
             has_thought = has_thought or isinstance(delta, ReasoningDelta)
             has_spoken = has_spoken or isinstance(delta, TextDelta)
             yield from self._parsed(delta)
+        # a model may write `Observation:` in its reasoning, where it means nothing; the stop word ends the reply there
         if has_thought and not has_spoken and self._reason == "stop" and self._stop and not self._is_closed:
             self._inner = self._ask({})
             for delta in self._said():
@@ -83,7 +94,7 @@ class _Reply(Iterator[Delta]):
         yield Finish("tool_calls" if self._parser.calls and self._reason == "stop" else self._reason)
 
     def _said(self) -> Iterator[Delta]:
-        """What the model says, up to where nothing more of it is wanted."""
+        """Yield the model's deltas, up to the point from which the parser needs no more."""
         for delta in self._inner:
             match delta:
                 case Usage():
@@ -107,5 +118,5 @@ class _Reply(Iterator[Delta]):
 def _close(reply: Iterator[Delta]) -> None:
     close = getattr(reply, "close", None)
     if close is not None:
-        with suppress(ValueError):  # a plain generator that is just at work
+        with suppress(ValueError):  # a plain generator cannot be closed while it is at work
             close()

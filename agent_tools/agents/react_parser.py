@@ -1,18 +1,29 @@
 """ReAct text, read into deltas while it arrives: thoughts are text, actions are calls.
 
-Models are told `Thought:`, `Action:`, `Action Input:`, `Observation:` and `Final Answer:` on lines of their own, and
-differ: bold labels, full-width colons, a label in the middle of a line, several actions in one go, input in a fence or
-not, results they made up. Rules: a label inside a fence is code; in a thought, a label in mid-line counts if it names a
-tool; what follows an action and is none itself is made up and dropped; an observation ends the reply.
+Theory of operation. Models are asked to write `Thought:`, `Action:`, `Action Input:`, `Observation:` and
+`Final Answer:` on lines of their own, and do not: labels are bold or in the middle of a line, colons are full-width,
+several actions come at once, input is in a fence or not, results are made up. Hence these rules:
 
-The work is linear in the reply's length, however it is cut: no pattern tries each place of a long run anew, and little
-is held back.
+* a label inside a fence is code;
+* in a thought, a label in mid-line counts only if a tool's name follows;
+* text after an action that is no action itself is made up, and dropped;
+* an observation ends the reply: results are ours to write.
+
+The parser is a machine over the text that has arrived and is not read yet, `_pending`:
+
+    start -> thinking (<think>) -> start     thought -> input (an action) -> thought ...     thought -> answer
+
+`_advance` lets the state's method read as far as it can, until neither the state nor `_pending` changes. A method holds
+back only text that may still become a label or a fence's line, at most `_MAX_HELD` characters, and at the end nothing.
+So the work is linear in the reply's length, however it is cut: little is read twice, and no pattern tries each place of
+a long run anew.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Generator, Iterator, Sequence
+from typing import Literal
 
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
 from agent_tools.models.chunks import new_call_id
@@ -36,19 +47,19 @@ _LABELS = ("Action", "Observation", "Final Answer")
 _LINE_LABELS = (*_LABELS, "Thought")
 _BEGINNINGS = sorted({label[:end] for label in _LABELS for end in range(1, len(label) + 1)}, key=len, reverse=True)
 _WITHIN_WORD = re.compile(r"[\w\"'`]")
-_MAX_NAME = 200
+_MAX_NAME = 200  # characters of a tool's name
 _MAX_HEADER = 1_000  # characters from `Action:` to the end of `Action Input:`
-_MAX_HELD = (
-    200  # characters of a label, or of a line that opens or closes a fence, with the white space and stars around
-)
+_MAX_HELD = 200  # characters of a label or a fence's line, with the white space and the stars around it
+
+_State = Literal["start", "thinking", "thought", "input", "answer"]
 
 
 class ReActParser:
-    """Fed with pieces of a reply, gives its deltas; `finish` gives what only the end can tell.
+    """Takes the pieces of a reply, and yields its deltas; `finish` yields those that only its end can settle.
 
     Attributes:
-        is_over: nothing more is wanted of this reply: an observation was begun, or an answer after an action.
-        calls: how many actions there were.
+        is_over: the rest of the reply is not needed: it is an observation, or an answer after an action.
+        calls: the number of actions so far.
     """
 
     def __init__(self, tools: Container[str]) -> None:
@@ -56,21 +67,21 @@ class ReActParser:
         self.calls = 0
         self._tools = tools
         self._pending = ""
-        self._state = "start"  # then: thinking, thought, input, answer
+        self._state: _State = "start"
         self._at_line_start = True
-        self._fence = ""  # the ticks that opened the fence the input is in
+        self._fence = ""  # the ticks that opened the fence around the input
         self._id = self._name = ""
-        self._written: list[str] = []  # of the input
-        self._skipped = ""  # characters after a label that belong to neither it nor what follows
-        self._gap: list[str] = []  # line ends that belong to the input only if more follows
+        self._written: list[str] = []  # the pieces of the input
+        self._skipped = ""  # characters that are dropped after a label: white space and stars
+        self._gap: list[str] = []  # blank lines; they belong to the input only if more of it follows
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """What this piece of the reply makes certain."""
+        """Take a piece of the reply, and yield the deltas that it settles."""
         self._pending += text
         yield from self._advance(is_end=False)
 
     def finish(self) -> Iterator[Delta]:
-        """What is left, the reply being at its end."""
+        """Yield the remaining deltas at the reply's end."""
         if not self._fence:
             self._pending = _CUT_STOP_WORD.sub("", self._pending) if not self.is_over else ""
         yield from self._advance(is_end=True)
@@ -90,11 +101,11 @@ class ReActParser:
                     yield from self._thought(is_end)
                 case "input":
                     yield from self._input(is_end)
-                case _:
+                case "answer":
                     yield from self._answer(is_end)
 
     def _rest(self) -> str:
-        """What is to be read, without what is skipped after a label."""
+        """Return the text to be read, after dropping what is skipped after a label."""
         if self._skipped and (rest := self._pending.lstrip(self._skipped)) != self._pending:
             self._pending = rest
         if self._pending:
@@ -123,7 +134,7 @@ class ReActParser:
             yield ReasoningDelta(thought)
 
     def _thought(self, is_end: bool) -> Iterator[Delta]:
-        """Text up to the next label that counts."""
+        """Read text up to the next label that counts."""
         for found in _LABEL.finditer(self._pending):
             label, starts_line = found[1], self._starts_line(found.start())
             if label == "Observation" and starts_line:
@@ -145,13 +156,13 @@ class ReActParser:
 
     def _conclude(self, end: int) -> Iterator[Delta]:
         if self.calls:
-            self.is_over = True  # an answer without having seen the result
+            self.is_over = True  # the model answers before it has seen the result
             return
         yield from self._say(self._pending[:end])
         self._pending, self._state, self._at_line_start = self._pending[end:], "answer", False
 
     def _action(self, found: re.Match[str], starts_line: bool, is_end: bool) -> Generator[Delta, None, bool]:
-        """Begin a call, if this is one; True if it is, or if that is not to be told yet."""
+        """Begin a call, if this label is one of a call; return whether it is, or may still be."""
         rest = self._pending[found.end() : found.end() + _MAX_HEADER]
         header = _INPUT.search(rest)
         written = _name_before(rest[: header.start()]) if header else rest
@@ -176,7 +187,7 @@ class ReActParser:
         return True
 
     def _input(self, is_end: bool) -> Iterator[Delta]:
-        """The input line by line, up to a label that is not in a fence."""
+        """Read the input line by line, up to a label outside of fences."""
         pending, at = self._pending, 0
         while at < len(pending) and self._state == "input":
             newline = pending.find("\n", at)
@@ -197,7 +208,7 @@ class ReActParser:
         self._pending = pending[at:]
 
     def _may_end(self, line: str) -> bool:
-        """Whether more of this line may show that it is not part of the input, or opens or closes a fence."""
+        """Return whether the rest of this line may make it a label, or the beginning or end of a fence."""
         if not self._at_line_start or len(line) > _MAX_HELD:
             return False
         return line.lstrip()[:1] == "`" or _may_be_label(line, _LINE_LABELS)
@@ -226,7 +237,7 @@ class ReActParser:
         return call
 
     def _answer(self, is_end: bool) -> Iterator[Delta]:
-        """The final answer, up to an observation."""
+        """Read the final answer, up to an observation."""
         pending, at = self._pending, 0
         while at < len(pending) and not self.is_over:
             newline = pending.find("\n", at)
@@ -249,12 +260,12 @@ class ReActParser:
 
 
 def _may_be_label(text: str, labels: Sequence[str]) -> bool:
-    """Whether a line that begins so may still become one that begins with a label."""
+    """Return whether a line with this beginning may still become a label's."""
     return len(text) <= _MAX_HELD and any(label.startswith(text.strip(" \t*")) for label in labels)
 
 
 def _held(text: str) -> int:
-    """How many characters at the end may be the beginning of a label, with the white space and the stars before it."""
+    """Count the characters at the end that may begin a label, with the white space and the stars before it."""
     rest = text.rstrip(" \t").rstrip("*")
     word = next((part for part in _BEGINNINGS if rest.endswith(part)), "")
     if word and _WITHIN_WORD.fullmatch(rest.removesuffix(word)[-1:]):
@@ -263,7 +274,7 @@ def _held(text: str) -> int:
 
 
 def _may_be_header(rest: str) -> bool:
-    """Whether what follows `Action:` may still become a name and `Action Input:`."""
+    """Return whether the text after `Action:` may still become a name and `Action Input:`."""
     name, newline, after = rest.partition("\n")
     if len(name) > _MAX_NAME or len(rest) >= _MAX_HEADER:
         return False
@@ -271,11 +282,11 @@ def _may_be_header(rest: str) -> bool:
 
 
 def _name_before(text: str) -> str | None:
-    """The name between `Action:` and `Action Input:`; None if more than one line is."""
+    """Return the name between `Action:` and `Action Input:`; None if there is more than one line."""
     name = text.rstrip("*").rstrip().rstrip(" \t,;")
     return None if "\n" in name else name
 
 
 def _bare(name: str) -> str:
-    """A tool's name without the marks around it."""
+    """Return a tool's name without the marks around it."""
     return name.strip().partition("\n")[0].lstrip(_BEFORE_NAME).rstrip(_AFTER_NAME)

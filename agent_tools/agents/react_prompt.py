@@ -1,4 +1,4 @@
-"""A conversation with tools as ReAct text: what a model that only continues text is given. Pure.
+"""A conversation with tools as ReAct text, for a model that only continues text. Pure.
 
 The format is that of Yao et al., https://arxiv.org/abs/2210.03629, with the labels that became usual. The labels stay
 English in every language, as models were trained on them.
@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent_tools.agents.language import Language
 from agent_tools.messages import ASSISTANT, FIGURES, FUNCTION, TOOL, USER, ContentItem, Message
+from agent_tools.models.base import FunctionDefinition
 
 STOP = ("\nObservation:",)
-"""Where a reply ends: results are ours to write. With the line end, so that prose about observations is no reason."""
+"""The stop words of a reply: results are ours to write. The line end spares prose about observations."""
 
 
 @dataclass(frozen=True)
 class _Phrases:
+    """The instructions in one language: the whole task, the line of a tool, and the end of a turn without calls."""
+
     task: str
     tool: str
     nothing_more: str
@@ -77,37 +79,37 @@ Question: {question}
 
 def react_messages(
     messages: Sequence[Message],
-    functions: Sequence[Mapping[str, Any]],
+    functions: Sequence[FunctionDefinition],
     formats: Mapping[str, str],
     language: Language,
     may_act: bool = True,
 ) -> list[Message]:
-    """The conversation with its last question, the tools and all that was done about it as one user's message.
+    """Return the conversation with the last question, the tools and the work so far as one message of the user.
 
     Args:
         messages: the conversation.
         functions: definitions of the tools.
-        formats: tool name -> how its input is to be written.
-        language: of the instructions.
+        formats: tool name -> instructions for the format of its input.
+        language: the language of the instructions.
         may_act: False if the model has to answer now.
     """
     last = max((place for place, message in enumerate(messages) if _is_question(message)), default=len(messages))
     before, question, since = messages[:last], messages[last : last + 1], messages[last + 1 :]
-    told = _PHRASES[language].task.format(
+    prompt = _PHRASES[language].task.format(
         tools="\n\n".join(_described(function, formats, language) for function in functions),
         names=", ".join(str(function["name"]) for function in functions),
         question=question[0].text if question else "",
     )
     work = scratchpad(since)
-    told = f"{told}{work}\nThought: " if work else f"{told}Thought: "
+    prompt += f"{work}\nThought: " if work else "Thought: "
     if not may_act:
-        told += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
+        prompt += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
     pictures = [item for message in (*question, *since) if message.role == USER for item in _unwritten(message)]
-    return [*_history(before), Message(USER, (ContentItem(text=told), *pictures) if pictures else told)]
+    return [*_history(before), Message(USER, (ContentItem(text=prompt), *pictures) if pictures else prompt)]
 
 
 def scratchpad(messages: Sequence[Message]) -> str:
-    """Thoughts, calls and results as ReAct text; each result under its call."""
+    """Write thoughts, calls and results as ReAct text, each result under its call."""
     results = {message.call_id: message.text for message in messages if message.role in (FUNCTION, TOOL)}
     lines = []
     for message in messages:
@@ -121,7 +123,7 @@ def scratchpad(messages: Sequence[Message]) -> str:
     return "\n".join(lines)
 
 
-def _described(function: Mapping[str, Any], formats: Mapping[str, str], language: Language) -> str:
+def _described(function: FunctionDefinition, formats: Mapping[str, str], language: Language) -> str:
     return (
         _PHRASES[language]
         .tool.format(
@@ -139,17 +141,17 @@ def _is_question(message: Message) -> bool:
 
 
 def _history(messages: Sequence[Message]) -> list[Message]:
-    """Earlier turns, with calls and results inside the assistant's text."""
-    told: list[Message] = []
-    said: list[Message] = []
+    """Return the earlier turns, with calls and results written into the assistant's text."""
+    turns: list[Message] = []
+    work: list[Message] = []  # calls, results and texts of one turn
     for message in messages:
         if message.role in (ASSISTANT, FUNCTION, TOOL) or (message.role == USER and not _is_question(message)):
-            said.append(message)
+            work.append(message)
             continue
-        told += [Message(ASSISTANT, scratchpad(said))] if said else []
-        told.append(message)
-        said = []
-    return told + ([Message(ASSISTANT, scratchpad(said))] if said else [])
+        turns += [Message(ASSISTANT, scratchpad(work))] if work else []
+        turns.append(message)
+        work = []
+    return turns + ([Message(ASSISTANT, scratchpad(work))] if work else [])
 
 
 def _unwritten(message: Message) -> list[ContentItem]:

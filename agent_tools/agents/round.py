@@ -1,11 +1,12 @@
-"""One reply of the model, read into steps: its text, its calls however it wrote them, and what it cost."""
+"""One reply of the model, read into steps: its text, its calls in any notation, and its usage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agent_tools.agents.code_stream import CodeStream
+from agent_tools.agents.code_stream import CodeReader, CodeStream
 from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
 from agent_tools.agents.surrogates import without_halves
@@ -15,28 +16,28 @@ from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.chunks import new_call_id
-from agent_tools.settings import Limits
-from agent_tools.tools.params import code_of
 
 
 @dataclass
-class _Writing:
-    """A call that the model is writing."""
+class _UnfinishedCall:
+    """A call that the model is writing; `code` reads the code in it, if its tool runs code."""
 
     id: str
-    code: CodeStream | None
+    read_code: CodeReader | None
+    code: CodeStream
 
 
 @dataclass
 class Round:
-    """What became of one reply.
+    """One reply, read so far.
 
-    `declared` are the functions that may be called, and whether each runs code; with none, calls are not taken, only
-    noted in `wanted_calls`. `python_blocks` names the function that fenced Python stands for, or is ''.
+    `declared` maps the functions that may be called to what reads code from their arguments, None if they run none;
+    without any, calls are ignored, and only noted in `wanted_calls`. `python_blocks` names the function that fenced
+    Python is a call of, or is ''.
     """
 
     number: int
-    declared: Mapping[str, bool]
+    declared: Mapping[str, CodeReader | None]
     python_blocks: str = ""
     used_ids: set[str] = field(default_factory=set)
     text: str = ""
@@ -48,10 +49,10 @@ class Round:
 
     def __post_init__(self) -> None:
         self._gate: Gate | None = Gate() if self.declared else None
-        self._writing: dict[int, _Writing] = {}
+        self._unfinished: dict[int, _UnfinishedCall] = {}
 
     def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
-        """The steps of the reply, as it arrives. It is complete if `reason` is set afterwards."""
+        """Yield the steps of the reply as it arrives. It is complete if `reason` is set afterwards."""
         for delta in without_halves(deltas):
             match delta:
                 case TextDelta(text):
@@ -71,7 +72,7 @@ class Round:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The reply as messages, one for each call."""
+        """Return the reply as messages, one for each call."""
         reasoning = self.reasoning or None
         if not self.calls:
             said = bool(self.text or reasoning)
@@ -98,8 +99,8 @@ class Round:
                 yield from self._complete(index, name, arguments)
 
     def _end(self) -> Iterator[Step]:
-        """Find the calls in what was held back, or in the whole answer, if there were no others."""
-        held = self._gate.rest() if self._gate else ""
+        """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
+        held = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
         found = calls_in(held, self.declared) if held and self.reason else ()
         if not found:
             yield from self._say(held)
@@ -120,29 +121,24 @@ class Round:
         yield from self._say(held)
 
     def _begin(self, index: int, id_: str, name: str) -> CallBegun:
-        refuse_more_calls(len(self._writing))
-        if not id_ or id_ in self.used_ids:  # some servers count anew in every reply
+        refuse_more_calls(len(self._unfinished))
+        if not id_ or id_ in self.used_ids:  # some servers number the calls of every reply from 0
             id_ = new_call_id()
         self.used_ids.add(id_)
-        self._writing[index] = _Writing(id_, CodeStream() if self.declared.get(name) else None)
+        self._unfinished[index] = _UnfinishedCall(id_, self.declared.get(name), CodeStream())
         return CallBegun(id_, name)
 
     def _write(self, index: int, text: str) -> CallDelta:
-        writing = self._writing[index]
-        return CallDelta(writing.id, text, writing.code.feed(text) if writing.code else "")
+        unfinished = self._unfinished[index]
+        return CallDelta(unfinished.id, text, unfinished.code.feed(text) if unfinished.read_code else "")
 
     def _complete(self, index: int, name: str, arguments: str) -> Iterator[Step]:
-        writing = self._writing[index]
-        call = Call(writing.id, name, arguments)
+        unfinished = self._unfinished[index]
+        call = Call(unfinished.id, name, arguments)
         self.calls.append(call)
         code = None
-        if writing.code and (code := _code(arguments)) is not None and (rest := writing.code.finish(code)):
+        with suppress(InvalidParams):
+            code = unfinished.read_code(arguments) if unfinished.read_code else None
+        if code is not None and (rest := unfinished.code.finish(code)):
             yield CallDelta(call.id, "", rest)
         yield CallReady(call, code)
-
-
-def _code(arguments: str) -> str | None:
-    try:
-        return code_of(arguments, Limits())
-    except InvalidParams:
-        return None

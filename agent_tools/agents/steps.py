@@ -1,4 +1,4 @@
-"""What happens in a turn, step by step, as values."""
+"""The steps of a turn, as values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallBegun:
 
 @dataclass(frozen=True)
 class CallDelta:
-    """The model wrote on. `code` is what it adds to the code, for a tool that runs code."""
+    """The model wrote a piece of a call's arguments. `code` is the piece of code in it, for a tool that runs code."""
 
     id: str
     arguments: str
@@ -53,7 +53,7 @@ class CallDelta:
 
 @dataclass(frozen=True)
 class CallReady:
-    """A call is written. `code` is what will run; None if the tool runs no code, or there is none to be found."""
+    """A call is written. `code` is the code that will run; None if the tool runs no code, or the call has none."""
 
     call: Call
     code: str | None = None
@@ -61,14 +61,14 @@ class CallReady:
 
 @dataclass(frozen=True)
 class CallRunning:
-    """A call's tool begins its work."""
+    """The tool of a call begins its work."""
 
     id: str
 
 
 @dataclass(frozen=True)
 class CallOutput:
-    """The running code yielded something."""
+    """The running code yielded an output."""
 
     id: str
     output: Output
@@ -76,7 +76,7 @@ class CallOutput:
 
 @dataclass(frozen=True)
 class CallDone:
-    """A call is answered. `content` is what the model is told; `failure` is what kept the tool from its work."""
+    """A call is answered. `content` is the answer for the model; `failure` is the exception that stopped the tool."""
 
     call: Call
     content: Content
@@ -85,16 +85,16 @@ class CallDone:
 
     @property
     def text(self) -> str:
-        """The content's text."""
+        """Return the text of the content."""
         return text_of(self.content)
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """The model was asked once, and all its calls that are ours were answered.
+    """The model was asked once, and its calls of our tools were answered.
 
-    `messages` is what this adds to the conversation; `usage` is None if the server did not say; `reason` is the
-    model's finish reason.
+    `messages` are those that the round adds to the conversation; `usage` is None if the server did not report it;
+    `reason` is the model's finish reason.
     """
 
     number: int
@@ -107,8 +107,8 @@ class RoundDone:
 class Finished:
     """The turn is over; always the last step, unless an error is raised.
 
-    `reason` is the model's own word, or: `pending`, the caller has calls to answer; `rounds`, the model wanted more
-    calls than it may make; `cancelled`; `deadline`. `usage` is the sum over all rounds.
+    `reason` is the model's finish reason, or: `pending`, the caller has calls to answer; `rounds`, the model asked for
+    calls when it had none left; `cancelled`; `deadline`. `usage` is the sum over all rounds.
     """
 
     reason: str

@@ -1,6 +1,7 @@
-"""Characters beyond U+FFFF whose two UTF-16 halves a server sent apart: made one; a half that stays alone is replaced.
+"""Surrogates: the two UTF-16 halves of a character beyond U+FFFF, which some servers send in separate deltas.
 
-No encoding can carry a lone half on: the next request, or a database, would refuse the whole conversation.
+Halves that belong together become one character, and U+FFFD takes the place of every other: no encoding can carry a
+lone half, so the next request, or a database, would refuse the whole conversation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, Reasoni
 
 
 def joined(text: str) -> str:
-    """The text with halves that stand side by side made one, and U+FFFD for every other."""
+    """Return the text with neighbouring halves joined, and U+FFFD for every lone one."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -21,7 +22,7 @@ def joined(text: str) -> str:
 
 
 def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
-    """The same deltas; a first half at the end of one waits for the next of its kind."""
+    """Yield the deltas without lone halves; a first half at the end of one waits for the next delta of its kind."""
     held: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
     for delta in deltas:
         if isinstance(delta, (TextDelta, ReasoningDelta, ArgumentsDelta)):
@@ -50,7 +51,7 @@ def _rest(held: TextDelta | ReasoningDelta | ArgumentsDelta | None) -> Iterator[
 def _cut(
     delta: TextDelta | ReasoningDelta | ArgumentsDelta,
 ) -> tuple[TextDelta | ReasoningDelta | ArgumentsDelta, TextDelta | ReasoningDelta | ArgumentsDelta | None]:
-    """What can go on, and what has to wait."""
+    """Divide a delta into the part that can go on and the half that has to wait."""
     if "\ud800" <= delta.text[-1:] <= "\udbff":
         return replace(delta, text=joined(delta.text[:-1])), replace(delta, text=delta.text[-1])
     return replace(delta, text=joined(delta.text)), None

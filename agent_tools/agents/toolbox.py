@@ -1,4 +1,4 @@
-"""The tools of an agent, made from what people write in `function_list`."""
+"""The tools of an agent, made from the entries of `function_list`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Union
 
+from agent_tools.models.base import Json
 from agent_tools.tools import TOOL_REGISTRY, BaseTool
 from agent_tools.tools.function import FunctionTool
 
-ToolLike = Union[str, Mapping[str, Any], BaseTool, Callable[..., Any]]
+ToolLike = Union[str, Json, BaseTool, Callable[..., Any]]
 """A registered name; a dict with `name` and the tool's options; a tool; a typed function."""
 
 
 def tools_of(function_list: Iterable[ToolLike] | None, owned: ExitStack) -> dict[str, BaseTool]:
-    """The tools by name; those made here are closed with `owned`. Of two with one name, the later counts.
+    """Return the tools by name; those made here are closed with `owned`. Of two with one name, the later counts.
 
     Raises:
-        ValueError: a name is not registered, or an entry is nothing of the kind.
+        ValueError: a name is not registered, or an entry is of another kind.
     """
     tools: dict[str, BaseTool] = {}
     for entry in function_list or ():
@@ -45,7 +46,7 @@ def _tool(entry: ToolLike, owned: ExitStack) -> BaseTool:
     )
 
 
-def _registered(name: str, cfg: Mapping[str, Any], owned: ExitStack) -> BaseTool:
+def _registered(name: str, cfg: Json, owned: ExitStack) -> BaseTool:
     if name not in TOOL_REGISTRY:
         near = difflib.get_close_matches(name, TOOL_REGISTRY, 1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Registered: {', '.join(sorted(TOOL_REGISTRY))}."

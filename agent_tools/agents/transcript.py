@@ -21,21 +21,21 @@ from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, USER, FunctionCal
 
 
 class Transcript:
-    """The response so far: text, calls and results as messages of their own. `name` is the agent's."""
+    """The response so far: text, calls and results as separate messages. `name` is the agent's."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
-        self._settled: list[Message] = []  # the rounds that are over
-        self._round: list[Message] = []  # the one under way
-        self._positions: dict[str, int] = {}  # call id -> place in the round
+        self._settled: list[Message] = []  # of the finished rounds
+        self._round: list[Message] = []  # of the current round
+        self._positions: dict[str, int] = {}  # call id -> index in the round
 
     @property
     def messages(self) -> list[Message]:
-        """All of it, in a list of your own."""
+        """Return all messages, in a list that the caller owns."""
         return [*self._settled, *self._round]
 
     def add(self, step: Step) -> bool:
-        """Take a step in; whether the response is another now."""
+        """Add a step, and return whether it changed the response."""
         match step:
             case TextDelta(text):
                 self._say(text, "")
@@ -63,7 +63,7 @@ class Transcript:
 
     def _begin(self, id_: str, name: str) -> None:
         call, extra = FunctionCall(name, ""), {CALL_ID: id_}
-        if self._round and not self._positions:  # the first call belongs to what was said before it
+        if self._round and not self._positions:  # the first call belongs to the text before it
             self._round[-1] = replace(self._round[-1], function_call=call, extra=extra)
         else:
             self._round.append(Message(ASSISTANT, name=self._name, function_call=call, extra=extra))
@@ -77,7 +77,7 @@ class Transcript:
         self._round[place] = replace(self._round[place], function_call=written)
 
     def _settle(self, done: RoundDone) -> bool:
-        """What the round came to, in place of what was seen of it. Pictures for the model are no part of a response."""
+        """Replace the round's messages by the final ones. Pictures for the model are no part of a response."""
         settled = [
             replace(message, name=self._name) if message.role == ASSISTANT else message
             for message in done.messages

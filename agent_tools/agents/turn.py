@@ -1,8 +1,20 @@
-"""The loop between a model and its tools: ask, do what it calls, tell it the results, until it has answered.
+"""The loop between a model and its tools: ask, make the calls, report the results, until the model has answered.
 
-A turn is a generator of steps (steps.py). Each round reads one reply (round.py) and answers its calls in order
-(calls.py); the conversation it makes is valid at every step: no call stays without an answer, however it ends.
-What the model or a tool does wrong is told to the model; only the model's own failure is raised.
+Theory of operation. `ToolLoop.run` is one turn: a generator of steps (steps.py), made of rounds. In each round
+
+1. the model is asked with the conversation so far, and its reply is read into steps while it arrives (round.py);
+2. its calls are made in order, one at a time (calls.py); calls of the caller's own functions are left pending;
+3. the reply and the results are appended to the conversation, and what the round cost is added up.
+
+The turn ends when a reply has no calls, when calls are pending, or when it is stopped. When all rounds or calls are
+used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer.
+
+Whatever happens, every call that is not left pending gets an answer, a refusal if it was not made: servers reject a
+conversation in which a call stays unanswered. The model is told of its own mistakes and of the tools' failures; only
+failures of its server are raised.
+
+Two tokens end a turn. `cancel` is the caller's; `stop` is the turn's own, and is set by `cancel` and by the deadline's
+timer. Setting `stop` hangs up on the model or interrupts the running code, from the thread that sets it.
 """
 
 from __future__ import annotations
@@ -10,19 +22,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools import settings
-from agent_tools.agents.calls import CodeTool, Surroundings, perform, refused
+from agent_tools.agents.calls import CallContext, code_reader, perform, refused
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.code_stream import CodeReader
 from agent_tools.agents.pictures import pictures_message
 from agent_tools.agents.round import Round
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
-from agent_tools.models.base import Conversation, Delta, Model, Usage
+from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
 from agent_tools.tools.base import BaseTool
 
 ENDED = "the turn was ended."
@@ -30,29 +43,28 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Turn:
-    """How a turn is run; one value may serve many turns, also at once.
+class ToolLoop:
+    """A model, its tools, and the limits of a turn; one value may serve many turns, also at once.
 
     Attributes:
-        model: who is asked.
-        tools: what it may call, run here.
-        client_functions: definitions of functions it may call that the caller runs; calling one ends the turn.
+        model: the model that is asked.
+        tools: the tools it may call; they run here.
+        client_functions: definitions of functions that the caller runs; a call of one ends the turn.
         files: paths or URLs for tools that take files.
         options: chat completions' request fields. A forced `tool_choice` holds for the first round only.
-        max_rounds: how often the model is asked while it may call; then once more without. Default: settings.
+        max_rounds: how often the model is asked with tools; then once more without. Default: settings.
         max_calls: how many calls are made; then the model is asked once more without tools. Default: no limit.
-        call_timeout: seconds one call's code may run. Default: the tool's own.
-        deadline: seconds the whole turn may take. Default: no limit. A tool that runs no code is waited for.
-        python_blocks: the name of a tool to which fenced Python in an answer goes; '' if fenced Python is only text.
-        show_pictures: how many of the pictures that code draws in a round are shown to the model, which must be one
-            that can see.
+        call_timeout: seconds that the code of one call may run. Default: the tool's own.
+        deadline: seconds that the whole turn may take. Default: no limit. A tool that runs no code is waited for.
+        python_blocks: the name of a tool that gets the fenced Python in an answer; '' leaves it as text.
+        show_pictures: how many of a round's pictures the model is shown; it must be a model that reads images.
     """
 
     model: Model
     tools: Sequence[BaseTool] = ()
-    client_functions: Sequence[Mapping[str, Any]] = ()
+    client_functions: Sequence[FunctionDefinition] = ()
     files: Sequence[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
     max_rounds: int | None = None
     max_calls: int | None = None
     call_timeout: float | None = None
@@ -63,7 +75,7 @@ class Turn:
     def run(self, messages: Conversation, cancel: Cancel | None = None) -> Generator[Step, None, None]:
         """Answer a conversation, step by step; the last step is `Finished`.
 
-        Setting `cancel`, from any thread, ends what is going on; so does closing the generator.
+        Setting `cancel`, from any thread, ends the turn; so does closing the generator.
 
         Raises:
             ModelError: the model could not be asked, or broke off.
@@ -76,25 +88,29 @@ class Turn:
                 timer.daemon = True
                 timer.start()
                 stack.callback(timer.cancel)
-            going = _Going(self, list(messages), stop)
-            yield from going.rounds()
-            reason = going.reason or ("cancelled" if cancel.is_set() else "deadline")
-            yield Finished(reason, going.usage, tuple(going.pending))
+            turn = _RunningTurn(self, list(messages), stop)
+            yield from turn.rounds()
+            reason = turn.reason or ("cancelled" if cancel.is_set() else "deadline")
+            yield Finished(reason, turn.usage, tuple(turn.pending))
 
 
-class _Going:
-    """One turn under way."""
+Turn = ToolLoop
+"""The loop's first name, which stays."""
 
-    def __init__(self, turn: Turn, messages: list[Any], stop: Cancel) -> None:
-        self.turn = turn
+
+class _RunningTurn:
+    """The state of one turn, and its rounds."""
+
+    def __init__(self, loop: ToolLoop, messages: list[Any], stop: Cancel) -> None:
+        self.loop = loop
         self.messages = messages
         self.stop = stop
         self.usage = Usage()
-        self.reason = ""  # why it is over; '' while it is not, and if it was stopped
+        self.reason = ""  # the reason of the end; '' while the turn goes on, and if it was stopped
         self.pending: list[Call] = []
-        self.tools = {tool.name: tool for tool in turn.tools}
+        self.tools = {tool.name: tool for tool in loop.tools}
         self.functions = [tool.function for tool in self.tools.values()]
-        self.functions += [dict(each.get("function", each)) for each in turn.client_functions]
+        self.functions += [dict(each.get("function", each)) for each in loop.client_functions]
         self.clients = {function["name"] for function in self.functions} - self.tools.keys()
         self.used_ids: set[str] = set()
         self.calls_made = 0
@@ -104,32 +120,33 @@ class _Going:
         while not self.reason and not self.stop.is_set():
             number += 1
             may_call = self._may_call(number)
-            answer = Round(number, self._declared() if may_call else {}, self.turn.python_blocks, self.used_ids)
+            answer = Round(number, self._declared() if may_call else {}, self.loop.python_blocks, self.used_ids)
             yield from self._ask(answer, may_call)
-            results = yield from self._answer_calls(answer)
+            results = yield from self._make_calls(answer)
             self.reason = self._reason(answer)
             yield self._close(answer, results)
 
     def _may_call(self, number: int) -> bool:
-        limit = self.turn.max_rounds or settings.max_rounds()
-        has_calls_left = self.turn.max_calls is None or self.calls_made < self.turn.max_calls
+        limit = self.loop.max_rounds or settings.max_rounds()
+        has_calls_left = self.loop.max_calls is None or self.calls_made < self.loop.max_calls
         return (
             bool(self.functions)
             and number <= limit
             and has_calls_left
-            and (self.turn.options.get("tool_choice") != "none")
+            and (self.loop.options.get("tool_choice") != "none")
         )
 
-    def _declared(self) -> dict[str, bool]:
-        return {function["name"]: isinstance(self.tools.get(function["name"]), CodeTool) for function in self.functions}
+    def _declared(self) -> dict[str, CodeReader | None]:
+        """Return the functions that may be called, by name, and what reads code from the arguments of each."""
+        return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
 
     def _ask(self, answer: Round, may_call: bool) -> Iterator[Step]:
-        options = dict(self.turn.options)
+        options = dict(self.loop.options)
         if self.functions and not may_call:
             options["tool_choice"] = "none"
         elif answer.number > 1 and options.get("tool_choice") not in (None, "auto"):
-            options["tool_choice"] = "auto"  # else it could never answer
-        reply = self.turn.model.reply(self.messages, self.functions, options)
+            options["tool_choice"] = "auto"  # a model that is forced to call could never answer
+        reply = self.loop.model.reply(self.messages, self.functions, options)
         try:
             with self.stop.ending(lambda: _hang_up(reply)):
                 yield from answer.read(self._until_stopped(reply))
@@ -142,15 +159,15 @@ class _Going:
                 return
             yield delta
 
-    def _answer_calls(self, answer: Round) -> Generator[Step, None, list[CallDone]]:
-        """Run our calls, in order; calls that the caller has to answer are left pending."""
+    def _make_calls(self, answer: Round) -> Generator[Step, None, list[CallDone]]:
+        """Make the calls of our tools, in order; calls that the caller has to answer are left pending."""
         done = []
         for call in answer.calls:
             if call.name in self.clients:
                 self.pending.append(call)
                 continue
             is_cut = answer.reason == "length" and call is answer.calls[-1]
-            result = yield from self._answer(call, is_cut)
+            result = yield from self._make_call(call, is_cut)
             done.append(result)
             yield result
         if self.stop.is_set():
@@ -158,8 +175,8 @@ class _Going:
             self.pending.clear()
         return done
 
-    def _answer(self, call: Call, is_cut: bool) -> Generator[Step, None, CallDone]:
-        tool, limit = self.tools.get(call.name), self.turn.max_calls
+    def _make_call(self, call: Call, is_cut: bool) -> Generator[Step, None, CallDone]:
+        tool, limit = self.tools.get(call.name), self.loop.max_calls
         if self.stop.is_set():
             return refused(call, ENDED)
         if is_cut:
@@ -171,13 +188,13 @@ class _Going:
             return refused(call, f"all {limit} calls that may be made are used up. Answer without further calls.")
         self.calls_made += 1
         yield CallRunning(call.id)
-        return (yield from perform(call, tool, self._surroundings()))
+        return (yield from perform(call, tool, self._context()))
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(self.messages, self.turn.files, self.turn.call_timeout, self.stop)
+    def _context(self) -> CallContext:
+        return CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)
 
     def _reason(self, answer: Round) -> str:
-        """Why the turn is over after this round; '' if it is not, or was stopped."""
+        """Return the reason for which the turn ends after this round; '' if it goes on, or was stopped."""
         if self.pending:
             return "pending"
         is_stopped = self.stop.is_set() and not answer.reason
@@ -186,8 +203,8 @@ class _Going:
         return "rounds" if answer.wanted_calls else answer.reason or "stop"
 
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
-        """Add the round to the conversation and to the bill."""
-        pictures = pictures_message(results, self.turn.show_pictures, self.messages)
+        """Append the round to the conversation, and add up what it cost."""
+        pictures = pictures_message(results, self.loop.show_pictures, self.messages)
         messages = (*answer.messages, *map(_result, results), *pictures)
         self.messages.extend(messages)
         self.usage += answer.usage or Usage()
@@ -202,7 +219,7 @@ def _result(done: CallDone) -> Message:
 
 
 def _hang_up(reply: Iterator[Delta]) -> None:
-    """Close a reply from whatever thread; a plain generator that is just at work notices at its next piece."""
+    """Close a reply, from any thread. A plain generator that is at work ends after its next piece instead."""
     close = getattr(reply, "close", None)
     if close is not None:
         with contextlib.suppress(ValueError):

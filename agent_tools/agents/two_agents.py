@@ -1,7 +1,7 @@
-"""Two agents that answer questions about a file, each without what would make the other dangerous.
+"""Two agents that answer questions about a file, each without the power that would make the other dangerous.
 
 The first may read the host's files below one folder and can run no code; the second runs code in a sandbox and sees
-nothing of the host. What goes from one to the other is text, and the file itself, brought into the sandbox.
+nothing of the host. Only text goes from one to the other, and the file itself, which is copied into the sandbox.
 
 This is the division of OpenAI's cookbook "Build your own code interpreter". Its roles, here:
 
@@ -9,7 +9,7 @@ This is the division of OpenAI's cookbook "Build your own code interpreter". Its
 |---|---|
 | BaseAgent: `task`, `add_context` | `Agent`, `FnCallAgent`; `task` and `add_context` of the agents below |
 | ChatMessages | a list of `Message`s (messages.py), kept by each agent below |
-| ToolManager | `function_list` and `Agent.function_map`; calls are made by `Turn` |
+| ToolManager | `function_list` and `Agent.function_map`; calls are made by `ToolLoop` |
 | ToolInterface: `get_definition`, `run` | `BaseTool`: `function`, `call`; or any typed function |
 | FileAccessTool, FileAccessAgent | `FileAccess`, `FileAccessAgent` |
 | PythonExecTool, PythonExecAgent | `CodeInterpreter`, `PythonExecAgent` |
@@ -42,18 +42,18 @@ _ANALYSE = (
 
 
 class _TaskAgent(FnCallAgent):
-    """An agent that keeps its conversation, and knows nothing of files but what its tools give it."""
+    """An agent that keeps its conversation, and gets files only by its tools."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.messages: list[Message] = []
 
     def add_context(self, text: str) -> None:
-        """Let the agent know something before its next task."""
+        """Tell the agent something before its next task."""
         self.messages.append(Message(USER, text))
 
     def task(self, text: str) -> str:
-        """Have a task done in the conversation so far; gives the answer's text."""
+        """Have a task done in the conversation so far, and return the text of the answer."""
         self.messages.append(Message(USER, text))
         response = self.run_nonstream(self.messages)
         self.messages += response
@@ -79,7 +79,7 @@ class PythonExecAgent(_TaskAgent):
 
 
 class TwoAgents:
-    """Both, at work together: `prepare` once for each file, then `ask` as often as you like.
+    """Both agents at work together: `prepare` once for each file, then `ask` as often as you like.
 
         with TwoAgents('gpt-4o', {'model': 'o3-mini'}, root='data') as analysts:
             analysts.prepare('Use the file traffic_accidents.csv.')
@@ -87,9 +87,9 @@ class TwoAgents:
 
     Args:
         reader: the model of the first agent.
-        coder: that of the second; the same by default.
+        coder: the model of the second agent; the same by default.
         root: the folder of the host whose files may be read.
-        code_interpreter: where the code runs; one of its own, closed with it, by default.
+        code_interpreter: the interpreter that runs the code; by default one that is made here and closed with it.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TwoAgents:
         self.code_agent = PythonExecAgent(reader if coder is None else coder, self.code_interpreter)
 
     def prepare(self, prompt: str) -> str:
-        """Have the first agent read what the prompt names, and tell the second what it said."""
+        """Have the first agent read the file that the prompt names, and pass its answer to the second."""
         context = self.file_agent.task(prompt)
         self.code_agent.add_context(f"{prompt}\n\n{context}")
         return context

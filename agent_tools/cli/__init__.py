@@ -37,7 +37,7 @@ for command in (run, repl, chat, serve, image, doctor, clean):
 
 
 def main() -> None:
-    """Run the command line; failures of ours are one clear message and exit code 3, bad arguments exit with 2."""
+    """Run the command line; a failure is one message and exit code 3, bad arguments exit with 2."""
     try:
         cli(standalone_mode=True)
     except AgentToolsError as exc:

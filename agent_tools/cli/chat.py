@@ -21,18 +21,20 @@ HINT = "Ctrl-C: stop the turn   Ctrl-C twice, Ctrl-D or exit: leave"
 
 @click.command()
 @click.option("-m", "--model", help="The model's name on its server.  [default: $AGENT_TOOLS_MODEL]")
-@click.option("--base-url", help="Where an OpenAI-compatible server is.  [default: as the environment says]")
+@click.option("--base-url", help="Base URL of an OpenAI-compatible server.  [default: from the environment]")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the server's key.")
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to talk about; repeatable.")
 @click.option("--once", metavar="QUESTION", help="Ask this, print the answer, and exit.")
 @click.option("--system", default=SYSTEM, help="Instructions for the model.")
-@click.option("--react", is_flag=True, help="For models that cannot call tools: let it act in text.")
+@click.option(
+    "--react", is_flag=True, help="Have the model write its calls as text, for models that cannot call tools."
+)
 @click.option("-t", "--timeout", type=float, help="Seconds one call's code may run.  [default: 30]")
 @sandbox_options
 def chat(model: str | None, files: tuple[str, ...], once: str | None, **options: Any) -> None:
     """Talk to a model that writes Python and runs it in a sandbox.
 
-    The model's answer goes to standard output; its code, what the code prints and the paths of figures go to standard
+    The model's answer goes to standard output; its code, the code's output and the paths of figures go to standard
     error. Exit code with --once: 0 if the model answered; 1 if it did not.
 
     \b
@@ -54,7 +56,7 @@ def chat(model: str | None, files: tuple[str, ...], once: str | None, **options:
 
 
 def _converse(talk: Talk) -> None:
-    """Questions and answers, until the user leaves."""
+    """Ask and answer until the user leaves."""
     wants_to_leave = False
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`agent-tools clean`: sweep what dead processes left."""
+"""`agent-tools clean`: removes the sandboxes of dead processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agent-tools doctor`: is this machine ready, and does a real sandbox hold what we promise?"""
+"""`agent-tools doctor`: checks this machine, and the claims of `--probe` that the host can see of one sandbox."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from rich.table import Table
 
 from agent_tools import __version__
 from agent_tools.cli.probe import probe
+from agent_tools.conformance.engine import Check, engine_checks
+from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.finding import Finding
+from agent_tools.conformance.host import host_findings
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.probe import Check, engine_checks, sandbox_checks
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 
 
 @click.command()
-@click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show all that held.")
+@click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show every check.")
 @click.option("--container", metavar="ID_OR_NAME", help="With --probe: a running container of yours instead.")
 @click.option("--runtime", help="With --probe: an OCI runtime the engine knows, such as runsc, for the fresh sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
 def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: bool) -> None:
-    """Check the engine, the image, and one real sandbox as the host sees it; print what to do about each problem.
+    """Check the engine, the image, and one real sandbox as the host sees it; print advice for each problem.
 
-    Exit code 0 when nothing failed, and with --probe, when nothing is open that the default sandbox promises; else 1.
+    Exit code 0 if no check failed (with --probe: if the default sandbox keeps every promise), else 1.
     """
     if container is not None and runtime is not None:
         raise click.UsageError("--runtime is for a fresh sandbox; a container has its own.")
@@ -39,7 +42,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
     engine = DockerEngine()
     try:
-        checks += engine_checks(engine.info())
+        checks += engine_checks(engine.info(), engine.bridge())
         checks += _image_and_sandbox(engine)
     except EngineError as exc:
         checks.append(Check("engine", "fail", "not reachable", str(exc)))
@@ -65,5 +68,18 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
             Check("first result", "ok" if answered else "fail", f"{execution.duration * 1000:.0f} ms after start"),
         ]
         if sandbox:
-            checks += sandbox_checks(engine.inspect(sandbox), tool.options.isolation)
+            facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
+            checks += map(check_of, host_findings(facts))
         return checks
+
+
+def check_of(finding: Finding) -> Check:
+    """Return a claim of the probe as doctor shows it: a failure where it is open, a warning where it is unknown."""
+    match finding.verdict:
+        case "open":
+            advice = "The sandbox promises otherwise. Do not run code you do not trust on this engine."
+            return Check(finding.name, "fail", finding.found, advice)
+        case "unknown":
+            return Check(finding.name, "warn", finding.found, "Run doctor on the engine's own host.")
+        case _:
+            return Check(finding.name, "ok", finding.found)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from agent_tools.cli.sbom import bill_of, contents_of
+from agent_tools.cli.sbom import contents_of
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
@@ -28,9 +28,9 @@ def image() -> None:
 
 @image.command()
 @package_option
-@click.option("--if-missing", is_flag=True, help="Do nothing when the image is there.")
+@click.option("--if-missing", is_flag=True, help="Do nothing if the engine has the image.")
 def build(packages: tuple[str, ...], if_missing: bool) -> None:
-    """Build the image, with progress; it is built on first use otherwise."""
+    """Build the image now, with progress; otherwise the first use builds it."""
     engine = DockerEngine()
     if if_missing and engine.has_image(images.tag_for(packages)):
         console.print(f"image: {images.tag_for(packages)} is there")
@@ -41,7 +41,7 @@ def build(packages: tuple[str, ...], if_missing: bool) -> None:
 @image.command()
 @package_option
 def show(packages: tuple[str, ...]) -> None:
-    """Show which image is meant, whether it is there, what it was built on, and what else of ours the engine holds."""
+    """Show the current image, its base, and the older images on the engine."""
     engine = DockerEngine()
     wanted = images.tag_for(packages)
     table = Table("image", "size", "created", "")
@@ -64,8 +64,12 @@ def show(packages: tuple[str, ...]) -> None:
 def sbom(packages: tuple[str, ...]) -> None:
     """Print the image's bill of materials, CycloneDX as JSON: its Python and Debian packages and its base.
 
-    The image is built if it is missing, and asked in a fresh sandbox. Needs the extra `sbom`.
+    A fresh sandbox of the image lists them; a missing image is built first. Needs the extra `sbom`.
     """
+    try:
+        from agent_tools.cli.bill import bill_of
+    except ImportError as exc:
+        raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
     ensure_with_progress(packages)
     tag = images.tag_for(packages)
     origin = origin_of(DockerEngine().image_facts(tag))
@@ -75,7 +79,7 @@ def sbom(packages: tuple[str, ...]) -> None:
 @image.command()
 @click.option("--all", "everything", is_flag=True, help="Remove the current image too, not only older ones.")
 def rm(everything: bool) -> None:
-    """Remove images of ours that are no longer current."""
+    """Remove the images of agent-tools that are no longer current."""
     engine = DockerEngine()
     current = images.tag_for()
     tags = [tag for found in engine.images(images.REPOSITORY) for tag in found.get("RepoTags") or ()]
@@ -86,7 +90,7 @@ def rm(everything: bool) -> None:
 
 
 def ensure_with_progress(packages: Sequence[str]) -> None:
-    """Build the image if it is missing, showing how far it is."""
+    """Build the image if it is missing, with progress."""
     engine = DockerEngine()
     if not engine.has_image(images.tag_for(packages)):
         _with_progress(engine, packages, always=False)
@@ -108,7 +112,7 @@ def _with_progress(engine: DockerEngine, packages: Sequence[str], always: bool) 
 
 
 def _is_worth_a_line(line: str) -> bool:
-    """What is printed where no spinner can turn: our own sentences, build steps, and pip's results."""
+    """Return True for a line to print where no spinner can turn: our own sentences, build steps, and pip's results."""
     return line.startswith(
         ("Pulling ", "No container", "Making ", "Building ", "Built ", "Another ", "Step ", "Successfully ")
     )

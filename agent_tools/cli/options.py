@@ -1,4 +1,4 @@
-"""The options that every command which runs code shares, and the tool they make."""
+"""The options shared by every command that runs code, and the tool made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = {"": 1, "k": 1024, "m": MIB, "g": GIB}
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Bytes, with an optional k, m or g."""
+    """A number of bytes, with an optional k, m or g."""
 
     name = "size"
 
@@ -37,7 +37,7 @@ _OPTIONS = (
     ),
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
-    click.option("--network", help="'none', or an engine network to opt in to, e.g. 'bridge'.  [default: none]"),
+    click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
@@ -51,7 +51,7 @@ def sandbox_options(command: Command) -> Command:
 
 
 def interpreter(**options: Any) -> CodeInterpreter:
-    """A tool made from the options that were given."""
+    """Return a tool made from the options that were given."""
     options["packages"] = list(options.get("packages") or ())
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])

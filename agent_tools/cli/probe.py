@@ -1,4 +1,4 @@
-"""What `agent-tools doctor --probe` shows: a table of findings, or JSON."""
+"""The output of `agent-tools doctor --probe`: a table of findings, or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cy
 
 
 def probe(container: str | None, as_json: bool, runtime: str | None = None) -> bool:
-    """Probe a fresh sandbox, or a container that runs, and print what was found. Whether all promises held."""
+    """Probe a fresh sandbox, or a running container, and print the findings. Return True if all promises held."""
     engine = DockerEngine()
     if container is None:
         ensure_with_progress(())
@@ -56,7 +56,7 @@ def _show(survey: Survey) -> None:
                 table.add_row(Text(finding.name), verdict, Text(finding.found), finding.seen_by)
     console.print(table)
     console.print(
-        "Seen by the code: it ran in the container, and is believed only as far as it accuses.",
+        "Seen by the code: it ran in the container, and is believed only where it accuses.",
         style="dim",
         soft_wrap=True,
     )
@@ -66,7 +66,7 @@ def _show(survey: Survey) -> None:
 
 
 def summary(survey: Survey) -> str:
-    """One line: how many of which verdict, and whether the promises hold."""
+    """Return one line: the count of each verdict, and whether the promises hold."""
     found = counts(survey.findings)
     total = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
     ending = "open where our default sandbox promises otherwise" if survey.is_open else "nothing promised is open"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import codeop
 import contextlib
-import os
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import click
 
+from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.show import notes, show
@@ -66,7 +65,7 @@ def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
 
 
 def _read_block() -> str | None:
-    """One input: lines up to where Python says it is complete; None to leave."""
+    """Read lines until Python takes them as complete; return None to leave."""
     lines: list[str] = []
     while True:
         try:
@@ -95,13 +94,13 @@ def _is_complete(lines: list[str]) -> bool:
 
 @contextlib.contextmanager
 def _history() -> Any:
-    """Line editing with a history file, where Python has readline."""
+    """Edit lines with a history file, where Python has readline."""
     try:
         import readline
     except ImportError:
         yield
         return
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
+    state = settings.state_dir()
     with contextlib.suppress(OSError):
         state.mkdir(parents=True, exist_ok=True)
         readline.read_history_file(state / "history")

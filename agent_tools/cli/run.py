@@ -21,9 +21,9 @@ from agent_tools.cli.show import notes, show
 @click.option("-t", "--timeout", type=float, help="Seconds the code may run.  [default: 30]")
 @sandbox_options
 def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
-    """Run SCRIPT, code given with -c, or standard input, and print what comes while it runs.
+    """Run SCRIPT, code given with -c, or standard input, and print its output while it runs.
 
-    Exit code 0: the code succeeded; 1: it raised, timed out or died; 2: bad arguments; 3: no sandbox could be had.
+    Exit code 0: the code succeeded; 1: it raised, timed out or died; 2: bad arguments; 3: no sandbox could be started.
     """
     source = _source(script, code)
     with interpreter(**options) as tool:

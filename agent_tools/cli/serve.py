@@ -11,22 +11,23 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.show import notes
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.runtime import docker_runtime
 
 
 @click.command()
-@click.option("--upstream", help="Base URL of the OpenAI-compatible server with the models.")
-@click.option("--upstream-key", help="The key it wants; better given as AGENT_TOOLS_GATEWAY_UPSTREAM_KEY.")
-@click.option("--upstream-api", type=click.Choice(["chat", "responses"]), help="Which of its APIs is used.")
+@click.option("--upstream", help="Base URL of the OpenAI-compatible server of the models.")
+@click.option("--upstream-key", help="Its key; better given as AGENT_TOOLS_GATEWAY_UPSTREAM_KEY.")
+@click.option("--upstream-api", type=click.Choice(["chat", "responses"]), help="The API of it that is used.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8080]")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Where files and the database are kept.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable.")
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 def serve(others: tuple[str, ...], **options: Any) -> None:
-    """Serve OpenAI's API with a code interpreter of one's own, in front of any OpenAI-compatible server.
+    """Serve OpenAI's API with your own code interpreter, in front of any OpenAI-compatible server.
 
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
     """
@@ -36,8 +37,6 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
         from agent_tools.gateway.serve import serve as serve_gateway
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
-    from agent_tools.runtime.runtime import docker_runtime
-
     given = {name: value for name, value in options.items() if value not in (None, ())}
     config = read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
     for name, value in config.shown():

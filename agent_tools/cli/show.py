@@ -1,4 +1,4 @@
-"""Outputs on a terminal, as they come."""
+"""The outputs of code on a terminal, while they arrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ notes = Console(stderr=True, highlight=False)
 
 
 def show(outputs: Generator[Output, None, Execution]) -> bool:
-    """Print outputs while they arrive, and the paths of figures at the end. Whether the code succeeded."""
+    """Print outputs while they arrive, and the paths of figures at the end. Return True if the code succeeded."""
     try:
         while True:
             show_output(next(outputs), sys.stdout)
@@ -38,7 +38,7 @@ def show(outputs: Generator[Output, None, Execution]) -> bool:
 
 
 def show_output(output: Output, stdout: TextIO) -> None:
-    """Print one output: what the code said itself to `stdout`, all else to stderr. Pictures are for `show_figures`."""
+    """Print one output: the code's own words to `stdout`, all else to stderr. Pictures are for `show_figures`."""
     match output:
         case Stream(name, text):
             _write(text, stdout if name == "stdout" else sys.stderr)
@@ -56,7 +56,7 @@ def show_output(output: Output, stdout: TextIO) -> None:
 
 
 def show_figures(execution: Execution) -> None:
-    """Print where the figures of an execution are."""
+    """Print the paths of an execution's figures."""
     for path in execution.figures:
         notes.print(f"figure: {path or 'could not be saved'}", style="cyan", markup=False, soft_wrap=True)
 

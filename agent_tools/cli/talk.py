@@ -1,4 +1,4 @@
-"""One conversation on a terminal: what a turn does is shown while it happens, and can be stopped."""
+"""One conversation on a terminal: its turns are shown while they run, and can be stopped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Talk:
         self._messages: list[Message] = []
 
     def ask(self, question: str) -> bool:
-        """Run a turn and show it. Ctrl-C stops it. Whether the model answered to the end."""
+        """Run a turn and show it; Ctrl-C stops it. Return True if the model answered to the end."""
         before = len(self._messages)
         files = () if self._messages else self._files
         self._messages.append(Message(USER, (*files, ContentItem(text=question))))
@@ -121,9 +121,9 @@ class _View:
 
 @contextlib.contextmanager
 def _stopped_by_interrupt(cancel: Cancel) -> Iterator[None]:
-    """While inside, Ctrl-C sets `cancel` and does nothing else.
+    """Have Ctrl-C set `cancel`, and do nothing else.
 
-    From a thread of its own: what a signal interrupts may hold the very lock that `set` needs.
+    A thread of its own sets it: the code that a signal interrupts may hold the very lock that `set` needs.
     """
 
     def stop(*_: object) -> None:

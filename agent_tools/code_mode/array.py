@@ -1,4 +1,4 @@
-"""An array of a guest: its header is held against its bytes before anything is made."""
+"""A guest's array: its header is compared with the size of its data before any memory is taken."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import io
 import math
 from typing import Any
 
+import numpy
+from numpy.lib import format as npy
+
 from agent_tools.guest.wire.budget import Budget
 
-MAX_EMPTY_ITEM_BYTES = 1024 * 1024  # of one item of an array that has no items to show for it
+MAX_EMPTY_ITEM_BYTES = 1024 * 1024  # bytes of one item, in the header of an array without items
 
 
 def read_array(content: bytes, budget: Budget) -> Any:
-    """The array of an npy file.
+    """Read the array of an npy file.
 
     Raises:
-        ValueError: it is none, it holds Python objects, or it has not the bytes that its header says.
+        ValueError: it is no npy file, it holds Python objects, or its data has another size than its header says.
     """
-    import numpy
-    from numpy.lib import format as npy
-
     file = io.BytesIO(content)
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
@@ -30,7 +30,7 @@ def read_array(content: bytes, budget: Budget) -> Any:
     if dtype.hasobject:
         raise ValueError("Python objects are not taken")
     if dtype.itemsize > max(len(content), MAX_EMPTY_ITEM_BYTES) or (count and not dtype.itemsize):
-        raise ValueError("items of no size, or of one they cannot have")
+        raise ValueError("the size of its items is impossible")
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(content) - start:
         raise ValueError(f"{len(content) - start:,} bytes for {count:,} items of {dtype.itemsize:,} bytes")
     budget.make(len(content))

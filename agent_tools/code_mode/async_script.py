@@ -1,17 +1,13 @@
-"""The script's asynchronous door: each method hops into a thread once; host calls are tasks of the caller's loop."""
-
-# ruff: noqa: ASYNC109  (these time limits are the guest's)
+"""The asynchronous form of a script. Its methods run in a thread; host calls are tasks of the caller's event loop."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from agent_tools.execution import Execution
-from agent_tools.runtime.in_thread import in_thread
+from agent_tools.runtime.in_thread import in_thread, iterate_in_thread
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.script import Event, Script
@@ -25,7 +21,7 @@ class AsyncScript:
 
     @property
     def last(self) -> Execution | None:
-        """All that the last call's code produced."""
+        """Return the last call's execution, with all outputs."""
         return self._script.last
 
     async def load_script(self, code: str, timeout: float | None = None) -> None:
@@ -36,15 +32,9 @@ class AsyncScript:
         """See `Script.run`."""
         return await in_thread(partial(self._script.run, name, *args, timeout=timeout, **kwargs), self._script.cancel)
 
-    async def run_stream(
+    def run_stream(
         self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """See `Script.run_stream`."""
         events = self._script.run_stream(name, *args, timeout=timeout, **kwargs)
-        done = object()
-        try:
-            while (event := await in_thread(lambda: next(events, done), self._script.cancel)) is not done:
-                yield event  # type: ignore[misc]
-        finally:
-            with anyio.CancelScope(shield=True):
-                await in_thread(events.close, lambda: None)
+        return iterate_in_thread(events, self._script.cancel)

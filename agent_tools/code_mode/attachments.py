@@ -1,4 +1,4 @@
-"""What the host makes of a guest's frames, arrays and pictures. Nothing is unpickled, and pictures stay bytes."""
+"""The values of a guest's frames, arrays and pictures on the host. Nothing is unpickled, and pictures stay bytes."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from agent_tools.guest.wire.budget import Budget, GivenUp, TooCostly
 
 
 @dataclass(frozen=True)
-class Attached:
-    """Data whose library is not installed here. `kind` is 'frame' (an Arrow IPC stream) or 'array' (npy)."""
+class Attachment:
+    """Data whose library is not installed here: an Arrow IPC stream ('frame') or an npy file ('array')."""
 
     kind: str
     content: bytes
 
 
+Attached = Attachment
+"""The class's first name, which stays."""
+
+
 def rich_value(kind: str, content: bytes, budget: Budget | None = None) -> Any:
-    """A DataFrame, an array, or the bytes of a PNG, within a budget; by default that of a message of this size.
+    """Make a DataFrame, an array, or the bytes of a PNG, within a budget; by default that of a message of this size.
 
     Raises:
-        ValueError: the content is not what it says, or costs more than it may.
-        GivenUp: nobody waits for it any more.
+        ValueError: the content is malformed, or costs more than the budget.
+        GivenUp: the call that waited for it is over.
     """
     if kind == "png":
         return content
     try:
         return _read(kind, content, budget or Budget(len(content)))
     except ImportError:
-        return Attached(kind, content)
+        return Attachment(kind, content)
     except GivenUp:
         raise
     except TooCostly as exc:
         raise TooCostly(f"a {kind} that cannot be read ({exc})") from exc
-    except Exception as exc:  # whatever a library makes of a guest's content
+    except Exception as exc:  # a library may raise anything at a guest's content
         raise ValueError(f"a {kind} that cannot be read ({str(exc)[:200]})") from exc
 
 
 def _read(kind: str, content: bytes, budget: Budget) -> Any:
-    if kind == "frame":
+    if kind == "frame":  # imported here: these load pandas, pyarrow and numpy, which need not be installed
         from agent_tools.code_mode.frame import read_frame
 
         return read_frame(content, budget)

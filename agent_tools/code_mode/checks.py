@@ -1,9 +1,9 @@
-"""The check of an argument by its annotation: pydantic's own for small ones, and a patient one for large ones.
+"""The check of an argument by its annotation: pydantic's own for small values, and a patient one for large values.
 
-pydantic checks a value in one piece: no other thread has its turn meanwhile, it notes every part that is wrong, and
-it makes sets of integers that may all have one hash. So for large values its schema is built once more. A function of
-ours before every part lets others have their turn, and ends when nobody waits; what is wrong ends a list, a set or a
-dict at once; and sets and dicts are made by guest/wire/budget.py, of the parts as their types have made them.
+pydantic checks a value without releasing the interpreter's lock, so no other thread runs meanwhile. It also collects
+every error, and builds sets of integers that may all have one hash. For large values its schema is therefore rewritten:
+before every part runs a function of ours, which lets other threads run and stops when the call is over; the first error
+ends a list, a set or a dict; and sets and dicts are built by guest/wire/budget.py, from the checked parts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from agent_tools.guest.wire.budget import MAX_PARTS, dict_of, set_of
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.host_calls.aside import look_up
 
-LARGE_PARTS = 1_000  # from which a value is checked patiently
-LARGE_TEXT = 64 * 1024  # characters, likewise
+LARGE_PARTS = 1_000  # parts of a value, in all its levels, above which it is large
+LARGE_TEXT = 64 * 1024  # characters of a text in it, above which it is large
 
 _NO_SCHEMAS = ("metadata", "serialization", "default", "expected", "config", "cls", "function")
 _LISTS = (list, tuple, set, frozenset)
+
+CoreSchema = dict[str, Any]
 
 
 class Check:
@@ -34,11 +36,11 @@ class Check:
         self._patient: pydantic_core.SchemaValidator | None = None
 
     def of(self, value: Any) -> Any:
-        """The value as its annotation has it.
+        """Return the value, converted to its annotation.
 
         Raises:
             pydantic.ValidationError: it does not fit.
-            GivenUp: it is large, and nobody waits any more.
+            GivenUp: it is large, and the call is over.
         """
         if not _is_large(value):
             return self._adapter.validate_python(value)
@@ -48,7 +50,7 @@ class Check:
 
 
 def _is_large(value: Any) -> bool:
-    """Whether a value has too many parts, or texts too long, to be checked in one piece."""
+    """Return whether a value has too many parts, or too long a text, to be checked in one piece."""
     if not isinstance(value, (str, bytes, dict, *_LISTS)):
         return False
     waiting, seen = [value], 0
@@ -68,13 +70,13 @@ def _is_large(value: Any) -> bool:
 def _validator(schema: Any) -> pydantic_core.SchemaValidator:
     make: Callable[..., pydantic_core.SchemaValidator] = pydantic_core.SchemaValidator
     try:
-        return make(schema, None, _use_prebuilt=False)  # else models in it would be checked by their own, in one piece
-    except TypeError:  # an older pydantic, which has none
+        return make(schema, None, _use_prebuilt=False)  # prebuilt validators of models would check them in one piece
+    except TypeError:  # an older pydantic, without prebuilt validators
         return make(schema)
 
 
 def patient(schema: Any) -> Any:
-    """A core schema with our functions in it."""
+    """Return a core schema with our functions in it."""
     if isinstance(schema, (list, tuple)):
         return type(schema)(patient(each) for each in schema)
     if not isinstance(schema, Mapping):
@@ -98,7 +100,7 @@ def patient(schema: Any) -> Any:
 _PAIR = ("keys_schema", "values_schema")
 
 
-def _bare(found: dict[str, Any]) -> Any:
+def _bare(found: CoreSchema) -> Any:
     return core_schema.list_schema(found.get("items_schema"))
 
 
@@ -108,17 +110,17 @@ def _patient_list(found: Any) -> Any:
     return {**found, "fail_fast": True, "items_schema": turns}
 
 
-def _made(found: dict[str, Any], parts: Any, make: Callable[[Any], Any], kinds: tuple[Any, Any]) -> Any:
-    """The schema of a set or a dict: its parts as a list, checked one by one, and then made by a function of ours.
+def _made(found: CoreSchema, parts: Any, make: Callable[[Any], Any], kinds: tuple[Any, Any]) -> Any:
+    """Return the schema of a set or a dict: its parts are checked as a list, and then built by `make`.
 
-    `kinds` are what it is made of where types must be exact, and where they need not be.
+    `kinds` are the types of values that it accepts, in strict mode and in lax mode.
     """
     least, most = found.get("min_length") or 0, found.get("max_length")
 
     def bounded(items: Any) -> Any:
         value = make(items)
         if len(value) < least or (most is not None and len(value) > most):
-            raise ValueError(f"{len(value):,} parts, where {least:,} to {'any' if most is None else most} may be")
+            raise ValueError(f"it has {len(value):,} parts; allowed are {least:,} to {'any' if most is None else most}")
         return value
 
     after = core_schema.no_info_after_validator_function(bounded, parts)

@@ -1,7 +1,7 @@
-"""A DataFrame of a guest: counted by Arrow's own lengths before it is made, and made in pieces.
+"""A guest's DataFrame: its cost is computed from Arrow's lengths before it is made, and it is made in pieces.
 
-The bytes of a frame tell little of its size: nulls take none, and columns may share theirs. So its types are checked
-first (frame_schema.py), then what it will take is charged, then its data is validated, and only then read.
+The number of bytes says little about the size of a frame: nulls take none, and columns may share theirs. So its types
+are checked first (frame_schema.py), then its memory is charged, then its data is validated, and only then it is read.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy
+import pandas
+import pyarrow
+from pyarrow import types
+
 from agent_tools.code_mode.frame_schema import checked_schema
 from agent_tools.guest.wire.budget import Budget, TooCostly
 
 MAX_CHUNKS = 100_000  # record batches times columns
-MAX_CATEGORIES = 50_000  # of one column
-MAX_LEVEL_TEXTS = 20_000  # in an index of several levels: pandas hashes them in a way that anybody can foresee
-PIECE_ROWS = 2_000  # rows of Python objects made at once: between them other threads have their turn
+MAX_CATEGORIES = 50_000  # categories of one column
+MAX_LEVEL_TEXTS = 20_000  # texts in an index of several levels: anybody can foresee pandas' hashes of them
+PIECE_ROWS = 2_000  # rows of Python objects that are made at once; between two pieces other threads can run
 
-_TEXT, _OBJECT, _LIST, _STRUCT, _NUMBER = 32, 64, 128, 256, 16  # bytes of a cell in memory, beside its own
+_TEXT, _OBJECT, _LIST, _STRUCT, _NUMBER = 32, 64, 128, 256, 16  # bytes of a cell in memory, besides those of its data
 
 
 def read_frame(content: bytes, budget: Budget) -> Any:
-    """The DataFrame of an Arrow IPC stream.
+    """Read the DataFrame of an Arrow IPC stream.
 
     Raises:
-        ValueError: it is none, or of types that do not cross.
-        TooCostly: it would take more than the budget has.
+        ValueError: it is no such stream, or has types that do not cross.
+        TooCostly: it would take more than the budget.
     """
-    import pyarrow
-
     messages = pyarrow.ipc.MessageReader.open_stream(content)
     schema, index = checked_schema(messages.read_next_message())
     for count, message in enumerate(messages):
@@ -43,14 +46,12 @@ def read_frame(content: bytes, budget: Budget) -> Any:
         for chunk in column.chunks:
             budget.make(_cost(chunk, budget))
     _check_index(table, index)
-    table.validate(full=True)  # Arrow's rule for data of others: nothing in it is used unchecked
+    table.validate(full=True)  # Arrow demands it for untrusted data
     return _frame(table, index, budget)
 
 
 def _cost(array: Any, budget: Budget) -> int:
-    """The bytes that an array takes as part of a DataFrame, not less."""
-    from pyarrow import types
-
+    """Return an upper bound for the bytes that an array takes as part of a DataFrame."""
     budget.look_up()
     kind, count = array.type, len(array)
     if types.is_dictionary(kind):
@@ -69,17 +70,13 @@ def _cost(array: Any, budget: Budget) -> int:
 
 
 def _cell(kind: Any) -> int:
-    from pyarrow import types
-
     if types.is_string(kind) or types.is_large_string(kind):
         return _TEXT
     return _OBJECT if _is_object(kind) else _NUMBER
 
 
 def _is_object(kind: Any) -> bool:
-    """Whether the cells of a column become Python objects, all different."""
-    from pyarrow import types
-
+    """Return whether each cell of a column becomes a Python object of its own."""
     if types.is_dictionary(kind) or hasattr(kind, "extension_name"):
         return False
     if types.is_string(kind) or types.is_large_string(kind):
@@ -89,20 +86,16 @@ def _is_object(kind: Any) -> bool:
 
 
 def _has_text_columns() -> bool:
-    """Whether texts stay Arrow's in this pandas."""
-    import pandas
-
+    """Return whether this pandas keeps texts in Arrow's memory."""
     return int(pandas.__version__.partition(".")[0]) >= 3
 
 
 def _check_index(table: Any, index: list[str]) -> None:
-    """An index of several levels is hashed when it is made.
+    """Check an index of several levels, which is hashed when it is made.
 
     Raises:
-        TooCostly: it has too many cells that are no numbers.
+        TooCostly: too many of its cells are not numbers.
     """
-    from pyarrow import types
-
     kinds = [field.type for field in table.schema if field.name in index]
     hashed = [kind for kind in kinds if types.is_string(kind) or types.is_large_string(kind) or _is_object(kind)]
     if len(kinds) > 1 and len(hashed) * len(table) > MAX_LEVEL_TEXTS:
@@ -110,10 +103,7 @@ def _check_index(table: Any, index: list[str]) -> None:
 
 
 def _frame(table: Any, index: list[str], budget: Budget) -> Any:
-    """The table as a DataFrame; columns of Python objects are made piece by piece."""
-    import numpy
-    import pyarrow
-
+    """Make a DataFrame of the table; columns of Python objects are made piece by piece."""
     schema = table.schema
     notes = (schema.pandas_metadata or {}).get("columns", [])
     special = {note.get("field_name") for note in notes if note["numpy_type"] != "object"}
@@ -134,12 +124,12 @@ def _frame(table: Any, index: list[str], budget: Budget) -> Any:
 
 
 def _check_message(message: Any) -> None:
-    """Read from the flatbuffer itself whether a batch is compressed, and so of any size.
+    """Check in the flatbuffer itself that a batch is not compressed: a compressed one may have any size.
 
-    https://arrow.apache.org/docs/format/Columnar.html has it; pyarrow does not tell before it has unpacked them.
+    pyarrow only reports compression after unpacking. The format: https://arrow.apache.org/docs/format/Columnar.html.
 
     Raises:
-        ValueError: it is.
+        ValueError: the batch is compressed, or it is a second schema.
     """
     data = message.metadata.to_pybytes()
     header = _field(data, _table(data, 0), 2)
@@ -149,7 +139,7 @@ def _check_message(message: Any) -> None:
 
 
 def _slot(data: bytes, table: int, slot: int) -> int:
-    """Where a field of a flatbuffer's table is, relative to the table; 0 if it is not there."""
+    """Return the offset of a field from the flatbuffer's table that it belongs to; 0 if it is absent."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
     return int(struct.unpack_from("<H", data, vtable + 4 + 2 * slot)[0]) if 4 + 2 * slot < size else 0
@@ -160,7 +150,7 @@ def _table(data: bytes, at: int) -> int:
 
 
 def _field(data: bytes, table: int, slot: int, default: int | None = None) -> int:
-    """Where what a field points to begins."""
+    """Return the position that a field points to."""
     at = _slot(data, table, slot)
     if not at and default is None:
         raise ValueError("a field is missing")

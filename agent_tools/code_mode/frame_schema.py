@@ -1,4 +1,4 @@
-"""What a guest's frame may be made of: types, numbers of columns, and what pandas notes of them."""
+"""The schema of a guest's frame, checked: types, numbers of columns, and the metadata that pandas stores in it."""
 
 from __future__ import annotations
 
@@ -7,52 +7,54 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow
+from pyarrow import types
+
 from agent_tools.guest.wire.budget import MAX_PARTS
 from agent_tools.marks import has_more_parts
 
 MAX_SCHEMA_BYTES = 4 * 1024 * 1024
-MAX_FIELDS = 5_000  # columns, and what is in them
+MAX_FIELDS = 5_000  # columns, and fields in them
 MAX_NAME_CHARS = 1_000
-MAX_NESTED_NAMES_CHARS = 100_000  # of all column names, where pandas reads each of them as a tuple
-MAX_LEVELS = 16  # of an index, of the columns' index, and of types in each other
+MAX_NESTED_NAMES_CHARS = 100_000  # of all column names together, if pandas reads each of them as a tuple
+MAX_LEVELS = 16  # levels of an index, of the columns' index, and of types in each other
 EXTENSIONS = ("pandas.period", "pandas.interval")
+
+Metadata = Mapping[str, Any]
+"""A part of the metadata that pandas stores in a schema as JSON: names and types of its columns and indexes."""
 
 _DTYPE = re.compile(r"[A-Za-z]{2}[A-Za-z_-]*(?:8|16|32|64|128)?(?:\[[\w ,/+:=.-]{0,64}\])?")
 
 
 def checked_schema(message: Any) -> tuple[Any, list[str]]:
-    """The schema of a frame's first message, and the names of its index columns. No data is read for them.
+    """Return the schema in a frame's first message, and the names of its index columns. No data is read.
 
     Raises:
-        ValueError: it is none, it is too large, or one of its types does not cross.
+        ValueError: it is no schema, it is too large, or one of its types does not cross.
     """
-    import pyarrow
-
     data = message.metadata.to_pybytes()
     if message.type != "schema" or len(data) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"no schema, or one of more than {MAX_SCHEMA_BYTES:,} bytes")
+        raise ValueError(f"its schema is missing, or has more than {MAX_SCHEMA_BYTES:,} bytes")
     if b"arrow.py_extension_type" in data:  # old versions of Arrow unpickle it
-        raise ValueError("types of Python are not taken")
+        raise ValueError("Python's own types do not cross")
     schema = pyarrow.ipc.read_schema(message)
     for count, field in enumerate(_fields(schema), 1):
         _check_name(field.name)
         if count > MAX_FIELDS:
-            raise ValueError(f"more than {MAX_FIELDS:,} columns, and fields in them")
+            raise ValueError(f"more than {MAX_FIELDS:,} columns and fields in columns")
     for field in schema:
         check_type(field.type)
-    return schema, _check_notes(schema)
+    return schema, _check_metadata(schema)
 
 
 def check_type(kind: Any, depth: int = 0) -> None:
-    """Look whether a type crosses: views, run ends, unions and dictionaries in lists are more than their bytes.
+    """Check that a type crosses. Views, run ends, unions and dictionaries in lists unpack to more than their bytes.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it does not cross.
     """
-    from pyarrow import types
-
     if depth > MAX_LEVELS:
-        raise ValueError(f"types of more than {MAX_LEVELS} levels")
+        raise ValueError(f"types nested deeper than {MAX_LEVELS} levels")
     if getattr(kind, "extension_name", None) in EXTENSIONS:
         check_type(kind.storage_type, depth + 1)
     elif types.is_dictionary(kind) and depth == 0:
@@ -67,15 +69,11 @@ def check_type(kind: Any, depth: int = 0) -> None:
 
 
 def _is_nested(kind: Any) -> bool:
-    from pyarrow import types
-
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(is_list or types.is_struct(kind) or types.is_map(kind))
 
 
 def _is_plain(kind: Any) -> bool:
-    from pyarrow import types
-
     if types.is_fixed_size_binary(kind):
         return bool(kind.byte_width)
     texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
@@ -84,7 +82,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _fields(schema: Any) -> Iterator[Any]:
-    """All fields, those in others too, as deep as types may go."""
+    """Yield all fields and the fields in them, as deep as types may go."""
     waiting = [(field, 0) for field in schema]
     while waiting:
         field, depth = waiting.pop()
@@ -93,20 +91,20 @@ def _fields(schema: Any) -> Iterator[Any]:
             waiting += [(field.type.field(index), depth + 1) for index in range(field.type.num_fields)]
 
 
-def _check_notes(schema: Any) -> list[str]:
-    """Check what pandas notes of a frame: it makes the index and the columns' names of it. The index columns."""
-    noted = (schema.metadata or {}).get(b"pandas")
-    if noted is None:
+def _check_metadata(schema: Any) -> list[str]:
+    """Check the metadata from which pandas makes the index and the columns' names; return the index columns."""
+    text = (schema.metadata or {}).get(b"pandas")
+    if text is None:
         return []
-    if has_more_parts(noted, MAX_PARTS):
-        raise ValueError("notes of pandas of too many parts")
-    notes = json.loads(noted)
-    columns, index, names = notes["columns"], notes["index_columns"], notes.get("column_indexes", [])
-    for part in (notes, *columns, *names):
+    if has_more_parts(text, MAX_PARTS):
+        raise ValueError("its pandas metadata has too many parts")
+    stored = json.loads(text)
+    columns, index, names = stored["columns"], stored["index_columns"], stored.get("column_indexes", [])
+    for part in (stored, *columns, *names):
         if not isinstance(part, Mapping):
-            raise ValueError("notes of pandas that are none")
+            raise ValueError("its pandas metadata is malformed")
     if len(columns) > len(schema) or len(index) > MAX_LEVELS or len(names) > MAX_LEVELS:
-        raise ValueError("notes of pandas on more columns than there are")
+        raise ValueError("its pandas metadata describes more columns than it has")
     _check_columns(columns)
     _check_column_names(schema, names)
     index_columns = [each for each in index if isinstance(each, str)]
@@ -115,19 +113,19 @@ def _check_notes(schema: Any) -> list[str]:
     return index_columns
 
 
-def _check_columns(columns: list[Mapping[str, Any]]) -> None:
+def _check_columns(columns: list[Metadata]) -> None:
     for key in ("field_name", "name"):
         given = [column[key] for column in columns if column.get(key) is not None]
         for each in given:
             _check_name(each)
         if key == "field_name" and len(set(given)) < len(given):
-            raise ValueError("a column that is noted twice")
+            raise ValueError("its pandas metadata describes a column twice")
     for column in columns:
         if len(str(column["numpy_type"])) > MAX_NAME_CHARS:
-            raise ValueError("a type that is too long")
+            raise ValueError("the name of a type is too long")
 
 
-def _check_column_names(schema: Any, names: list[Mapping[str, Any]]) -> None:
+def _check_column_names(schema: Any, names: list[Metadata]) -> None:
     if len(names) > 1 and sum(len(name) for name in schema.names) > MAX_NESTED_NAMES_CHARS:
         raise ValueError(f"columns of several levels with more than {MAX_NESTED_NAMES_CHARS:,} characters")
     for level in names:

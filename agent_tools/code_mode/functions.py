@@ -1,20 +1,22 @@
-"""Host functions, whatever they are made of: typed Python functions, payload handlers, registered tools."""
+"""Host functions made of typed Python functions, payload handlers, and registered tools."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import pydantic
 import typing_extensions
 
 from agent_tools.code_mode.checks import Check
-from agent_tools.code_mode.stubs import NotCrossing, Stub, check_name, stub_of
+from agent_tools.code_mode.hints import NotCrossing
+from agent_tools.code_mode.schema import stub_of_schema
+from agent_tools.code_mode.stubs import Stub, check_name, stub_of
 from agent_tools.runtime.host_calls.aside import aside
-from agent_tools.runtime.host_calls.function import ArgumentError, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
 
 class TypedFunction:
@@ -33,13 +35,13 @@ class TypedFunction:
         self._checks = {name: Check(adapter) for name, adapter in adapters.items()}
         self._is_async = inspect.iscoroutinefunction(function)
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Check the arguments, call the function, check its result."""
         bound = await aside(self._bound, args, kwargs)
         value = await _done(self._function, self._is_async, bound.args, bound.kwargs)
         return self._checked_result(value)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    def _bound(self, args: tuple[Any, ...], kwargs: Keywords) -> inspect.BoundArguments:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as exc:
@@ -65,7 +67,7 @@ class TypedFunction:
 
 
 class PayloadHandler:
-    """A function of one payload, as Isola has them: `hostcall(name, payload)`. It has no stub."""
+    """A function of one payload, as in Isola: `hostcall(name, payload)`. It has no stub."""
 
     stub = None
 
@@ -75,19 +77,30 @@ class PayloadHandler:
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler)
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Hand the payload over."""
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        """Call the handler with the payload."""
         if len(args) != 1 or kwargs:
             raise ArgumentError(f"{self.name} takes exactly one payload.")
         return await _done(self._handler, self._is_async, args, {})
 
 
+class Tool(Protocol):
+    """A tool as a model calls it; `agent_tools.tools.BaseTool` is one."""
+
+    @property
+    def function(self) -> Mapping[str, Any]:
+        """Return the definition: `name`, `description`, `parameters`."""
+        ...
+
+    def call(self, params: str) -> Any:
+        """Do the work, with the arguments in JSON."""
+        ...
+
+
 class ToolFunction:
-    """A registered tool: its JSON schema is the signature, its answer is text."""
+    """A registered tool: its JSON schema is the signature, and the answer is text."""
 
-    def __init__(self, tool: Any, policy: Policy | None = None) -> None:
-        from agent_tools.code_mode.schema import stub_of_schema
-
+    def __init__(self, tool: Tool, policy: Policy | None = None) -> None:
         function = tool.function
         self.name = function["name"]
         check_name(self.name)
@@ -95,7 +108,7 @@ class ToolFunction:
         self.stub: Stub = stub_of_schema(self.name, function["description"], function["parameters"])
         self._tool = tool
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Call the tool in a thread."""
         arguments = {name: value for name, value in kwargs.items() if value is not None}
         try:
@@ -105,8 +118,8 @@ class ToolFunction:
         return await asyncio.to_thread(self._tool.call, text)
 
 
-async def _done(function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The function's result; one that is not async runs in a thread."""
+async def _done(function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+    """Return the function's result; a function that is not async runs in a thread."""
     if is_async:
         return await function(*args, **kwargs)
     value = await asyncio.to_thread(function, *args, **kwargs)

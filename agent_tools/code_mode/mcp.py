@@ -10,22 +10,25 @@ import fastjsonschema
 
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host_calls.aside import aside
-from agent_tools.runtime.host_calls.function import ArgumentError, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+
+WireMessage = dict[str, Any]
 
 
 async def mcp_tools(
     session: Any, *, prefix: str = "", include: Sequence[str] = ("*",), policy: Policy | None = None
 ) -> list[McpFunction]:
-    """The tools of a connected `mcp.ClientSession`; one called `get-user` there is `get_user` in the guest.
+    """Return the tools of a connected `mcp.ClientSession`; `get-user` there is `get_user` in the guest.
 
     The session belongs to its event loop: run the code from there (`await tool.acall(...)`, `async with template...`).
 
     Args:
         session: connected and initialized.
-        prefix: put before every name.
-        include: patterns of the tools' own names, as of files.
-        policy: for all of them.
+        prefix: the beginning of every name in the guest.
+        include: patterns for the tools' own names, with wildcards as for files.
+        policy: the policy of all of them.
     """
     from mcp.types import PaginatedRequestParams
 
@@ -40,8 +43,8 @@ async def mcp_tools(
         params = PaginatedRequestParams(cursor=page["nextCursor"])
 
 
-def _plain(message: Any) -> dict[str, Any]:
-    """A message as it is on the wire: the SDK's own names of fields differ from version to version."""
+def _plain(message: Any) -> WireMessage:
+    """Return a message with the names of the wire: the SDK's own differ from version to version."""
     return message.model_dump(by_alias=True)  # type: ignore[no-any-return]
 
 
@@ -52,14 +55,14 @@ def _refuse(uri: str) -> Any:
 _NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _refuse)
 
 
-class McpError(Exception):
-    """The MCP server says that its tool failed."""
+class McpError(AgentToolsError):
+    """The MCP server reports that its tool failed."""
 
 
 class McpFunction:
     """One tool of an MCP server."""
 
-    def __init__(self, session: Any, tool: dict[str, Any], prefix: str, policy: Policy | None) -> None:
+    def __init__(self, session: Any, tool: WireMessage, prefix: str, policy: Policy | None) -> None:
         self.name = python_name(prefix + tool["name"])
         check_name(self.name)
         self.policy = policy or Policy()
@@ -69,8 +72,8 @@ class McpFunction:
         self._tool_name: str = tool["name"]
         self._check = fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Check the arguments by the schema and call the tool; its structured content, else its text."""
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        """Check the arguments by the schema, call the tool, and return its structured content, else its text."""
         if args:
             raise ArgumentError(f"{self.name} takes keyword arguments only.")
         given = {name: value for name, value in kwargs.items() if value is not None}

@@ -1,13 +1,21 @@
 """A record of host calls in a file, and functions that answer from it: for resuming after a crash, and for tests.
 
-One JSON object in each line, written when a call is over:
+Theory of operation. A `Journal` numbers the calls of a sandbox as they begin, and writes one line when a call is over:
 
     {"seq": 0, "name": "f", "args": sha256 of the arguments, "value": encoded, "attachments": [base64]}
     {"seq": 1, "name": "f", "args": ..., "error": {"type", "message", "is_argument"}}
-    {"from": 2}                         what is recorded from this call on is void: the code went another way
+    {"from": 2}                         calls from this one on are void: the code took another way
 
-Calls are numbered as they begin. What was cancelled is not recorded. Code whose calls depend on time or chance, or on
-which of several concurrent calls is over first, cannot be replayed.
+On replay, a call gets the recorded outcome if the entry of its number has the same name and arguments. At the first
+call that differs, a plain replay fails, and so do all later calls. A replay that resumes, because it records into the
+same file, voids the rest of the record there and makes the calls from then on.
+
+A call without an entry is not yet the end of the record: calls are recorded in the order in which they end, so at a
+crash a later one may have been over when an earlier one was not. Such a call is made again, and replay goes on until
+there are no later entries.
+
+A cancelled call is not recorded. Code cannot be replayed if its calls depend on time or chance, or on the order in
+which concurrent calls end.
 """
 
 from __future__ import annotations
@@ -18,25 +26,72 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode
 from agent_tools.runtime.host_calls.aside import aside
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords
 from agent_tools.runtime.host_calls.run import asked
+
+
+@dataclass(frozen=True)
+class CallKey:
+    """The identity of a call: the function's name, and the digest of its arguments."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The encoded result of a call."""
+
+    data: Any
+    attachments: list[bytes]
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return its part of the record's line."""
+        return {"value": self.data, "attachments": [base64.b64encode(part).decode() for part in self.attachments]}
+
+    def give(self) -> Any:
+        """Return the value."""
+        return decode(self.data, self.attachments, rich_value, Unbounded())
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The exception that a call ended with; `is_argument` if its arguments did not fit."""
+
+    type: str
+    message: str
+    is_argument: bool
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return its part of the record's line."""
+        return {"error": {"type": self.type, "message": self.message, "is_argument": self.is_argument}}
+
+    def give(self) -> Any:
+        """Raise the exception again, as one of a type with the same name."""
+        if self.is_argument:
+            raise ArgumentError(self.message)
+        raise type(self.type, (Exception,), {})(self.message)
+
+
+Outcome = Union[Result, Failure]
+Entries = dict[int, tuple[CallKey, Outcome]]
 
 
 def recorded(
     functions: Mapping[str, HostFunction], record: str | Path | None, replay: str | Path | None
 ) -> Mapping[str, HostFunction]:
-    """The functions, with their calls recorded in one file, or answered from another.
+    """Return the functions with their calls recorded in one file, or answered from another.
 
-    The same file as both resumes: it answers while the calls are those it holds, and goes on from there.
+    The same file as both resumes: calls are answered from it while they are those it holds, and then made and recorded.
 
     Raises:
         InvalidParams: the file to replay cannot be read.
@@ -44,7 +99,7 @@ def recorded(
     if record is None and replay is None:
         return functions
     journal = Journal(Path(record) if record else None, Path(replay) if replay else None)
-    return {name: _Recorded(name, function, journal) for name, function in functions.items()}
+    return {name: _RecordedFunction(name, function, journal) for name, function in functions.items()}
 
 
 class Journal:
@@ -53,7 +108,7 @@ class Journal:
     def __init__(self, record: Path | None, replay: Path | None) -> None:
         self._lock = threading.Lock()
         self._begun = 0
-        self._differs = ""
+        self._differs = ""  # the message of the first call that is not the recorded one
         self._record = record
         self._is_resumed = record is not None and replay is not None and _is_same(record, replay)
         self._entries = _read(replay, is_new_allowed=self._is_resumed) if replay else {}
@@ -61,39 +116,40 @@ class Journal:
         if record and not self._is_resumed:
             _write(record, "", os.O_TRUNC)
 
-    def begin(self, name: str, key: str) -> tuple[int, dict[str, Any] | None]:
-        """The number of a call that begins, and what is recorded of it, None if it is to be made.
+    def begin(self, key: CallKey) -> tuple[int, Outcome | None]:
+        """Return the number of a call that begins, and its recorded outcome; None if the call is to be made.
 
         Raises:
-            ReplayError: the record has another call here, or none.
+            ReplayError: the record has another call here, or no call.
         """
         with self._lock:
             number, self._begun = self._begun, self._begun + 1
-            entry = None if self._is_live else self._entries.get(number)
-            if self._is_live or (entry and (entry["name"], entry["args"]) == (name, key) and not self._differs):
-                return number, entry
-            if self._is_resumed:
-                self._go_live(number, is_void=entry is not None)
+            if self._is_live:
                 return number, None
-            found = f"a call of {entry['name']}" if entry else "no call"
-            found += " with other arguments" if entry and entry["name"] == name else ""
-            self._differs = self._differs or f"Call {number} is one of {name}, where the record has {found}."
+            known, outcome = self._entries.get(number, (None, None))
+            if known == key and not self._differs:
+                return number, outcome
+            if self._is_resumed:
+                self._go_live(number, is_void=known is not None)
+                return number, None
+            self._differs = self._differs or _difference(number, key, known)
             raise ReplayError(self._differs)
 
-    def is_known(self, name: str, key: str) -> bool:
-        """Whether a call that is about to begin will be answered from the record."""
+    def is_known(self, key: CallKey) -> bool:
+        """Return whether a call that is about to begin will be answered from the record."""
         with self._lock:
-            rest = (entry for number, entry in self._entries.items() if number >= self._begun)
-            return not self._is_live and any((entry["name"], entry["args"]) == (name, key) for entry in rest)
+            rest = (known for number, (known, _) in self._entries.items() if number >= self._begun)
+            return not self._is_live and key in rest
 
-    def note(self, number: int, name: str, key: str, outcome: dict[str, Any]) -> None:
+    def note(self, number: int, key: CallKey, outcome: Outcome) -> None:
         """Record a call that is over."""
         if self._record:
+            line = {"seq": number, "name": key.name, "args": key.digest, **outcome.fields()}
             with self._lock:
-                _write(self._record, json.dumps({"seq": number, "name": name, "args": key, **outcome}) + "\n")
+                _write(self._record, json.dumps(line) + "\n")
 
     def _go_live(self, number: int, *, is_void: bool) -> None:
-        """Nothing is answered from the record any more; calls that were under way when it ended are made again."""
+        """Stop answering from the record, unless it has no entry of this call, but some of later ones."""
         if not is_void and any(each > number for each in self._entries):
             return
         self._is_live = True
@@ -101,7 +157,7 @@ class Journal:
             _write(self._record, json.dumps({"from": number}) + "\n")
 
 
-class _Recorded:
+class _RecordedFunction:
     """A host function whose calls go through a journal."""
 
     def __init__(self, name: str, function: HostFunction, journal: Journal) -> None:
@@ -111,40 +167,35 @@ class _Recorded:
             self.policy = replace(function.policy, approve=self._approve)
 
     async def _approve(self, request: CallRequest) -> bool:
-        """What was approved and done is not asked for again."""
-        if self._journal.is_known(self._name, await aside(_key, request.args, request.kwargs)):
+        """Approve a call that the record will answer: it was approved and made before."""
+        if self._journal.is_known(CallKey(self._name, await aside(_digest, request.args, request.kwargs))):
             return True
         assert self._function.policy.approve is not None
         return await asked(self._function.policy.approve, request)
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Answer from the record, or call the function and record what came of it."""
-        key = await aside(_key, args, kwargs)
-        number, entry = self._journal.begin(self._name, key)
-        if entry is not None:
-            return _outcome(entry)
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        """Answer from the record, or call the function and record the outcome."""
+        key = CallKey(self._name, await aside(_digest, args, kwargs))
+        number, outcome = self._journal.begin(key)
+        if outcome is not None:
+            return outcome.give()
         try:
             value = await self._function.call(args, kwargs)
-            data, attachments = encode(value, f"result of {self._name}")
+            result = Result(*encode(value, f"result of {self._name}"))
         except Exception as exc:
-            error = {"type": type(exc).__name__, "message": str(exc), "is_argument": isinstance(exc, ArgumentError)}
-            self._journal.note(number, self._name, key, {"error": error})
+            self._journal.note(number, key, Failure(type(exc).__name__, str(exc), isinstance(exc, ArgumentError)))
             raise
-        parts = [base64.b64encode(part).decode() for part in attachments]
-        self._journal.note(number, self._name, key, {"value": data, "attachments": parts})
+        self._journal.note(number, key, result)
         return value
 
 
-def _outcome(entry: dict[str, Any]) -> Any:
-    if error := entry.get("error"):
-        if error["is_argument"]:
-            raise ArgumentError(error["message"])
-        raise type(error["type"], (Exception,), {})(error["message"])
-    attachments = [base64.b64decode(part) for part in entry["attachments"]]
-    return decode(entry["value"], attachments, rich_value, Unbounded())
+def _difference(number: int, key: CallKey, known: CallKey | None) -> str:
+    found = f"a call of {known.name}" if known else "no call"
+    found += " with other arguments" if known and known.name == key.name else ""
+    return f"Call {number} is one of {key.name}, where the record has {found}."
 
 
-def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     data, attachments = encode([list(args), dict(kwargs)], "arguments")
     digest = hashlib.sha256(json.dumps(_ordered(data), sort_keys=True).encode())
     for part in attachments:
@@ -153,7 +204,7 @@ def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _ordered(data: Any) -> Any:
-    """Sets in an order that is the same in every process."""
+    """Return encoded data with its sets in an order that is the same in every process."""
     if isinstance(data, list):
         return [_ordered(each) for each in data]
     if not isinstance(data, dict):
@@ -164,8 +215,8 @@ def _ordered(data: Any) -> Any:
     return inner
 
 
-def _read(path: Path, *, is_new_allowed: bool) -> dict[int, dict[str, Any]]:
-    entries: dict[int, dict[str, Any]] = {}
+def _read(path: Path, *, is_new_allowed: bool) -> Entries:
+    entries: Entries = {}
     try:
         for line in path.read_text().splitlines():
             if not line.endswith("}"):  # the process died while it wrote
@@ -174,7 +225,7 @@ def _read(path: Path, *, is_new_allowed: bool) -> dict[int, dict[str, Any]]:
             if "from" in entry:
                 entries = {number: each for number, each in entries.items() if number < entry["from"]}
             else:
-                entries[entry["seq"]] = entry
+                entries[entry["seq"]] = CallKey(entry["name"], entry["args"]), _outcome(entry)
     except FileNotFoundError as exc:
         if not is_new_allowed:
             raise InvalidParams(f"There is no record {str(path)!r} to replay.") from exc
@@ -183,8 +234,14 @@ def _read(path: Path, *, is_new_allowed: bool) -> dict[int, dict[str, Any]]:
     return entries
 
 
+def _outcome(entry: Mapping[str, Any]) -> Outcome:
+    if error := entry.get("error"):
+        return Failure(error["type"], error["message"], error["is_argument"])
+    return Result(entry["value"], [base64.b64decode(part) for part in entry["attachments"]])
+
+
 def _write(path: Path, text: str, flags: int = 0) -> None:
-    """Append; the file is for its owner alone, since it holds all that the functions answered."""
+    """Append to the file, which only its owner may read: it holds all results of the functions."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, 0o600)
     with open(descriptor, "w") as file:
         file.write(text)

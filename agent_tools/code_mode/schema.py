@@ -1,4 +1,4 @@
-"""JSON schema as stubs: for tools that say what they take in that way, and for MCP servers."""
+"""Stubs made of JSON schemas, as tools and MCP servers describe their arguments."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
+from agent_tools.code_mode.class_source import Field, one_line, typed_dict_source
 from agent_tools.code_mode.stubs import Stub, python_name
 
+Schema = Mapping[str, Any]
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-MAX_DEPTH = 8
+MAX_DEPTH = 8  # of schemas in each other; deeper ones are Any
 
 
-def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] | None = None) -> Stub:
-    """The stub of a function whose keyword arguments are an object of this schema.
+def stub_of_schema(name: str, doc: str, schema: Any, result: Schema | None = None) -> Stub:
+    """Make the stub of a function whose keyword arguments are an object of this schema.
 
-    A list of `{'name', 'type', 'description', 'required'}`, as Qwen-Agent's tools have it, is taken too. A parameter
-    whose name Python cannot have gets one that it can (`python_name`), and crosses by its own.
+    A list of `{'name', 'type', 'description', 'required'}`, as in Qwen-Agent's tools, will do, too. A parameter whose
+    name is not valid in Python gets a valid one in the stub (`python_name`); the host still gets its own.
     """
     if isinstance(schema, list):
         schema = {
             "properties": {each["name"]: each for each in schema},
             "required": [each["name"] for each in schema if each.get("required")],
         }
-    properties: Mapping[str, Any] = schema.get("properties") or {}
+    properties: Schema = schema.get("properties") or {}
     required = set(schema.get("required") or ())
     stub = Stub(name, [], "str" if result is None else "Any", doc=doc)
-    texts = _Texts(stub.types, schema.get("$defs") or schema.get("definitions") or {}, _camel(name))
+    texts = _SchemaWriter(stub.types, schema.get("$defs") or schema.get("definitions") or {}, _camel(name))
     ordered = sorted(properties, key=lambda each: each not in required)
     stub.parameters = ["*"] if ordered else []
     names: dict[str, str] = {}
@@ -36,18 +38,20 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Mapping[str, Any] |
         names[written] = each
         text = texts.of(properties[each], _camel(written))
         stub.parameters.append(f"{written}: {text}" if each in required else f"{written}: {text} | None = None")
-        note = properties[each].get("description") if isinstance(properties[each], Mapping) else None
-        notes += [f"    {written}: {' '.join(str(note).split())}"] if note else []
-    stub.names, stub.said = tuple(names), names
+        note = _description(properties[each])
+        notes += [f"    {written}: {one_line(note)}"] if note else []
+    stub.names, stub.host_names = tuple(names), names
     if notes:
         stub.doc = "\n".join([stub.doc.rstrip(), "", "Args:", *notes]).strip()
     if result is not None:
-        stub.returns = _Texts(stub.types, result.get("$defs") or {}, _camel(name)).of(result, "Result")
+        stub.returns = _SchemaWriter(stub.types, result.get("$defs") or {}, _camel(name)).of(result, "Result")
     return stub
 
 
-class _Texts:
-    def __init__(self, blocks: dict[str, str], definitions: Mapping[str, Any], prefix: str) -> None:
+class _SchemaWriter:
+    """Writes schemas as type hints, and collects the classes that they mention."""
+
+    def __init__(self, blocks: dict[str, str], definitions: Schema, prefix: str) -> None:
         self.blocks = blocks
         self.definitions = definitions
         self.prefix = prefix
@@ -75,7 +79,7 @@ class _Texts:
         return _PLAIN.get(str(kind), "Any")
 
     def _defined(self, name: str, depth: int) -> str:
-        """A definition, written once however often it is mentioned; it may mention itself."""
+        """Write a definition once, however often it is mentioned; it may mention itself."""
         if name not in self.known:
             definition = self.definitions.get(name)
             is_class = isinstance(definition, Mapping) and _is_class(definition) and name.isidentifier()
@@ -83,28 +87,31 @@ class _Texts:
             self.known[name] = self.of(definition, _camel(name), depth + 1)
         return self.known[name]
 
-    def _object(self, schema: Mapping[str, Any], hint: str, depth: int) -> str:
+    def _object(self, schema: Schema, hint: str, depth: int) -> str:
         properties = schema.get("properties") or {}
         if not _is_class(schema) or not hint.isidentifier():
             return "dict[str, Any]"
         name = f"{self.prefix}{hint}"
         required = set(schema.get("required") or ())
-        lines = [f"class {name}(TypedDict):"]
-        for each, inner in properties.items():
-            text = self.of(inner, f"{hint}{_camel(each)}", depth + 1)
-            note = inner.get("description") if isinstance(inner, Mapping) else None
-            line = f"    {each}: {text if each in required else f'NotRequired[{text}]'}"
-            lines.append(f"{line}  # {' '.join(str(note).split())}" if note else line)
-        self.blocks[name] = "\n".join(lines)
+        fields = [
+            Field(each, self.of(inner, f"{hint}{_camel(each)}", depth + 1), each in required, _description(inner))
+            for each, inner in properties.items()
+        ]
+        self.blocks[name] = typed_dict_source(name, fields)
         return name
+
+
+def _description(schema: object) -> str:
+    found = schema.get("description") if isinstance(schema, Mapping) else None
+    return str(found or "")
 
 
 def _is_name(name: object) -> bool:
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _is_class(schema: Mapping[str, Any]) -> bool:
-    """Whether an object can be written as a class: it has fields, and all have usable names."""
+def _is_class(schema: Schema) -> bool:
+    """Return whether an object can be written as a class: it has fields, and all their names are valid."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and bool(properties) and all(map(_is_name, properties))
 

@@ -1,4 +1,4 @@
-"""A script in a sandbox: its functions are called with values, and give values."""
+"""A script in a sandbox: its functions take and return Python values."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from agent_tools.code_mode.args import split_args
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
-from agent_tools.guest.wire.values import Encoded, encode
+from agent_tools.guest.wire.values import encode
 from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.session import Session
+from agent_tools.runtime.host_calls.script_call import ScriptCall
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.session import Session
 
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
-CLOSE_SECONDS = 0.05  # how often who waits for the reader looks whether there still is one
+CLOSE_SECONDS = 0.05  # between two looks of a waiting `put` whether the queue is closed
 _DONE = object()
 
 
@@ -63,10 +66,10 @@ Event = Union[StdoutEvent, StderrEvent, ResultEvent, HostCallEvent, EndEvent]
 
 
 class Script:
-    """Made by `Template.create`. Calls are served one at a time; a second one while one runs is refused.
+    """A script of one sandbox, made by `Template.create`. It runs one call at a time, and refuses others meanwhile.
 
     Attributes:
-        last: all that the last call's code produced.
+        last: the last call's execution, with all outputs.
     """
 
     def __init__(self, session: Session, calls: HostCalls, timeout: float) -> None:
@@ -78,37 +81,38 @@ class Script:
         self.last: Execution | None = None
 
     def load_script(self, code: str, timeout: float | None = None) -> None:
-        """Run code, whose names stay.
+        """Run code; its functions and variables stay.
 
         Raises:
-            GuestError, GuestTimeout, GuestDied: it did not come to its end.
+            GuestError, GuestTimeout, GuestDied: the code did not reach its end.
         """
         self._finish(finished(self._stream(code, timeout)))
 
     def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
-        """Call a function of the script (plain or async), or read a variable; what it returns comes back as it is.
+        """Call a function of the script (plain or async), or read a variable, and return the value.
 
         Raises:
-            GuestError: it raised. GuestTimeout: it ran longer than `timeout` seconds. GuestDied: its kernel ended.
+            GuestError: the function raised. GuestTimeout: it ran longer than `timeout` seconds.
+            GuestDied: its kernel ended.
             SessionBusy: another call is running.
-            ValueError: an argument cannot cross.
+            ValueError: an argument is of a type that cannot cross to the guest.
         """
-        code, returned = _call(name, bool(args or kwargs), is_streamed=False), list[Any]()
-        offered = _offered(name, args, kwargs, returned, lambda _: None)
-        self._finish(finished(self._stream(code, timeout, offered)))
-        return returned[0] if returned else None
+        code = _call_code(name, bool(args or kwargs), is_streamed=False)
+        call = _script_call(name, args, kwargs, lambda _: None)
+        self._finish(finished(self._stream(code, timeout, call)))
+        return call.result
 
     def run_stream(
         self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> Generator[Event, None, None]:
-        """Like `run`, but gives what the function prints, yields and calls while it runs, and at last its value.
+        """Like `run`, but yield events while the function prints, yields and calls, and its value at the end.
 
         Closing the iterator early interrupts the function.
         """
-        code, returned = _call(name, bool(args or kwargs), is_streamed=True), list[Any]()
-        events, cancelled = _Events(), threading.Event()
-        offered = _offered(name, args, kwargs, returned, lambda item: events.put(ResultEvent(item)))
-        outputs = self._stream(code, timeout, offered, cancelled)
+        code = _call_code(name, bool(args or kwargs), is_streamed=True)
+        events, cancelled = _EventQueue(), threading.Event()
+        call = _script_call(name, args, kwargs, lambda item: events.put(ResultEvent(item)))
+        outputs = self._stream(code, timeout, call, cancelled)
         with self._pumping(outputs, events, cancelled):
             while (event := events.get()) is not _DONE:
                 if isinstance(event, BaseException):
@@ -117,7 +121,7 @@ class Script:
                     self._finish(event)
                 else:
                     yield event
-            yield EndEvent(returned[0] if returned else None)
+            yield EndEvent(call.result)
 
     def cancel(self) -> None:
         """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread."""
@@ -127,26 +131,26 @@ class Script:
         self,
         code: str,
         timeout: float | None,
-        offered: dict[str, Callable[..., Encoded]] | None = None,
+        call: ScriptCall | None = None,
         cancelled: threading.Event | None = None,
     ) -> Generator[Output, None, Execution]:
         if not self._busy.acquire(blocking=False):
             raise SessionBusy("The sandbox is running another call; wait for it, or create a second sandbox.")
         try:
             self._cancelled = cancelled or threading.Event()
-            self._calls.internal = offered or {}
             seconds = self._timeout if timeout is None else timeout
-            with closing(self._session.stream(code, seconds, self._cancelled)) as outputs:
+            outputs = self._session.stream(code, seconds, self._cancelled)
+            with self._calls.script_call(call), closing(outputs):
                 return (yield from outputs)
         finally:
-            self._calls.internal = {}
             self._busy.release()
 
     @contextlib.contextmanager
     def _pumping(
-        self, outputs: Generator[Output, None, Execution], events: _Events, cancelled: threading.Event
+        self, outputs: Generator[Output, None, Execution], events: _EventQueue, cancelled: threading.Event
     ) -> Iterator[None]:
-        """Run the code in a thread of its own, so that what it yields and what it prints come in one order."""
+        """Run the code in a thread of its own, so that items and outputs reach the reader in one order."""
+        # the context has the event loop of the caller, in which host calls are tasks
         work = partial(contextvars.copy_context().run, _pump, outputs, events)
         worker = threading.Thread(target=work, name="agent-tools-script", daemon=True)
         worker.start()
@@ -168,8 +172,8 @@ class Script:
                 raise GuestError(name, value, traceback, execution)
 
 
-class _Events:
-    """A queue of what the reader has not read yet. Once closed, whoever puts goes on at once."""
+class _EventQueue:
+    """A queue of events for the reader. `put` waits while it is full, and drops the event once the queue is closed."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Any] = queue.Queue(MAX_UNREAD_ITEMS)
@@ -186,7 +190,7 @@ class _Events:
         self._is_closed = True
 
 
-def _pump(outputs: Generator[Output, None, Execution], events: _Events) -> None:
+def _pump(outputs: Generator[Output, None, Execution], events: _EventQueue) -> None:
     try:
         while True:
             try:
@@ -201,24 +205,11 @@ def _pump(outputs: Generator[Output, None, Execution], events: _Events) -> None:
     events.put(_DONE)
 
 
-def _offered(
-    name: str, args: Any, kwargs: Any, returned: list[Any], take: Callable[[Any], None]
-) -> dict[str, Callable[..., Encoded]]:
-    """What the host's own code in the guest asks for: the arguments in, the values out."""
-    arguments = encode(split_args(args, kwargs), f"arguments of {name}")
-
-    def keep(value: Any) -> Encoded:
-        returned[:] = [value]
-        return None, []
-
-    def pass_on(item: Any) -> Encoded:
-        take(item)
-        return None, []
-
-    return {"$arguments": lambda: arguments, "$yield": pass_on, "$return": keep}
+def _script_call(name: str, args: Any, kwargs: Any, take_item: Callable[[Any], None]) -> ScriptCall:
+    return ScriptCall(encode(split_args(args, kwargs), f"arguments of {name}"), take_item)
 
 
-def _call(name: str, has_args: bool, *, is_streamed: bool) -> str:
+def _call_code(name: str, has_args: bool, *, is_streamed: bool) -> str:
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{name!r} is not the name of a function.")
     return f"await __import__('sandbox').run_function({name!r}, {has_args}, {is_streamed})"

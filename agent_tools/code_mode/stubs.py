@@ -1,66 +1,27 @@
-"""Python source of what the guest sees of a host function: a typed signature, its docstring, the types it mentions.
+"""Stubs: the Python source by which the guest knows a host function. Typed signature, docstring, types it mentions.
 
-Models (TypedDict, dataclass, pydantic) become TypedDicts, enums become Literals; what a stub names a datetime arrives
-as one. Types that cannot cross are refused when the function is registered.
+A value that a stub types as datetime arrives as one. Types that cannot cross are refused when a function is added.
 """
 
 from __future__ import annotations
 
 import ast
-import dataclasses
-import datetime as dt
-import decimal
 import enum
 import inspect
 import keyword
 import re
 import textwrap
-import types
-import typing
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 import typing_extensions
 
-_PLAIN: dict[Any, str] = {
-    **{each: each.__name__ for each in (str, int, float, bool, bytes, complex, list, dict, tuple, set, frozenset)},
-    dt.datetime: "datetime.datetime",
-    dt.date: "datetime.date",
-    dt.time: "datetime.time",
-    dt.timedelta: "datetime.timedelta",
-    decimal.Decimal: "decimal.Decimal",
-    uuid.UUID: "uuid.UUID",
-    type(None): "None",
-    None: "None",
-    Any: "Any",
-    object: "object",
-    inspect.Parameter.empty: "Any",
-}
-_BY_NAME = {
-    "pandas.DataFrame": "pandas.DataFrame",
-    "numpy.ndarray": "numpy.ndarray",
-    "PIL.Image.Image": "PIL.Image.Image",
-}
-_CONTAINERS = (list, dict, tuple, set, frozenset)
-_ABSTRACT = {
-    typing.get_origin(each): name
-    for each, name in (
-        (typing.Sequence[int], "list"),
-        (typing.Iterable[int], "list"),
-        (typing.Mapping[str, int], "dict"),
-        (typing.MutableMapping[str, int], "dict"),
-    )
-}
+from agent_tools.code_mode.class_source import docstring_source
+from agent_tools.code_mode.hints import HintWriter, NotCrossing, without_notes
 
-
-_OF_THE_STUBS = ("_call", "_call_sync")  # what the functions' bodies call
-UNSAID = " = ..."  # a default that is no literal: the host has it
-
-
-class NotCrossing(TypeError):
-    """A type in a signature cannot cross to the guest."""
+_OF_THE_STUBS = ("_call", "_call_sync")  # the functions that the stubs' bodies call
+UNSAID = " = ..."  # stands for a default that is no literal; the host fills it in
 
 
 @dataclass
@@ -72,22 +33,19 @@ class Stub:
     returns: str
     doc: str = ""
     types: dict[str, str] = field(default_factory=dict)
-    positional: tuple[str, ...] = ()
-    """Names that can only be given by position."""
-    names: tuple[str, ...] = ()
-    """All parameters' names, in order."""
-    said: Mapping[str, str] = field(default_factory=dict)
-    """What the host calls a parameter, where that is no name in Python."""
+    positional: tuple[str, ...] = ()  # the names of positional-only parameters
+    names: tuple[str, ...] = ()  # the names of all parameters, in order
+    host_names: Mapping[str, str] = field(default_factory=dict)  # the host's name of a parameter, if it differs
 
     def signature(self, *, is_async: bool) -> str:
-        """The line that begins its definition."""
+        """Return the first line of the definition."""
         return f"{'async ' if is_async else ''}def {self.name}({', '.join(self.parameters)}) -> {self.returns}:"
 
     def source(self, *, is_async: bool) -> str:
-        """Its definition, which calls the host."""
+        """Return the definition, whose body calls the host."""
         args = "".join(f"{name}, " for name in self.positional)
         by_name = [name for name in self.names if name not in self.positional]
-        given = ", ".join(f"{_quoted(self.said.get(name, name))}: {name}" for name in by_name)
+        given = ", ".join(f"{_quoted(self.host_names.get(name, name))}: {name}" for name in by_name)
         kwargs = f"{{{given}}}"
         if any(text.endswith(UNSAID) for text in self.parameters):
             kwargs = f"{{name: value for name, value in {kwargs}.items() if value is not ...}}"
@@ -96,20 +54,20 @@ class Stub:
         return f"{self.signature(is_async=is_async)}\n{textwrap.indent(body, '    ')}"
 
     def summary(self, *, is_async: bool) -> str:
-        """Its signature and docstring, for people and models."""
+        """Return signature and docstring, for people and models."""
         body = f"{_docstring(self.doc)}..."
         return f"{self.signature(is_async=is_async)}\n{textwrap.indent(body, '    ')}"
 
 
 def stub_of(function: Callable[..., Any], name: str, hidden: Sequence[str] = ()) -> Stub:
-    """The stub of a typed Python function.
+    """Make the stub of a typed Python function.
 
     Raises:
         NotCrossing: a parameter is variadic, or a type cannot cross.
     """
     hints = typing_extensions.get_type_hints(function, include_extras=True)
     stub = Stub(name, [], "", doc=inspect.getdoc(function) or "")
-    texts = _Texts(stub.types)
+    texts = HintWriter(stub.types)
     stub.returns = texts.of(hints.get("return", Any), f"{name}: the result")
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in hidden]
     for index, parameter in enumerate(parameters):
@@ -131,7 +89,7 @@ def stub_of(function: Callable[..., Any], name: str, hidden: Sequence[str] = ())
 
 
 def module_source(stubs: Sequence[Stub], *, is_async: bool) -> str:
-    """The module that the guest imports as `tools`.
+    """Return the source of the module that the guest imports as `tools`.
 
     Raises:
         NotCrossing: two functions mean different types by one name.
@@ -146,7 +104,7 @@ def module_source(stubs: Sequence[Stub], *, is_async: bool) -> str:
 
 
 def merged_types(stubs: Sequence[Stub]) -> dict[str, str]:
-    """All types the stubs mention, each once."""
+    """Return all types that the stubs mention, each once."""
     merged: dict[str, str] = {}
     for stub in stubs:
         for name, block in stub.types.items():
@@ -156,7 +114,7 @@ def merged_types(stubs: Sequence[Stub]) -> dict[str, str]:
 
 
 def python_name(name: str, taken: Collection[str] = ()) -> str:
-    """A parameter's or function's name as Python can have it: `user-id` becomes `user_id`, `from` becomes `from_`."""
+    """Make a valid Python name of any name: `user-id` becomes `user_id`, `from` becomes `from_`."""
     found = name if name.isidentifier() else re.sub(r"[^0-9A-Za-z_]", "_", name)
     found = found if found.isidentifier() else f"_{found}"
     while found in taken or keyword.iskeyword(found) or found in _OF_THE_STUBS:
@@ -165,108 +123,17 @@ def python_name(name: str, taken: Collection[str] = ()) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a function's name in the guest."""
+    """Check that a function can have this name in the guest.
+
+    Raises:
+        NotCrossing: it cannot.
+    """
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise NotCrossing(f"{name!r} cannot be the name of a function in the guest; give a public Python name.")
 
 
-class _Texts:
-    """Writes types as text, and collects the classes they need and the notes on parameters."""
-
-    def __init__(self, blocks: dict[str, str]) -> None:
-        self.blocks = blocks
-        self.notes: dict[str, str] = {}
-
-    def of(self, hint: Any, where: str) -> str:
-        hint, _ = _without_notes(hint)
-        origin, args = get_origin(hint), get_args(hint)
-        if isinstance(hint, (typing.TypeVar, str)):
-            raise NotCrossing(f"{where} is of type {hint!r}, which cannot cross.")
-        if origin in (Union, types.UnionType):
-            return " | ".join(self.of(each, where) for each in args)
-        if origin is Literal:
-            return f"Literal[{', '.join(repr(each) for each in args)}]"
-        if origin in _CONTAINERS or origin in _ABSTRACT:
-            name = _ABSTRACT.get(origin) or origin.__name__
-            inner = ", ".join("..." if each is Ellipsis else self.of(each, where) for each in args)
-            return f"{name}[{inner}]"
-        if origin in (typing_extensions.NotRequired, typing_extensions.Required, typing.ClassVar):
-            return self.of(args[0], where)
-        if isinstance(hint, typing.Hashable) and hint in _PLAIN:
-            return _PLAIN[hint]
-        return self._of_class(hint, where)
-
-    def _of_class(self, hint: Any, where: str) -> str:
-        if isinstance(hint, type):
-            full = f"{hint.__module__}.{hint.__qualname__}"
-            known = next((text for text in (full, _public(full)) if text in _BY_NAME), None)
-            if known:
-                return _BY_NAME[known]
-            if issubclass(hint, enum.Enum):
-                return f"Literal[{', '.join(repr(each.value) for each in hint)}]"
-            members = _members(hint)
-            if members is not None:
-                self._define(hint, members, where)
-                return hint.__name__
-        raise NotCrossing(
-            f"{where} is of type {hint!r}, which cannot cross. Use plain types, or a TypedDict or dataclass."
-        )
-
-    def _define(self, cls: type, members: Mapping[str, tuple[Any, bool, str]], where: str) -> None:
-        if cls.__name__ in self.blocks:
-            return
-        self.blocks[cls.__name__] = ""  # a class may mention itself
-        lines = [f"class {cls.__name__}(TypedDict):"]
-        doc = cls.__doc__ if cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}(") else ""
-        lines += [f'    """{" ".join(doc.split())}"""'] if doc and "dict(" not in doc[:12] else []
-        for name, (hint, is_required, note) in members.items():
-            inner, found = _without_notes(hint)
-            text = self.of(inner, f"{where}: {cls.__name__}.{name}")
-            text = text if is_required else f"NotRequired[{text}]"
-            said = " ".join((note or found).split())
-            lines.append(f"    {name}: {text}" + (f"  # {said}" if said else ""))
-        del self.blocks[cls.__name__]
-        self.blocks[cls.__name__] = "\n".join(lines if len(lines) > 1 else [*lines, "    pass"])
-
-
-def _members(cls: type) -> dict[str, tuple[Any, bool, str]] | None:
-    """The fields of a model: its type, whether it is always there, and a note on it; None if it is no model."""
-    if typing_extensions.is_typeddict(cls):
-        hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: (hint, _is_required(cls, name, hint), "") for name, hint in hints.items()}
-    if dataclasses.is_dataclass(cls):
-        hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {each.name: (hints[each.name], True, "") for each in dataclasses.fields(cls)}
-    model_fields = getattr(cls, "model_fields", None)
-    if isinstance(model_fields, dict):
-        hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: (hints[name], True, info.description or "") for name, info in model_fields.items()}
-    return None
-
-
-def _is_required(cls: Any, name: str, hint: Any) -> bool:
-    """Whether a key of a TypedDict is always there. Where annotations are strings, the class itself does not know."""
-    origin = get_origin(hint)
-    if origin in (typing_extensions.NotRequired, typing_extensions.Required):
-        return origin is typing_extensions.Required
-    return name in cls.__required_keys__
-
-
-def _public(full: str) -> str:
-    """pandas.core.frame.DataFrame as pandas.DataFrame: data libraries define their classes deep inside."""
-    return f"{full.split('.')[0]}.{full.rpartition('.')[2]}"
-
-
-def _without_notes(hint: Any) -> tuple[Any, str]:
-    if get_origin(hint) is not Annotated:
-        return hint, ""
-    inner, *notes = get_args(hint)
-    texts = [note if isinstance(note, str) else getattr(note, "description", None) for note in notes]
-    return inner, "; ".join(text for text in texts if isinstance(text, str))
-
-
-def _parameter(parameter: inspect.Parameter, hint: Any, texts: _Texts, function: str) -> str:
-    _, note = _without_notes(hint)
+def _parameter(parameter: inspect.Parameter, hint: Any, texts: HintWriter, function: str) -> str:
+    _, note = without_notes(hint)
     if note:
         texts.notes[parameter.name] = note
     text = f"{parameter.name}: {texts.of(hint, f'{function}: {parameter.name}')}"
@@ -297,8 +164,4 @@ def _quoted(text: str) -> str:
 
 
 def _docstring(doc: str) -> str:
-    if not doc:
-        return ""
-    text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    text = f'{text[:-1]}\\"' if text.endswith('"') else text
-    return f'"""{text}"""\n' if "\n" not in text else f'"""{text}\n"""\n'
+    return f"{docstring_source(doc)}\n" if doc else ""

@@ -1,4 +1,4 @@
-"""Scripts in sandboxes: load a script, call its functions, get their values. The names are Isola's.
+"""Scripts in sandboxes: load a script, call its functions, get their results. The names are Isola's.
 
 template = await build_template("python", prelude=..., hostcalls=...)
 async with template.create() as sandbox:           # or: with template.create() as sandbox:
@@ -17,31 +17,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import anyio
+
+from agent_tools.code_mode.async_script import AsyncScript
+from agent_tools.code_mode.attachments import rich_value
+from agent_tools.code_mode.replay import recorded
+from agent_tools.code_mode.script import Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
-    from agent_tools.code_mode.async_script import AsyncScript
-    from agent_tools.code_mode.script import Script
     from agent_tools.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Template:
-    """What sandboxes are made from. Nothing is started before `create` is entered.
+    """The settings of sandboxes and their functions. Nothing starts before the result of `create` is entered.
 
     Attributes:
         runtime_name: 'python'.
         prelude: code that every fresh kernel runs first.
         hostcalls: functions every sandbox of this template can call, unless `create` gives others.
-        limits: see `Limits`; `timeout` is how long one `run` may take.
+        limits: see `Limits`; `timeout` is the time limit of one `run`.
         call_limits: see `CallLimits`.
         isolation: see `Isolation`.
         packages: further packages of the image.
-        runtime: where sessions live; the shared one by default.
+        runtime: the owner of the sessions; the shared one by default.
     """
 
     runtime_name: str = "python"
@@ -66,22 +73,22 @@ class Template:
         env: dict[str, str] | None = None,
         record: str | Path | None = None,
         replay: str | Path | None = None,
-    ) -> Creation:
-        """A sandbox, to be entered with `async with` or `with`.
+    ) -> SandboxContext:
+        """Return the context of a sandbox, for `async with` or `with`.
 
         Args:
             hostcalls: functions for this one instead of the template's, typed ones or `{name: handler(payload)}`.
-            work_dir: a folder to share with it. Default: a temporary one that goes with it.
-            max_memory: bytes, instead of the template's.
+            work_dir: a folder to share with it. Default: a temporary one that is removed with it.
+            max_memory: bytes, instead of the template's limit.
             env: environment variables for the code.
-            record: a file to record all host calls in.
-            replay: a record to answer host calls from. The same file as `record` resumes what it holds.
+            record: a file in which all host calls are recorded.
+            replay: a record from which host calls are answered. The same file as `record` resumes it.
         """
         usual = self.isolation
         memory = usual.memory if max_memory is None else max_memory
         isolation = replace(usual, memory=memory, env=usual.env if env is None else env)
         toolset = Toolset.of(hostcalls) if hostcalls is not None else self.hostcalls
-        return Creation(self, toolset, isolation, Path(work_dir) if work_dir else None, (record, replay))
+        return SandboxContext(self, toolset, isolation, Path(work_dir) if work_dir else None, (record, replay))
 
 
 async def build_template(
@@ -95,7 +102,7 @@ async def build_template(
     env: dict[str, str] | None = None,
     packages: tuple[str, ...] = (),
 ) -> Template:
-    """A template, with its image built if it was not there.
+    """Return a template, after building its image if it is missing.
 
     Raises:
         ImageBuildError: the image could not be built.
@@ -116,8 +123,8 @@ async def build_template(
     return template
 
 
-class Creation:
-    """A sandbox that is about to be made: entering it starts one, leaving it removes it."""
+class SandboxContext:
+    """The context of a sandbox: entering it starts one, leaving it removes it."""
 
     def __init__(
         self,
@@ -145,12 +152,7 @@ class Creation:
         return self._script
 
     def _started(self) -> Script:
-        from agent_tools.code_mode.attachments import rich_value
-        from agent_tools.code_mode.replay import recorded
-        from agent_tools.code_mode.script import Script
-        from agent_tools.runtime.files.work_dir import prepare_work_dir
-        from agent_tools.runtime.host_calls.host_calls import HostCalls
-        from agent_tools.runtime.sandbox import SessionSpec
+        from agent_tools.runtime.sandbox import SessionSpec  # loads jupyter_client
 
         template, runtime = self._template, _runtime_of(self._template)
         if self._work_dir is None:
@@ -178,33 +180,27 @@ class Creation:
         self._close()
 
     async def __aenter__(self) -> AsyncScript:
-        from agent_tools.code_mode.async_script import AsyncScript
-
         try:
             return AsyncScript(await in_thread(self.__enter__, threading.Event().set))
-        except BaseException:  # cancelled while it started
+        except BaseException:  # among others, cancelled while it started
             await self.__aexit__(None, None, None)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        import anyio
-
         with anyio.CancelScope(shield=True):
             await in_thread(self._close, lambda: None)
 
     def _close(self) -> None:
         _runtime_of(self._template).close(self._key)
         if self._temporary:
-            from agent_tools.runtime.files.removal import remove_tree
-
             remove_tree(self._temporary)
 
 
 def _runtime_of(template: Template) -> Runtime:
     if template.runtime is not None:
         return template.runtime
-    from agent_tools.runtime.runtime import default_runtime
+    from agent_tools.runtime.runtime import default_runtime  # loads docker
 
     return default_runtime()

@@ -1,17 +1,24 @@
-"""A set of host functions, with what the guest and the model need to know of them."""
+"""A set of host functions, with the stubs for the guest and the description for the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Union
+from typing import Any, Literal, Protocol, TypeGuard, Union
 
-from agent_tools.code_mode.functions import PayloadHandler, ToolFunction, TypedFunction
-from agent_tools.code_mode.stubs import NotCrossing, Stub, merged_types, module_source
+from agent_tools.code_mode.functions import PayloadHandler, Tool, ToolFunction, TypedFunction
+from agent_tools.code_mode.hints import NotCrossing
+from agent_tools.code_mode.stubs import Stub, merged_types, module_source
 from agent_tools.runtime.host_calls.function import HostFunction, Policy
 from agent_tools.text import neutralise
 
 Style = Literal["async", "sync"]
 HostCallsLike = Union["Toolset", Iterable[Any], Mapping[str, Callable[[Any], Any]]]
+
+
+class NamedFunction(HostFunction, Protocol):
+    """A host function that knows its name."""
+
+    name: str
 
 
 class Toolset:
@@ -20,10 +27,10 @@ class Toolset:
     Args:
         functions: typed Python functions (`def` or `async def`), registered tools, other host functions; or a dict of
             payload handlers, `{name: handler(payload)}`.
-        style: whether the guest's stubs are awaited ('async') or not ('sync').
+        style: 'async' for stubs that the guest awaits, 'sync' for stubs that it calls.
 
     Raises:
-        TypeError: a signature has a type that cannot cross, or *args; or a name is taken.
+        TypeError: a signature has a type that cannot cross, or *args; or two functions have one name.
     """
 
     def __init__(
@@ -40,7 +47,7 @@ class Toolset:
 
     @classmethod
     def of(cls, given: HostCallsLike) -> Toolset:
-        """A toolset as it is, or one made of functions."""
+        """Return a toolset as it is, or make one of functions."""
         return given if isinstance(given, Toolset) else cls(given)
 
     def add(self, function: Any, *, name: str | None = None, policy: Policy | None = None) -> None:
@@ -48,10 +55,10 @@ class Toolset:
         if isinstance(function, (list, tuple)):
             for each in function:
                 self.add(each, policy=policy)
-        elif callable(getattr(function, "call", None)) and isinstance(getattr(function, "function", None), dict):
+        elif _is_tool(function):
             found = ToolFunction(function, policy)
             self._put(found.name, found)
-        elif hasattr(function, "call") and hasattr(function, "policy"):
+        elif _is_host_function(function):
             function.policy = policy or function.policy
             self._put(function.name, function)
         elif callable(function):
@@ -63,18 +70,18 @@ class Toolset:
             )
 
     def stubs(self) -> str:
-        """The stubs as Python source: types, signatures, docstrings, without bodies; neutralised, see text.py."""
+        """Return the stubs as Python source: types, signatures, docstrings, no bodies; neutralised, see text.py."""
         stubs = self._stubs()
         parts = [*merged_types(stubs).values(), *(stub.summary(is_async=self._is_async) for stub in stubs)]
         return neutralise("\n\n".join(parts))
 
     def description(self, style: Literal["repl", "main"] = "repl") -> str:
-        """What a model should be told: how to write the code, and what it may call."""
+        """Return the instructions for a model: how to write the code, and the functions it may call."""
         how = _HOW[style].format(way="await them" if self._is_async else "call them; nothing is awaited")
         return f"{how}\n\n```python\n{self.stubs()}\n```"
 
     def source(self) -> str:
-        """The prelude that makes the functions known in the guest, as the module `tools` and as names of the cells."""
+        """Return the prelude that defines the functions in the guest, as module `tools` and as names of the cells."""
         if not self._stubs():
             return ""
         return f"__import__('sandbox').define('tools', {module_source(self._stubs(), is_async=self._is_async)!r})"
@@ -94,6 +101,20 @@ class Toolset:
         merged_types(self._stubs())
 
 
+def _is_tool(value: Any) -> TypeGuard[Tool]:
+    """Return whether a value is a tool: it has the definition of a function that a model calls, and can be called."""
+    definition = getattr(value, "function", None)
+    return (
+        isinstance(definition, Mapping) and definition.keys() >= _DEFINITION and callable(getattr(value, "call", None))
+    )
+
+
+def _is_host_function(value: Any) -> TypeGuard[NamedFunction]:
+    """Return whether a value is a host function: only those have a `Policy`."""
+    return isinstance(getattr(value, "policy", None), Policy)
+
+
+_DEFINITION = {"name", "description", "parameters"}
 _HOW = {
     "repl": (
         "Write Python. Variables stay from call to call; the value of the last expression is shown. These functions "

@@ -1,1 +1,1 @@
-"""Does a container hold what our sandbox promises? What the host reads of it, and what code inside it finds."""
+"""The probe: does a container keep the promises of our sandbox, as the host sees it and as code inside finds it?"""

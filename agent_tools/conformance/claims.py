@@ -1,6 +1,6 @@
-"""What code inside a container claims to have found, read as what it is: untrusted.
+"""The claims of the code inside a container, which are untrusted.
 
-Whatever comes is bounded, checked against the catalogue and neutralised; what does not fit is `unknown`.
+Each is bounded, checked against the catalogue and neutralised; one that does not fit is `unknown`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_tools.conformance.finding import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
 
-MOST_BYTES = 64 * 1024  # of what the container says
+MOST_BYTES = 64 * 1024  # of a container's claims
 _ROOM = "agent_tools.conformance.guest"
 _MODULES = (
     "answers",
@@ -24,7 +24,7 @@ _MODULES = (
     "main",
 )  # in the order they import each other
 
-TOLD = {"host_paths", "shared_kernel", "symbolic_link"}  # known, not promised to be otherwise
+TOLD = {"host_paths", "shared_kernel", "symbolic_link"}  # facts without a promise
 CATALOGUE: Mapping[str, Mapping[str, str]] = {
     EXPOSURE: {
         "environment": "environment variables",
@@ -107,7 +107,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
 
 
 def program() -> str:
-    """The guest's code as one text: its modules, and three lines that load them without a file to load them from."""
+    """Return the guest's code as one text: its modules, and the lines that load them without files."""
     folder = Path(__file__).with_name("guest")
     sources = {f"{_ROOM}.{name}": (folder / f"{name}.py").read_text() for name in _MODULES}
     return f"""import sys, types
@@ -122,7 +122,7 @@ sys.modules["{_ROOM}.main"].main()
 
 
 def claimed_findings(said: bytes | None, why_not: str = "") -> Iterator[Finding]:
-    """A finding for each entry of the catalogue, from what a container said; None if it was not asked."""
+    """Yield a finding for each entry of the catalogue, from the words of a container; None if it was not asked."""
     answers = {} if said is None else _answers(said)
     missing = why_not or "it did not say"
     for category, names in CATALOGUE.items():

@@ -1,6 +1,6 @@
-"""What the host can read of a running container: the engine's settings of it, and its processes in /proc and cgroups.
+"""The facts that the host reads of a running container: its settings, and its processes in /proc and cgroups.
 
-Nothing here asks the container. What cannot be read (a remote engine, /proc of another user) is absent, never guessed.
+Nothing here asks the container. Facts that cannot be read (a remote engine, /proc of another user) are absent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from agent_tools.conformance.inspected import ContainerSettings
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -43,22 +45,25 @@ class MountPoint:
 
 @dataclass(frozen=True)
 class ContainerFacts:
-    """All that is read of one container."""
+    """The facts of one container."""
 
-    settings: Mapping[str, Any]
-    """`docker inspect`."""
+    settings: ContainerSettings
     processes: tuple[Process, ...] = ()
     mounts: tuple[MountPoint, ...] = ()
     interfaces: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity where there is none."""
+    """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity without a limit."""
 
 
 def read_facts(
-    settings: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
+    inspected: Mapping[str, Any], pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP
 ) -> ContainerFacts:
-    """Read a container's facts. Pids that are not this container's here (its host is another machine) are left out."""
-    own = [pid for pid in pids if settings["Id"] in _read(proc / str(pid) / "cgroup")]
+    """Read a container's facts from `docker inspect` and its processes.
+
+    Pids that belong to another container here (the engine is remote) are left out.
+    """
+    settings = ContainerSettings.of(inspected)
+    own = [pid for pid in pids if inspected["Id"] in read_text(proc / str(pid) / "cgroup")]
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])
@@ -66,20 +71,20 @@ def read_facts(
     return ContainerFacts(
         settings,
         processes=tuple(process for process in processes if process.status),
-        mounts=tuple(_mounts(_read(first / "mountinfo"))),
-        interfaces=tuple(re.findall(r"^\s*(\S+):", _read(first / "net" / "dev"), re.MULTILINE)),
-        limits=_limits(_read(first / "cgroup"), cgroup),
+        mounts=tuple(_mounts(read_text(first / "mountinfo"))),
+        interfaces=tuple(re.findall(r"^\s*(\S+):", read_text(first / "net" / "dev"), re.MULTILINE)),
+        limits=_limits(read_text(first / "cgroup"), cgroup),
     )
 
 
 def _process(folder: Path) -> Process:
-    status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", _read(folder / "status"), re.MULTILINE))
-    limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", _read(folder / "limits"), re.MULTILINE))
+    status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", read_text(folder / "status"), re.MULTILINE))
+    limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read_text(folder / "limits"), re.MULTILINE))
     return Process(status, limits)
 
 
 def _mounts(text: str) -> Iterable[MountPoint]:
-    """Format: proc_pid_mountinfo(5)."""
+    """Read lines in the format of proc_pid_mountinfo(5)."""
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
@@ -93,9 +98,9 @@ def _limits(membership: str, root: Path) -> dict[str, float]:
     found = {}
     for limit, (file, controller, old_file) in _LIMIT_FILES.items():
         if controller in folders:
-            text = _read(root / controller / folders[controller].lstrip("/") / old_file)
+            text = read_text(root / controller / folders[controller].lstrip("/") / old_file)
         else:
-            text = _read(root / folders.get("", "").lstrip("/") / file)
+            text = read_text(root / folders.get("", "").lstrip("/") / file)
         if text.strip():
             found[limit] = _amount(text.split()[0])
     if "memory" in folders and {"swap", "memory"} <= found.keys() and math.isfinite(found["swap"]):
@@ -114,7 +119,8 @@ def _amount(word: str) -> float:
     return math.inf if amount >= _UNLIMITED_V1 else amount
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a file of /proc, /sys or /run as text; '' if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

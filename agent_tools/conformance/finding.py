@@ -23,7 +23,7 @@ MOST_CHARS = 120  # of what was found
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one property. `info` is told and not judged; nothing that is promised is ever `info`."""
+    """The verdict on one property, and its reason. `info` is a fact without a promise."""
 
     category: str
     name: str
@@ -32,21 +32,21 @@ class Finding:
     seen_by: Literal["host", "code"]
     """`code` ran in the container, and may lie about all it says."""
     is_promised: bool = True
-    """Whether our sandbox promises it with its default options."""
+    """True if our sandbox promises it with its default options."""
 
     @property
     def breaks_a_promise(self) -> bool:
-        """Whether the default sandbox would not be what we say it is, were this found of it."""
+        """True if the default sandbox would break its word with such a finding."""
         return self.is_promised and self.verdict == "open"
 
 
 def counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
-    """How many there are of each verdict."""
+    """Return the count of each verdict."""
     found = Counter(finding.verdict for finding in findings)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 def one_line(text: str) -> str:
-    """Text of a container, made safe to show in one cell of a table."""
+    """Return a container's text, made safe to show in one cell of a table."""
     words = " ".join(neutralise(text[: 4 * MOST_CHARS]).split())
     return words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1]}…"

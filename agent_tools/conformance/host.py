@@ -1,21 +1,17 @@
-"""The verdicts on what the host reads of a container. Pure: facts in, findings out."""
+"""The verdicts on a container by the facts that the host reads of it. Pure."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
-from agent_tools.conformance.facts import ContainerFacts
-from agent_tools.conformance.finding import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
-from agent_tools.settings import MIB
+from agent_tools.conformance.facts import ContainerFacts, Process
+from agent_tools.conformance.finding import EXPOSURE, FILES, NETWORK, PRIVILEGES, Finding, Verdict, one_line
+from agent_tools.conformance.limits import LIMIT_RULES
+from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
 
-MOST_OPEN_FILES = 65_536
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
-_UNSEEN = "the host's /proc does not show it here"
 _PROXY = re.compile(r"(?i)(all|ftp|https?|no)_proxy")
 _SECRET_NAME = re.compile(r"(?i)(token|secret|passw|credential|private_key|api_?key|access_?key)")
 _SECRET_VALUE = re.compile(r"://[^/\s:@]+:[^/\s@]+@|\b[0-9a-f]{64}\b")
@@ -28,21 +24,9 @@ _FALLBACK_TUNNELS = ("tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0
 _MUST_BE_MASKED = {"/proc/kcore", "/proc/keys", "/proc/timer_list"}
 _MUST_BE_READ_ONLY = {"/proc/sys", "/proc/sysrq-trigger"}
 
-Judgement = tuple["bool | None", str]
-"""Whether it holds (None: it cannot be told), and what was found."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One property and how it is judged."""
-
-    category: str
-    name: str
-    judge: Callable[[ContainerFacts], Judgement]
-
 
 def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
-    """A finding for each rule."""
+    """Yield a finding for each rule."""
     for rule in RULES:
         is_held, found = rule.judge(facts)
         verdict: Verdict = "unknown" if is_held is None else "held" if is_held else "open"
@@ -53,16 +37,14 @@ def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
 
 
 def _proxies(facts: ContainerFacts) -> Judgement:
-    names = [name for name, _ in _environment(facts) if _PROXY.fullmatch(name)]
+    names = [name for name, _ in facts.settings.environment if _PROXY.fullmatch(name)]
     return not names, ", ".join(names) or "none"
 
 
 def _secrets(facts: ContainerFacts) -> Judgement:
-    """Names only: what is found must not spread what it is about."""
-    names = [f"Env {name}" for name, value in _environment(facts) if value and _is_secret(name, value)]
-    config = facts.settings["Config"]
-    words = [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())]
-    names += ["Cmd"] if any(_SECRET_VALUE.search(word) for word in words) else []
+    """Name the secrets and never show them: a report must not spread what it is about."""
+    names = [f"Env {name}" for name, value in facts.settings.environment if value and _is_secret(name, value)]
+    names += ["Cmd"] if any(_SECRET_VALUE.search(word) for word in facts.settings.command) else []
     return not names, ", ".join(names) or "none in Env and Cmd"
 
 
@@ -70,28 +52,23 @@ def _is_secret(name: str, value: str) -> bool:
     return not _DIGEST_NAME.fullmatch(name) and bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
-def _environment(facts: ContainerFacts) -> list[tuple[str, str]]:
-    entries = (entry.partition("=") for entry in facts.settings["Config"].get("Env") or ())
-    return [(name, value) for name, _, value in entries]
-
-
 # -- file system ------------------------------------------------------------------------------------------------------
 
 
 def _root(facts: ContainerFacts) -> Judgement:
     seen = [mount for mount in facts.mounts if mount.target == "/"]
-    is_read_only = all("ro" in mount.options for mount in seen) if seen else _host_config(facts)["ReadonlyRootfs"]
-    return bool(is_read_only), "read-only" if is_read_only else "writable"
+    is_read_only = all("ro" in mount.options for mount in seen) if seen else facts.settings.is_root_read_only
+    return is_read_only, "read-only" if is_read_only else "writable"
 
 
 def _engine_socket(facts: ContainerFacts) -> Judgement:
-    found = [source for source in _sources(facts) if _ENGINE_SOCKET.search(source)]
+    found = [source for source in facts.settings.binds if _ENGINE_SOCKET.search(source)]
     return not found, ", ".join(found) or "not mounted"
 
 
 def _host_folders(facts: ContainerFacts) -> Judgement:
-    found = [source for source in _sources(facts) if _is_system(source)]
-    return not found, ", ".join(found) or f"{len(_sources(facts))} mounted, none of the system's"
+    found = [source for source in facts.settings.binds if _is_system(source)]
+    return not found, ", ".join(found) or f"{len(facts.settings.binds)} mounted, none of the system's"
 
 
 def _is_system(source: str) -> bool:
@@ -99,21 +76,14 @@ def _is_system(source: str) -> bool:
     return source in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES)
 
 
-def _sources(facts: ContainerFacts) -> list[str]:
-    return [str(mount.get("Source", "")) for mount in facts.settings.get("Mounts") or () if mount["Type"] == "bind"]
-
-
 def _propagation(facts: ContainerFacts) -> Judgement:
-    modes = {str(mount.get("Propagation") or "private") for mount in facts.settings.get("Mounts") or ()}
-    loose = sorted(modes - {"private", "rprivate"})
+    loose = sorted(facts.settings.propagation - {"private", "rprivate"})
     loose += [f"shared {mount.target}" for mount in facts.mounts if mount.is_shared]
     return not loose, ", ".join(loose) or "private"
 
 
 def _masked(facts: ContainerFacts) -> Judgement:
-    host = _host_config(facts)
-    bare = _MUST_BE_MASKED - set(host.get("MaskedPaths") or ())
-    bare |= _MUST_BE_READ_ONLY - set(host.get("ReadonlyPaths") or ())
+    bare = (_MUST_BE_MASKED - facts.settings.masked) | (_MUST_BE_READ_ONLY - facts.settings.read_only)
     return not bare, ", ".join(sorted(bare)) or "masked or read-only"
 
 
@@ -121,49 +91,32 @@ def _masked(facts: ContainerFacts) -> Judgement:
 
 
 def _network_mode(facts: ContainerFacts) -> Judgement:
-    mode = str(_host_config(facts)["NetworkMode"])
-    return mode == "none", mode
+    return facts.settings.network == "none", facts.settings.network
 
 
 def _interfaces(facts: ContainerFacts) -> Judgement:
     if not facts.interfaces:
-        return None, _UNSEEN
+        return None, UNSEEN
     others = set(facts.interfaces) - {"lo", *_FALLBACK_TUNNELS}
     return not others, ", ".join(sorted(others)) or "lo"
 
 
 def _ports(facts: ContainerFacts) -> Judgement:
-    ports = facts.settings["NetworkSettings"].get("Ports") or {}
-    published = [port for port, bindings in ports.items() if bindings]
-    return not published, ", ".join(published) or "none"
+    return not facts.settings.ports, ", ".join(facts.settings.ports) or "none"
 
 
 # -- privileges -------------------------------------------------------------------------------------------------------
 
 
-def _of_every_process(
-    holds: Callable[[Any], bool], show: Callable[[Any], str]
-) -> Callable[[ContainerFacts], Judgement]:
-    """Judge each process; what is shown is the first that does not hold, or else the first."""
-
-    def judge(facts: ContainerFacts) -> Judgement:
-        if not facts.processes:
-            return None, _UNSEEN
-        bad = [process for process in facts.processes if not holds(process)]
-        return not bad, show((bad or facts.processes)[0])
-
-    return judge
-
-
 def _status(name: str, holds: Callable[[str], bool]) -> Callable[[ContainerFacts], Judgement]:
-    return _of_every_process(
+    return of_every_process(
         lambda process: name in process.status and holds(process.status[name]),
         lambda process: " ".join(process.status.get(name, "not told").split()) or "none",
     )
 
 
 def _user(facts: ContainerFacts) -> Judgement:
-    judge = _of_every_process(
+    judge = of_every_process(
         lambda process: "0" not in [*process.status["Uid"].split(), *process.status["Gid"].split()],
         lambda process: f"uid {process.status['Uid'].split()[0]}, gid {process.status['Gid'].split()[0]}",
     )
@@ -171,97 +124,43 @@ def _user(facts: ContainerFacts) -> Judgement:
     return is_held, f"{found}; processes: {len(facts.processes)}" if facts.processes else found
 
 
-def _capability_words(process: Any) -> str:
+def _capabilities(facts: ContainerFacts) -> Judgement:
+    """Judge every process, or, where none can be seen, the settings, which can only accuse."""
+    if not facts.processes and ("ALL" not in facts.settings.dropped or facts.settings.added):
+        return False, "not all dropped by its settings"
+    judge = of_every_process(
+        lambda process: all(_is_empty(process, name) for name in CAPABILITY_SETS), _capability_words
+    )
+    return judge(facts)
+
+
+def _capability_words(process: Process) -> str:
     words = [f"{name} {process.status.get(name, '?')}" for name in CAPABILITY_SETS if not _is_empty(process, name)]
     return ", ".join(words) or "none, in all five sets"
 
 
-def _is_empty(process: Any, name: str) -> bool:
+def _is_empty(process: Process, name: str) -> bool:
     return re.fullmatch("0+", process.status.get(name, "")) is not None
 
 
+def _seccomp_profile(facts: ContainerFacts) -> Judgement:
+    given = [each for each in facts.settings.security if each.startswith("seccomp")]
+    if any("unconfined" in each for each in given):
+        return False, "unconfined"
+    return bool(given), "its own" if given else "the engine's default"
+
+
 def _privileged(facts: ContainerFacts) -> Judgement:
-    host = _host_config(facts)
-    words = ["privileged"] if host["Privileged"] else []
-    words += [name for name in ("Devices", "DeviceCgroupRules", "DeviceRequests") if host.get(name)]
+    words = [*(["privileged"] if facts.settings.is_privileged else []), *facts.settings.devices]
     return not words, ", ".join(words) or "no"
 
 
 def _namespaces(facts: ContainerFacts) -> Judgement:
-    host = _host_config(facts)
-    modes = {name: str(host.get(f"{name}Mode") or "private") for name in ("Pid", "Ipc", "UTS")}
-    shared = [f"{name} {mode}" for name, mode in modes.items() if mode == "host" or mode.startswith("container:")]
-    shared += (
-        ["Pid host"] if any(len(process.status.get("NSpid", "1 1").split()) < 2 for process in facts.processes) else []
-    )
+    modes = facts.settings.namespaces.items()
+    shared = [f"{name} {mode}" for name, mode in modes if mode == "host" or mode.startswith("container:")]
+    if any(len(process.status.get("NSpid", "1 1").split()) < 2 for process in facts.processes):
+        shared.append("Pid host")
     return not shared, ", ".join(dict.fromkeys(shared)) or "its own"
-
-
-# -- resource limits --------------------------------------------------------------------------------------------------
-
-
-def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
-    """The cgroup's limit, where the host shows it, else the setting; infinity if there is none."""
-    if name in facts.limits:
-        return facts.limits[name], "in force"
-    return setting if setting > 0 else math.inf, "set"
-
-
-def _memory(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "memory", _host_config(facts).get("Memory") or 0)
-    return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _swap(facts: ContainerFacts) -> Judgement:
-    host = _host_config(facts)
-    memory, both = host.get("Memory") or 0, host.get("MemorySwap") or 0
-    beyond = facts.limits.get("swap", both - memory if memory and both >= 0 else math.inf)
-    return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
-
-
-def _cpu(facts: ContainerFacts) -> Judgement:
-    host = _host_config(facts)
-    setting = host.get("CpuQuota") or (host.get("NanoCpus") or 0) / 10_000  # microseconds per period of 100 ms
-    limit, how = _limit(facts, "cpu", setting)
-    return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _pids(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "pids", _host_config(facts).get("PidsLimit") or 0)
-    return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _log(facts: ContainerFacts) -> Judgement:
-    log = _host_config(facts)["LogConfig"]
-    kind, options = log["Type"], log.get("Config") or {}
-    if kind == "none" or (kind in {"json-file", "local"} and "max-size" in options):
-        return True, f"{kind} {options.get('max-size', '')}".strip()
-    if kind == "local":
-        return True, "local, with its default bound"
-    return (False, "json-file without a bound") if kind == "json-file" else (None, kind)
-
-
-def _memory_files(facts: ContainerFacts) -> Judgement:
-    if not facts.mounts:
-        return None, _UNSEEN
-    writable = [mount for mount in facts.mounts if mount.kind == "tmpfs" and "ro" not in mount.options]
-    folders = [mount for mount in writable if not mount.target.startswith(("/proc/", "/sys/"))]
-    loose = [mount.target for mount in folders if not any(option.startswith("size=") for option in mount.options)]
-    return not loose, f"unbounded: {', '.join(loose)}" if loose else ", ".join(
-        mount.target for mount in folders
-    ) or "none"
-
-
-def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
-    return _of_every_process(
-        lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
-        lambda process: process.limits.get(name, "not told"),
-    )
-
-
-def _host_config(facts: ContainerFacts) -> dict[str, Any]:
-    found: dict[str, Any] = facts.settings["HostConfig"]
-    return found
 
 
 RULES = (
@@ -277,22 +176,11 @@ RULES = (
     Rule(NETWORK, "published ports", _ports),
     Rule(PRIVILEGES, "user of every process", _user),
     Rule(PRIVILEGES, "supplementary groups", _status("Groups", lambda groups: "0" not in groups.split())),
-    Rule(
-        PRIVILEGES,
-        "capabilities",
-        _of_every_process(lambda process: all(_is_empty(process, name) for name in CAPABILITY_SETS), _capability_words),
-    ),
+    Rule(PRIVILEGES, "capabilities", _capabilities),
     Rule(PRIVILEGES, "NoNewPrivs", _status("NoNewPrivs", lambda value: value == "1")),
     Rule(PRIVILEGES, "Seccomp filter", _status("Seccomp", lambda value: value == "2")),
+    Rule(PRIVILEGES, "seccomp profile", _seccomp_profile),
     Rule(PRIVILEGES, "privileged, devices", _privileged),
     Rule(PRIVILEGES, "namespaces", _namespaces),
-    Rule(LIMITS, "memory", _memory),
-    Rule(LIMITS, "swap beyond it", _swap),
-    Rule(LIMITS, "CPU", _cpu),
-    Rule(LIMITS, "processes", _pids),
-    Rule(LIMITS, "memory-backed folders", _memory_files),
-    Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
-    Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
-    Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
-    Rule(LIMITS, "log", _log),
+    *LIMIT_RULES,
 )

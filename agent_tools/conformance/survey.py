@@ -29,7 +29,7 @@ _CANNOT_START = (126, 127)  # exit codes that the engine gives for a program it 
 
 @dataclass(frozen=True)
 class Survey:
-    """What was probed, and what was found."""
+    """The findings on one sandbox or container."""
 
     target: str
     findings: tuple[Finding, ...]
@@ -38,7 +38,7 @@ class Survey:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is open that the default sandbox promises."""
+        """True if a promise of the default sandbox is broken."""
         return any(finding.breaks_a_promise for finding in self.findings)
 
 
@@ -48,7 +48,7 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
     `runtime` is an OCI runtime other than the engine's own choice, such as 'runsc'.
 
     Raises:
-        EngineError: no sandbox could be had.
+        EngineError: no sandbox could be started.
     """
     with _temporary_folder() as folder:
         work_dir = prepare_work_dir(folder, engine.guest(folder))
@@ -67,7 +67,7 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A folder that the probe may fill; it is removed as what a guest wrote to is."""
+    """Make a folder that the probe may fill, and remove it as safely as any folder that a guest wrote to."""
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-probe-"))
     try:
         yield folder
@@ -76,7 +76,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _as_user_code() -> str:
-    """The probe in a process of its own, as code a user might have written; a child is left for the host to see."""
+    """Return user code that runs the probe in a process of its own, and leaves a child for the host to see."""
     return f"""import subprocess, sys
 subprocess.Popen(["/bin/sleep", "60"])
 sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], stdout=subprocess.PIPE, text=True).stdout)
@@ -84,7 +84,7 @@ sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], std
 
 
 def _is_running(engine: DockerEngine, sandbox: Container) -> bool:
-    """A sandbox whose PID 1 ended is removed by the engine, which then knows nothing of it."""
+    """Return False also where the engine no longer knows the sandbox: it removes one whose PID 1 ended."""
     try:
         return bool(engine.inspect(sandbox)["State"]["Running"])
     except EngineError:
@@ -115,7 +115,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
 
 
 def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -> tuple[bytes | None, str]:
-    """What the code inside says, or why it was not heard."""
+    """Return the words of the code inside, or None and the reason."""
     if OURS in labels:
         return None, "not asked: a sandbox in use, in which nothing else is executed"
     code = program().encode()

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its routes behind the door, and what lives as long as it does."""
+"""The gateway as an ASGI application: its routes behind the door, and its services for as long as it runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
 from agent_tools.gateway.http import Json, services_of
+from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses.runs import Runs
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 
 
 def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> Starlette:
-    """The application. Sandboxes, connections and the store are there between its lifespan's start and end."""
+    """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
         *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
         Route("/health", health, methods=["GET"]),
@@ -51,11 +51,11 @@ async def _lifespan(
     config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, app: Starlette
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(Services, config, runtime, tracer)
-    app.state.services, app.state.runs = services, Runs(services)
+    app.state.services, app.state.jobs = services, Jobs(config, services.pool)
     try:
         yield
     finally:
-        await app.state.runs.close()
+        await app.state.jobs.close()
         await services.upstream.aclose()
         await run_in_threadpool(services.close)
 
@@ -91,5 +91,5 @@ def _engine_answers(runtime: Runtime) -> bool:
 
 
 async def _unknown(_: Request, exc: Exception) -> Response:
-    """No such route, or no such method of it."""
+    """Answer a request for a route, or for a method of one, that does not exist."""
     return failed(exc)

@@ -1,23 +1,23 @@
-"""Responses under way in the background: each belongs to a gateway, and has failed once that is gone."""
+"""Background responses: each is claimed by a gateway, and has failed once that gateway is gone."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from typing import Any
 
-from agent_tools.gateway import store as tables
 from agent_tools.gateway.requests.failures import stopped
-from agent_tools.gateway.store import Row, Store, packed
+from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead
+from agent_tools.gateway.store.store import Store, packed
 from agent_tools.runtime.owner import Owner, is_orphan
 
-UNDER_WAY = ("queued", "in_progress")
+ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended
 MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another machine counts as gone
 
 
-class UnderWay:
-    """Those of all gateways that share a store. Thread-safe."""
+class Background:
+    """The background responses of all gateways that share a store. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -25,49 +25,50 @@ class UnderWay:
         self._ours: set[str] = set()
 
     def begin(self, id_: str) -> None:
-        """A response of ours starts; before anyone can find it."""
+        """Claim a response for this gateway; before anyone can find it."""
         now = time.time()
-        row = {"id": id_, "created_at": now, "gateway": packed(Owner.current().labels), "seen_at": now}
-        self._store.add(tables.under_way, row)
+        gateway = packed(Owner.current().labels)
+        self._store.add(BackgroundClaim(id=id_, created_at=now, gateway=gateway, seen_at=now))
         with self._lock:
             self._ours.add(id_)
 
     def end(self, id_: str) -> None:
-        """It is over, and kept."""
+        """Drop the claim of a response that has ended and is stored."""
         with self._lock:
             self._ours.discard(id_)
-        self._store.delete(tables.under_way, id=id_)
+        self._store.delete(BackgroundClaim, id=id_)
 
-    def settled(self, row: Row) -> Row:
-        """A response's row, which has failed if it was under way in a gateway that is gone."""
-        if row["status"] not in UNDER_WAY:
-            return row
-        known = self._store.get(tables.under_way, row["id"])
-        if known is not None and not _is_lost(known):
-            return row
-        now = self._store.get(tables.responses, row["id"]) or row  # it may have ended just then
-        return self._failed(now) if now["status"] in UNDER_WAY else now
+    def settled(self, head: ResponseHead) -> ResponseHead:
+        """Return a response's columns as they are now; it has failed if its gateway was lost before its end."""
+        if head.status not in ACTIVE:
+            return head
+        claim = self._store.get(BackgroundClaim, head.id)
+        if claim is None or _is_lost(claim):
+            self._fail(head.id)
+            return self._store.get(ResponseHead, head.id) or head  # it may have ended just then
+        return head
 
     def sweep(self) -> None:
-        """Give a sign for ours, and end what is lost."""
+        """Give a sign of life for this gateway's claims, and end the lost ones."""
         with self._lock:
             ours = list(self._ours)
         for id_ in ours:
-            self._store.change(tables.under_way, id_, seen_at=time.time())
-        for known in self._store.find(tables.under_way):
-            if _is_lost(known):
-                if row := self._store.get(tables.responses, known["id"]):
-                    self.settled(row)
-                self._store.delete(tables.under_way, id=known["id"])
+            self._store.change(BackgroundClaim, id_, seen_at=time.time())
+        for claim in self._store.find(BackgroundClaim):
+            if _is_lost(claim):
+                self._fail(claim.id)
+                self._store.delete(BackgroundClaim, id=claim.id)
 
-    def _failed(self, row: Row) -> Row:
-        body: dict[str, Any] = json.loads(row["body"])
+    def _fail(self, id_: str) -> None:
+        """End a response as failed, unless it has ended by itself."""
+        response = self._store.get(ResponseBody, id_)
+        if response is None or response.status not in ACTIVE:
+            return
+        body: JsonObject = json.loads(response.body)
         body.update(status="failed", error={"code": "server_error", "message": stopped().message})
-        ended = {"status": "failed", "body": packed(body)}
-        self._store.change(tables.responses, row["id"], **ended)
-        self._store.delete(tables.under_way, id=row["id"])
-        return {**row, **ended}
+        self._store.change(ResponseBody, id_, status="failed", body=packed(body))
+        self._store.delete(BackgroundClaim, id=id_)
 
 
-def _is_lost(known: Row) -> bool:
-    return is_orphan(json.loads(known["gateway"])) or time.time() - known["seen_at"] > MAX_SILENCE
+def _is_lost(claim: BackgroundClaim) -> bool:
+    return is_orphan(json.loads(claim.gateway)) or time.time() - claim.seen_at > MAX_SILENCE

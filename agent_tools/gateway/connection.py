@@ -1,7 +1,7 @@
-"""One client's connection: uvicorn's, with what that leaves open. Heads have a deadline, and connections a number.
+"""One client's connection: uvicorn's, with a deadline for heads and a limit on connections.
 
-The deadline of a body is the door's (door.py), which knows when it is waited for. An answer that is over has none at
-all, nor has one under way: streams last as long as they last.
+The door (door.py) keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
+streams last as long as they last.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from agent_tools.gateway.requests.failures import Refusal, SecurityEvent, late
 from agent_tools.settings import MIB
 
-FAREWELL = 5.0  # seconds that a client has to take something of what is left for it, once its connection is closed
-MAX_DROPPED = 16 * MIB  # bytes of what it still sends meanwhile
+FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
+MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
 
 
 @dataclass(frozen=True)
 class Connections:
-    """What all connections of a gateway share. `note` counts; `idle` are those that owe a head, the oldest first."""
+    """The state that all connections share. `note` counts; `idle` are those that owe a head, the oldest first."""
 
     maximum: int
     head_timeout: float
@@ -33,7 +33,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """Made for each connection by uvicorn, with its own arguments."""
+    """A connection, made by uvicorn with its own arguments."""
 
     def __init__(self, shared: Connections, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
@@ -50,13 +50,13 @@ class Connection(H11Protocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Forget a connection that is gone."""
         super().connection_lost(exc)
         self._clear()
         self.transport.forget()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends, unless nothing is wanted of it any more."""
+        """Take the client's bytes; drop them if the connection is closing."""
         if self.transport.is_closing():
             self.transport.drop(len(data))  # type: ignore[attr-defined]
             return
@@ -69,14 +69,14 @@ class Connection(H11Protocol):
         self._look()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, in the API's shape. What was asked in the midst of it hears that it is over."""
+        """Refuse bytes that are not HTTP, in the API's shape, and disconnect the request that they are part of."""
         self._refuse(Refusal("malformed", 400, msg))
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
     def _look(self) -> None:
-        """Note whether the client owes a head, and since when."""
+        """Start or stop the deadline of the next head."""
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._clear()
             return
@@ -100,7 +100,7 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def _make_room(self) -> None:
-        """Hang up on whoever has asked for nothing for longest; if all have, there is no room for this one."""
+        """Hang up on the connection that has been idle for longest; refuse this one if no other is idle."""
         oldest = next(iter(self._shared.idle))
         if oldest is not self:
             self._shared.note("too_many_connections")
@@ -110,7 +110,7 @@ class Connection(H11Protocol):
             self._refuse(Refusal("too_many_connections", 503, "Too many connections; try again later.", "overloaded"))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer in place of the application, where nothing was answered yet, and end the connection."""
+        """Answer in place of the application, unless an answer has begun, and end the connection."""
         self._shared.note(refusal.event)
         self._clear()
         self._is_refused = True
@@ -131,15 +131,15 @@ class Connection(H11Protocol):
         return bool(self.conn.trailing_data[0])
 
     def _is_sending(self) -> bool:
-        """Whether the client may be in the midst of something."""
+        """Return True if the client may still be sending a request."""
         return self._is_refused or self.conn.their_state is h11.SEND_BODY or self._has_begun
 
 
 class Farewell:
-    """A transport that is closed so that the client can read its last answer, and that is gone soon whatever it does.
+    """A transport whose `close` lets the client read its last answer, and ends soon whatever the client does.
 
-    Closing a socket on which something is unread makes the kernel reset it, and the answer may be lost. So the client
-    is told that no more comes, and what it still sends is dropped. One that takes nothing either is hung up on.
+    Closing a socket with unread bytes makes the kernel reset it, and the answer may be lost. So only the writing side
+    is closed at first, and bytes that still come are dropped. A client that takes nothing is hung up on.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, is_sending: Callable[[], bool]):
@@ -155,11 +155,11 @@ class Farewell:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether it was closed, from this side or the other."""
+        """Return True once either side has closed it."""
         return self._is_closing or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send what is left to be sent, and hang up."""
+        """Send the rest of the answer, and hang up."""
         if self.is_closing():
             return
         self._is_closing = True
@@ -171,13 +171,13 @@ class Farewell:
         self._wait()
 
     def drop(self, size: int) -> None:
-        """Take note of bytes that nobody wants."""
+        """Count dropped bytes, and hang up after too many."""
         self._dropped += size
         if self._dropped > MAX_DROPPED:
             self._transport.abort()
 
     def forget(self) -> None:
-        """It is gone: wait no longer."""
+        """Stop waiting for a connection that is gone."""
         if self._timer is not None:
             self._timer.cancel()
 

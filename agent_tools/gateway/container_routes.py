@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from contextlib import ExitStack
+from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
@@ -11,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from agent_tools.gateway.containers.containers import Wanted
-from agent_tools.gateway.containers.files import CHUNK, SHOWN_DIR
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.files import CHUNK, SHOWN_DIR, ListedFile
 from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.tools import check_network, read_file_ids
-from agent_tools.gateway.store import Row
+from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.store.records import Container, ContainerFile, Upload
 
 MAX_IDLE_MINUTES = 1_440
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
@@ -27,24 +28,24 @@ _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
     given = Fields(await json_body(request))
-    check_network(given)
+    refuse_network(given)
     if given.given.get("skills"):
         raise invalid("'skills' is not supported here.", "skills", "unsupported_parameter")
     expires = Fields(given.object("expires_after") or {}, "expires_after")
     if expires.text("anchor") not in (None, "last_active_at"):
         raise invalid("Invalid value: expected 'last_active_at'.", "expires_after.anchor", "invalid_value")
     minutes = expires.integer("minutes", 1, MAX_IDLE_MINUTES)
-    wanted = Wanted(given.needed("name"), given.text("memory_limit"), minutes)
-    return Json(await run_in_threadpool(_create, request, wanted, read_file_ids(given)))
+    spec = ContainerSpec(given.needed("name"), given.text("memory_limit"), minutes)
+    return Json(await run_in_threadpool(_create, request, spec, read_file_ids(given)))
 
 
-def _create(request: Request, wanted: Wanted, file_ids: tuple[str, ...]) -> dict[str, Any]:
+def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> JsonObject:
     services, owner = services_of(request), owner_of(request)
     for id_ in file_ids:
         services.uploads.find(owner, id_)
-    row = services.containers.create(owner, wanted)
+    row = services.containers.create(owner, spec)
     for id_ in file_ids:
-        services.files.put_upload(owner, row["id"], id_)
+        services.files.put_upload(owner, row.id, id_)
     return container_shown(row)
 
 
@@ -52,7 +53,7 @@ def list_containers(request: Request) -> Response:
     """GET /v1/containers."""
     rows = services_of(request).containers.all_of(owner_of(request))
     name = request.query_params.get("name")
-    return page(request, [row for row in rows if name in (None, row["name"])], container_shown)
+    return page(request, [row for row in rows if name in (None, row.name)], container_shown)
 
 
 def retrieve_container(request: Request) -> Response:
@@ -74,40 +75,40 @@ async def create_container_file(request: Request) -> Response:
         limit = services.config.max_upload_bytes
         async with file_form(request, services.shares, services.shares.containers_left, limit) as form:
             upload = _uploaded(form.get("file"))
-            file = await run_in_threadpool(services.files.put, row["id"], upload.filename or "file", upload.file)
+            file = await run_in_threadpool(services.files.put, row.id, upload.filename or "file", upload.file)
     else:
         file_id = Fields(await json_body(request)).needed("file_id")
-        file = await run_in_threadpool(services.files.put_upload, owner, row["id"], file_id)
+        file = await run_in_threadpool(services.files.put_upload, owner, row.id, file_id)
     return Json(await run_in_threadpool(_file_shown_now, request, file))
 
 
 def list_container_files(request: Request) -> Response:
     """GET /v1/containers/{id}/files."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
-    found = [{**file, "bytes": size} for file, size in services_of(request).files.listed(row["id"])]
-    return page(request, found, lambda file: file_shown(file, file["bytes"]))
+    return page(request, services_of(request).files.listed(row.id), _listed_shown)
 
 
 def retrieve_container_file(request: Request) -> Response:
     """GET /v1/containers/{id}/files/{file_id}."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
-    with services_of(request).files.opened(row["id"], request.path_params["file_id"]) as (file, content):
+    with services_of(request).files.opened(row.id, request.path_params["file_id"]) as (file, content):
         return Json(file_shown(file, content.seek(0, 2)))
 
 
 def container_file_content(request: Request) -> Response:
     """GET /v1/containers/{id}/files/{file_id}/content."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
-    opened = services_of(request).files.opened(row["id"], request.path_params["file_id"])
-    _, content = opened.__enter__()
-    return _download(content, lambda: opened.__exit__(None, None, None))
+    with ExitStack() as stack:
+        opened = services_of(request).files.opened(row.id, request.path_params["file_id"])
+        _, content = stack.enter_context(opened)
+        return _download(content, stack.pop_all())
 
 
 def delete_container_file(request: Request) -> Response:
     """DELETE /v1/containers/{id}/files/{file_id}."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
     file_id = request.path_params["file_id"]
-    services_of(request).files.delete(row["id"], file_id)
+    services_of(request).files.delete(row.id, file_id)
     return Json({"id": file_id, "object": "container.file.deleted", "deleted": True})
 
 
@@ -136,60 +137,65 @@ def retrieve_file(request: Request) -> Response:
 
 def file_content(request: Request) -> Response:
     """GET /v1/files/{id}/content."""
-    content = open(services_of(request).uploads.path(_upload(request)), "rb")  # noqa: SIM115  (closed when sent)
-    return _download(content, content.close)
+    with ExitStack() as stack:
+        content = stack.enter_context(open(services_of(request).uploads.path(_upload(request).id), "rb"))
+        return _download(content, stack.pop_all())
 
 
 def delete_file(request: Request) -> Response:
     """DELETE /v1/files/{id}."""
     row = _upload(request)
-    services_of(request).uploads.delete(str(row["id"]))
-    return Json({"id": row["id"], "object": "file", "deleted": True})
+    services_of(request).uploads.delete(row.id)
+    return Json({"id": row.id, "object": "file", "deleted": True})
 
 
-def container_shown(row: Row) -> dict[str, Any]:
-    """A container as clients see it."""
+def container_shown(container: Container) -> JsonObject:
+    """Return a container as clients see it."""
     return {
-        "id": row["id"],
+        "id": container.id,
         "object": "container",
-        "created_at": int(row["created_at"]),
-        "name": row["name"],
-        "status": "running" if row["status"] == "active" else "expired",
-        "last_active_at": int(row["last_active_at"]),
-        "expires_after": {"anchor": "last_active_at", "minutes": max(1, round(row["idle_minutes"]))},
-        "memory_limit": row["memory_limit"],
+        "created_at": int(container.created_at),
+        "name": container.name,
+        "status": "running" if container.status == "active" else "expired",
+        "last_active_at": int(container.last_active_at),
+        "expires_after": {"anchor": "last_active_at", "minutes": max(1, round(container.idle_minutes))},
+        "memory_limit": container.memory_limit,
         "network_policy": {"type": "disabled"},
     }
 
 
-def file_shown(row: Row, size: int) -> dict[str, Any]:
-    """A container's file as clients see it."""
+def file_shown(file: ContainerFile, size: int) -> JsonObject:
+    """Return a container's file as clients see it."""
     return {
-        "id": row["id"],
+        "id": file.id,
         "object": "container.file",
-        "created_at": int(row["created_at"]),
+        "created_at": int(file.created_at),
         "bytes": size,
-        "container_id": row["container_id"],
-        "path": f"{SHOWN_DIR}/{row['path']}",
-        "source": row["source"],
+        "container_id": file.container_id,
+        "path": f"{SHOWN_DIR}/{file.path}",
+        "source": file.source,
     }
 
 
-def upload_shown(row: Row) -> dict[str, Any]:
-    """An uploaded file as clients see it."""
+def upload_shown(upload: Upload) -> JsonObject:
+    """Return an uploaded file as clients see it."""
     return {
-        "id": row["id"],
+        "id": upload.id,
         "object": "file",
-        "bytes": row["bytes"],
-        "created_at": int(row["created_at"]),
-        "filename": row["filename"],
-        "purpose": row["purpose"],
+        "bytes": upload.bytes,
+        "created_at": int(upload.created_at),
+        "filename": upload.filename,
+        "purpose": upload.purpose,
         "status": "processed",
     }
 
 
-def _file_shown_now(request: Request, row: Row) -> dict[str, Any]:
-    with services_of(request).files.opened(row["container_id"], row["id"]) as (file, content):
+def _listed_shown(listed: ListedFile) -> JsonObject:
+    return file_shown(listed.file, listed.size)
+
+
+def _file_shown_now(request: Request, file: ContainerFile) -> JsonObject:
+    with services_of(request).files.opened(file.container_id, file.id) as (_, content):
         return file_shown(file, content.seek(0, 2))
 
 
@@ -199,7 +205,7 @@ def _uploaded(value: object) -> UploadFile:
     return value
 
 
-def _upload(request: Request) -> Row:
+def _upload(request: Request) -> Upload:
     return services_of(request).uploads.find(owner_of(request), request.path_params["file_id"])
 
 
@@ -207,15 +213,13 @@ def _id(request: Request) -> str:
     return str(request.path_params["container_id"])
 
 
-def _download(content: BinaryIO, close: Any) -> Response:
-    """Bytes nobody renders: whatever the code wrote, no browser shall run it in our name."""
+def _download(content: BinaryIO, stack: ExitStack) -> Response:
+    """Send bytes as a download: whatever code wrote, no browser renders it in the gateway's name."""
 
     def chunks() -> Iterator[bytes]:
-        try:
+        with stack:
             while chunk := content.read(CHUNK):
                 yield chunk
-        finally:
-            close()
 
     headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
     return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")

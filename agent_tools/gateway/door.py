@@ -1,8 +1,7 @@
-"""The door: it knows who asks, holds a request to its limits, counts it, and answers every failure."""
+"""The door: it finds the owner of each request, bounds and counts it, and answers every failure."""
 
 from __future__ import annotations
 
-import logging
 import time
 
 import anyio
@@ -12,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.ids import new_id
@@ -22,11 +21,10 @@ from agent_tools.settings import MIB
 
 _OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
 _GONE = 499  # the client left before there was an answer
-_log = logging.getLogger(__name__)
 
 
 class Door:
-    """Finds out who asks, counts, bounds what is sent, and answers every failure in the API's own shape."""
+    """Middleware around all routes. Failures are answered in the API's own shape."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -38,7 +36,7 @@ class Door:
             return
         services: Services = scope["app"].state.services
         body = _Body(receive, services.config, Headers(scope=scope))
-        answer = _Answer(send, body)
+        answer = _Sender(send, body)
         started = time.monotonic()
         with services.metrics.in_flight.track_inprogress():
             try:
@@ -49,36 +47,34 @@ class Door:
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                await failed(exc).__call__(scope, receive, answer)
+                response = failed(exc)
+                await response(scope, receive, answer)
         route = getattr(scope.get("endpoint"), "__name__", "none")
         services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
 
 
 def failed(exc: Exception) -> Response:
-    """What a client is told; nothing of an unknown failure but that there was one."""
+    """Return the answer for a failure."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
-    if isinstance(exc, AgentToolsError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(503, "The code interpreter is not available now.", code="code_interpreter_unavailable")
-    if not isinstance(exc, ApiError):
-        _log.error("a request failed: %s", type(exc).__name__)
-        exc = ApiError(500, "The gateway failed.", code="internal_error")
-    return Json(exc.body, exc.status, exc.headers)
+    error = client_error(exc)
+    return Json(error.body, error.status, error.headers)
 
 
 def _let_in(services: Services, scope: Scope) -> None:
-    """Find out whose request it is.
+    """Set the request's owner, or refuse it.
 
     Raises:
-        Refusal: it is nobody's, or there is more than one way to read it.
+        Refusal: it has no owner, or can be read in more than one way.
     """
     headers = Headers(scope=scope)
     is_chunked = "transfer-encoding" in headers
     if is_chunked and ("content-length" in headers or scope["http_version"] == "1.0"):
-        raise Refusal("malformed", 400, "A request says how long it is in one way only: drop its Content-Length.")
+        raise Refusal(
+            "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
+        )
     if scope["path"].startswith(_OWNED):
         scope["owner"] = services.keys.owner(headers)
     else:
@@ -86,7 +82,7 @@ def _let_in(services: Services, scope: Scope) -> None:
 
 
 class _Body:
-    """Receives a request's body, up to a number of bytes, and for as long as it may keep the gateway waiting."""
+    """Receives a request's body within its limits of bytes and time. `is_read` is true once it has all come."""
 
     def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
         self._receive = receive
@@ -94,7 +90,6 @@ class _Body:
         self._patience = config.body_timeout
         self._rate = config.min_body_rate
         self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
-        """Whether there is no more to come."""
 
     async def __call__(self) -> Message:
         if self.is_read:
@@ -113,8 +108,8 @@ class _Body:
         return message
 
 
-class _Answer:
-    """Sends, notes the status, gives every answer an id, and ends a connection on which a body is left unread."""
+class _Sender:
+    """Sends an answer with an id, notes its status, and closes the connection if the body was not read."""
 
     def __init__(self, send: Send, body: _Body) -> None:
         self._send = send

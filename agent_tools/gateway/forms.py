@@ -1,4 +1,4 @@
-"""A form with a file, taken in piece by piece: its parts are bounded, and each piece is counted before it is kept."""
+"""A form with a file, received piece by piece: its parts are bounded, and each piece is counted before it is kept."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from agent_tools.gateway.containers.shares import Shares
 from agent_tools.gateway.requests.failures import invalid, too_large
-from agent_tools.gateway.shares import Shares
 from agent_tools.settings import KIB, MIB
 
-MAX_FIELDS = 16
-"""Fields beside the file."""
-MAX_FIELD_BYTES = 64 * KIB
-"""Bytes of one of them."""
-MAX_FRAME_BYTES = MIB
-"""Bytes of a form that are not the file's."""
-LOOK_EVERY = 16 * MIB
-"""Bytes between two looks at what is free on the disk."""
+MAX_FIELDS = 16  # beside the file
+MAX_FIELD_BYTES = 64 * KIB  # of one field
+MAX_FRAME_BYTES = MIB  # of a form without its file
+LOOK_EVERY = 16 * MIB  # bytes between two looks at the free disk
 _CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 
 
 @asynccontextmanager
 async def file_form(request: Request, shares: Shares, left: Callable[[str], int], most: int) -> AsyncIterator[FormData]:
-    """The form of a request, whose file has at most `most` bytes; `left` says how much its owner may still keep.
+    """Read the form of a request, with a file of at most `most` bytes; `left` returns what its owner may still keep.
 
     Raises:
-        ApiError: 400, it is no form, or goes beyond its owner's share; 413; 507, the disk is nearly full.
+        ApiError: 400, it is not a form; 413, it is too large.
+        StorageFull: it exceeds its owner's share.
+        DiskFull: the disk is nearly full.
     """
     _check_type(request.headers.get("content-type", ""))
     owner = str(request.scope["owner"])
@@ -45,7 +43,7 @@ async def file_form(request: Request, shares: Shares, left: Callable[[str], int]
 
 
 class _Counted:
-    """Receives a form of `most` bytes beside its frame. `look` at the disk takes a thread."""
+    """Receives a form of `most` bytes beside its frame. `look` checks the disk, in a thread."""
 
     def __init__(self, receive: Receive, take: Callable[[int], None], look: Callable[[], None], most: int) -> None:
         self._receive = receive
@@ -69,7 +67,7 @@ class _Counted:
 
 
 def _check_type(given: str) -> None:
-    """Other character sets are not read: decoding some of them takes as long as a client wants."""
+    """Refuse other character sets: decoding some of them takes as long as a client wants."""
     header = Header()
     header["content-type"] = given
     if header.get_content_type() != "multipart/form-data":

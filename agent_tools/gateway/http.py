@@ -1,39 +1,59 @@
-"""What every route does: read a body within its bounds, know its owner, answer JSON, list in pages."""
+"""Reading bodies within their bounds, and answering JSON and pages of lists, for every route."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large
-from agent_tools.gateway.requests.fields import Fields, scrubbed
+from agent_tools.gateway.requests.fields import Fields, JsonObject, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
 
-MAX_DIGITS = 18
-"""Digits of a whole number in a query."""
+MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
-"""How JSON writes halves of characters, alone or in pairs; what is not in UTF-8 holds zeros, and may have any."""
+"""Halves of characters in JSON, alone or in pairs. JSON in other encodings than UTF-8 has zeros, and may hold any."""
 _T = TypeVar("_T")
-_Row = TypeVar("_Row", bound=Mapping[str, Any])
+
+
+class Listed(Protocol):
+    """Anything that is listed in pages."""
+
+    @property
+    def id(self) -> str:
+        """The id that `after` names."""
+        ...
+
+
+class ListedText(Listed, Protocol):
+    """Likewise, with its JSON."""
+
+    @property
+    def text(self) -> str:
+        """Its JSON."""
+        ...
+
+
+_Item = TypeVar("_Item", bound=Listed)
 
 
 class JsonText(Response):
-    """JSON that is answered as it is. It is sent in parts, so that others are served between them."""
+    """An answer of JSON that is sent as it is, in parts, so that others are served between them."""
 
     media_type = "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for start in range(0, len(self.body) or 1, PART):
             end = start + PART
@@ -45,23 +65,29 @@ class Json(JsonText):
     """A JSON answer, in ASCII."""
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
+        """Return the content as JSON."""
         return json.dumps(content, separators=(",", ":")).encode()
 
 
 def services_of(request: Request) -> Services:
-    """The gateway's parts."""
+    """Return the gateway's services."""
     services: Services = request.app.state.services
     return services
 
 
+def jobs_of(request: Request) -> Jobs:
+    """Return the gateway's active jobs."""
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
 def owner_of(request: Request) -> str:
-    """Whose request it is; the door has found out."""
+    """Return the owner of a request, as the door has set it."""
     return str(request.scope["owner"])
 
 
 async def raw_body(request: Request) -> bytes:
-    """The body's bytes.
+    """Return the body's bytes.
 
     Raises:
         ApiError: 413.
@@ -74,11 +100,11 @@ async def raw_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
-    """The JSON object that a body is.
+def parsed(body: bytes, max_parts: int) -> JsonObject:
+    """Parse a body, which is a JSON object.
 
     Raises:
-        ApiError: 400; 413, it has more parts than it may.
+        ApiError: 400; 413, it has too many parts.
     """
     if has_more_parts(body, max_parts):
         message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
@@ -92,8 +118,8 @@ def parsed(body: bytes, max_parts: int) -> dict[str, Any]:
     return scrubbed(value) if _HALVES.search(body) else value
 
 
-async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
-    """What is read out of a body, a JSON object. Where the body is large, all of it is done in a thread.
+async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
+    """Parse a body and return what `read` makes of it; a large body takes a thread.
 
     Raises:
         ApiError: 400 or 413.
@@ -103,17 +129,17 @@ async def read_json(request: Request, body: bytes, read: Callable[[dict[str, Any
     return await services.large_json.read(len(body), work)
 
 
-def _read(body: bytes, max_parts: int, read: Callable[[dict[str, Any]], _T]) -> _T:
+def _read(body: bytes, max_parts: int, read: Callable[[JsonObject], _T]) -> _T:
     return read(parsed(body, max_parts))
 
 
-async def json_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request."""
+async def json_body(request: Request) -> JsonObject:
+    """Return the JSON object of a request."""
     return await read_json(request, await raw_body(request), dict)
 
 
 def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:
-    """A whole number of the query; None if it is not given.
+    """Return a whole number of the query; None if it is not given.
 
     Raises:
         ApiError: 400.
@@ -126,32 +152,32 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
     return Fields({name: int(given)}).integer(name, least, most)
 
 
-def page(request: Request, rows: Sequence[_Row], shown: Callable[[_Row], Any]) -> Json:
-    """One page of a list whose rows come oldest first."""
-    cut, has_more = _cut(request, rows)
-    return Json({"object": "list", "data": [shown(row) for row in cut], **_ends(cut), "has_more": has_more})
+def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any]) -> Json:
+    """Answer one page of a list whose items come oldest first."""
+    cut, has_more = _cut(request, items)
+    return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more})
 
 
-def page_of_texts(request: Request, rows: Sequence[Mapping[str, Any]]) -> Response:
-    """Likewise, where each row has its JSON as `text`, which is answered as it is."""
-    cut, has_more = _cut(request, rows)
+def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
+    """Answer one page of items whose JSON is sent as it is."""
+    cut, has_more = _cut(request, items)
     rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
-    data = ",".join(row["text"] for row in cut)
+    data = ",".join(item.text for item in cut)
     return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 
-def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Between which ids a page is."""
-    return {"first_id": rows[0]["id"] if rows else None, "last_id": rows[-1]["id"] if rows else None}
+def _ends(items: Sequence[Listed]) -> dict[str, str | None]:
+    """Return the ids between which a page is."""
+    return {"first_id": items[0].id if items else None, "last_id": items[-1].id if items else None}
 
 
-def _cut(request: Request, rows: Sequence[_Row]) -> tuple[list[_Row], bool]:
-    """The rows that `limit`, `order` and `after` of the query mean, and whether there are more."""
+def _cut(request: Request, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
+    """Return the items that `limit`, `order` and `after` of the query select, and if there are more."""
     limit = query_integer(request, "limit", 1, 100) or 20
     query = Fields(request.query_params)
-    ordered = list(rows) if query.text("order") == "asc" else list(reversed(rows))
+    ordered = list(items) if query.text("order") == "asc" else list(reversed(items))
     after = query.text("after")
     if after:
-        places = [index for index, row in enumerate(ordered) if row["id"] == after]
+        places = [index for index, item in enumerate(ordered) if item.id == after]
         ordered = ordered[places[0] + 1 :] if places else []
     return ordered[:limit], len(ordered) > limit

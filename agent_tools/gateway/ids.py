@@ -6,5 +6,5 @@ import secrets
 
 
 def new_id(prefix: str) -> str:
-    """A fresh id, such as `resp_...`, `cntr_...`, `cfile_...`."""
+    """Return a fresh id, such as `resp_...`, `cntr_...`, `cfile_...`."""
     return f"{prefix}_{secrets.token_hex(24)}"

@@ -1,4 +1,4 @@
-"""What is counted and measured, for Prometheus: numbers and fixed names only, nothing anyone said."""
+"""Metrics for Prometheus: numbers and fixed names only, nothing that anyone said."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` gives the containers with a sandbox, and whether each is held; `sweep_failures` a number that only grows.
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` a growing number.
     """
 
     def __init__(self, running: Callable[[], Mapping[str, bool]], sweep_failures: Callable[[], int] = int) -> None:
@@ -59,13 +59,13 @@ class Metrics:
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request. Whoever sends it chooses none of the labels' values: there are only so many series."""
+        """Count a request. Its sender chooses no label's value, so the number of series is bounded."""
         known = method if method in _METHODS else "other"
         self.requests.labels(known, route, str(status) if status in _STATUSES else "other").inc()
         self.request_seconds.labels(route).observe(seconds)
 
     def security(self, event: SecurityEvent) -> None:
-        """Count something that an operator may want to be told of."""
+        """Count an event that an operator may want to know of."""
         self._security.labels(event).inc()
 
     def ended(self, execution: Execution) -> None:
@@ -90,7 +90,7 @@ class Metrics:
                 self.responses.labels(reason if reason in known else "other").inc()
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _count_tokens(self, usage: Usage) -> None:
@@ -99,25 +99,25 @@ class Metrics:
 
 
 class _Sweeps(Collector):
-    """Tells how much of sweeping has failed, when asked."""
+    """Reads the number of failed parts of sweeps when metrics are collected."""
 
     def __init__(self, failures: Callable[[], int]) -> None:
         self._failures = failures
 
     def collect(self) -> list[CounterMetricFamily]:
-        """The counter."""
-        says = "What sweeps could not end or remove; the next one tries again."
+        """Return the counter."""
+        says = "Objects that a sweep could not end or remove; the next one tries again."
         return [CounterMetricFamily("agent_tools_sweep_failures", says, value=self._failures())]
 
 
 class _Sandboxes(Collector):
-    """Counts the sandboxes when asked."""
+    """Counts the sandboxes when metrics are collected."""
 
     def __init__(self, running: Callable[[], Mapping[str, bool]]) -> None:
         self._running = running
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """The gauge."""
+        """Return the gauge."""
         held = list(self._running().values())
         gauge = GaugeMetricFamily("agent_tools_sandboxes", "Sandboxes now.", labels=["state"])
         gauge.add_metric(["held"], sum(held))

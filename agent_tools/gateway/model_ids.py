@@ -1,4 +1,4 @@
-"""The ids of the upstream's models, as clients name them: words of theirs, so nothing else is made a path of."""
+"""The ids of the upstream's models, which clients choose, so only plain ones become part of a path."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+(?:/[A-Za-z0-9._:@+-]+)*")
 
 
 def model_path(id_: str) -> str:
-    """The path of a model below the upstream's base URL; its id is one segment, in which no server finds a way up.
+    """Return the path of a model below the upstream's base URL; its id is one segment that cannot lead upwards.
 
     Raises:
-        ApiError: 404, it cannot be a model's.
+        ApiError: 404, the id cannot be a model's.
     """
     is_plain = _PLAIN.fullmatch(id_) and not {".", ".."}.intersection(id_.split("/"))
     if not is_plain or len(id_) > MAX_MODEL_ID:
@@ -24,7 +24,7 @@ def model_path(id_: str) -> str:
 
 
 def unknown_model(id_: str) -> ApiError:
-    """There is no such model."""
+    """Return the error for a model that does not exist."""
     plain = f"at most {MAX_MODEL_ID} letters, digits and ._:@+-, in parts joined by '/'"
     message = f"The model {id_[:80]!r} does not exist: an id is {plain}."
     return ApiError(404, message, param="model", code="model_not_found")

@@ -1,4 +1,4 @@
-"""Starting a gateway: is all it needs there, and if not, what is to be done; then serving until it is told to stop."""
+"""Starting a gateway: checks of all that it needs, then serving until it is told to stop."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
+from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.responses.runs import LAST_WORDS
-from agent_tools.gateway.store import Store
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 
 def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
-    """What is not as it should be, each with what to do about it."""
+    """Yield what is wrong, each with what to do about it."""
     try:
         runtime.engine.guest()
     except EngineError as exc:
@@ -57,7 +57,7 @@ def _check_store(config: GatewayConfig) -> None:
 
 
 class Server(uvicorn.Server):
-    """Before it hangs up, what is under way is ended, and its clients are told."""
+    """A server that ends active jobs, and tells their clients, before it hangs up."""
 
     def __init__(self, config: GatewayConfig, app: Starlette, **options: Any) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
@@ -71,12 +71,12 @@ class Server(uvicorn.Server):
         self._app.state.services.metrics.security(event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, end what is under way, close all connections."""
-        await asyncio.gather(self._app.state.runs.close(), super().shutdown(sockets))
+        """Stop listening, end active jobs, close all connections."""
+        await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
 
 
 def serve(config: GatewayConfig, runtime: Runtime) -> None:
-    """Serve until SIGINT or SIGTERM; then end what is under way, tell its clients, and remove every sandbox.
+    """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
 
     Raises:
         InvalidParams: the database cannot be used.

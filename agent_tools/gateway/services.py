@@ -1,4 +1,4 @@
-"""All that a gateway is made of, built in order and released in reverse."""
+"""The services of a gateway, built in order and released in reverse."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
-from sqlalchemy import Table
-
-from agent_tools.gateway.background import UnderWay
+from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
 from agent_tools.gateway.containers.files import ContainerFiles, Uploads
+from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.requests.auth import Keys
 from agent_tools.gateway.requests.large_json import LargeJson
-from agent_tools.gateway.store import Store, calls, events, items, responses
-from agent_tools.gateway.sweeping import failures
+from agent_tools.gateway.store.records import Record, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 SWEEP_EVERY = 15.0  # seconds
+_FORGOTTEN: tuple[type[Record], ...] = (StoredResponse, StoredItem, StoredCall, StoredEvents)  # after `retention`
 
 
 class Services:
-    """Made at the start of a gateway; `close` ends all of it and leaves no sandbox."""
+    """Made at the start of a gateway; `close` ends all and leaves no sandbox.
+
+    Attributes:
+        sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
+    """
 
     def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> None:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
-        """How many parts of sweeps have failed since the start; a container whose files would not go is one."""
         self._closed = threading.Event()
         with ExitStack() as undo:
             self.store = Store(config.database_url)
             undo.callback(self.store.close)
-            self.under_way = UnderWay(self.store)
+            self.background = Background(self.store)
             self.keys = Keys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
@@ -65,18 +68,18 @@ class Services:
         self._undo.close()
 
     def sweep(self) -> int:
-        """Expire and forget what is due; how many parts of that failed, which keeps no other from being done.
+        """Expire and forget all that is due; return the number of parts that failed.
 
-        What failed, as with a database that is away for a while, is for the next sweep.
+        A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
-        parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.under_way.sweep]
-        parts += [partial(self._forget_old, table) for table in (responses, items, calls, events)]
+        parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
+        parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
         return failed
 
-    def _forget_old(self, table: Table) -> None:
-        self.store.delete_before(table, time.time() - self.config.retention)
+    def _forget_old(self, kind: type[Record]) -> None:
+        self.store.delete_before(kind, time.time() - self.config.retention)
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):

@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry for turns, rounds and calls: names, numbers and statuses, nothing anyone said.
+"""Spans of OpenTelemetry for turns, rounds and calls: names, numbers and statuses, nothing that anyone said.
 
-With OpenTelemetry's SDK and an OTEL_* variable that says where spans go they are sent there; without, nothing is done.
+Spans are sent if OpenTelemetry's SDK is installed and an OTEL_* variable names their destination.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ NAME = "agent_tools.gateway"
 
 
 class Tracer:
-    """Makes the spans of turns. `provider` is a TracerProvider; by default the one the environment asks for, if any."""
+    """Makes the spans of turns. `provider` is a TracerProvider; by default as the environment configures it."""
 
     def __init__(self, provider: Any = None) -> None:
         self._provider = provider or _configured()
 
     def turn(self, model: str) -> TurnSpans:
-        """The spans of one turn that begins now."""
+        """Return the spans of one turn that begins now."""
         return TurnSpans(self._provider.get_tracer(NAME) if self._provider else None, model)
 
     def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send the rest of the spans."""
         if self._provider:
             self._provider.shutdown()
 
@@ -43,7 +43,7 @@ class TurnSpans:
         )
 
     def step(self, step: Step) -> None:
-        """Follow a step."""
+        """Start, end or mark spans by a step."""
         if self._turn is None:
             return
         match step:
@@ -64,7 +64,7 @@ class TurnSpans:
                 self._turn.set_attribute("turn.reason", reason)
 
     def end(self) -> None:
-        """The turn is over, however it went."""
+        """End all spans of the turn."""
         if self._turn is not None:
             for span in self._calls.values():
                 span.end()
@@ -77,7 +77,7 @@ class TurnSpans:
 
 
 def _configured() -> Any:
-    """A provider that sends spans where the environment says; None if it says nothing, or the SDK is not installed."""
+    """Return a provider as the environment configures it; None if it does not, or the SDK is not installed."""
     if not settings.is_tracing_wanted():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The server behind the gateway: its models, for turns run here, and its own answers, passed on byte by byte."""
+"""The server behind the gateway: its models, for turns that run here, and its own answers, passed on unchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.settings import Endpoint
 
-MAX_MODELS = 64
-"""Models whose connections are kept."""
+MAX_MODELS = 64  # models whose connections are kept
 _KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
 _LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
 _PASSED = ("accept", "content-type", "x-request-id")
 _OF_A_KEY = ("openai-organization", "openai-project")
-"""Sent on with a client's own key only: what the gateway's key is used for is not the client's choice."""
+"""Sent on only with a client's own key: a client does not choose an organization for the gateway's key."""
 
 
 class Upstream:
@@ -42,16 +41,12 @@ class Upstream:
             base_url=config.upstream, timeout=timeout, limits=httpx.Limits(max_connections=None)
         )
 
-    def passes_key(self) -> bool:
-        """Whether clients' own keys are sent to the upstream."""
-        return not self._config.upstream_key and not self._config.api_keys
-
     def key(self, headers: Mapping[str, str]) -> str:
-        """The key that the upstream is asked with."""
-        return self._config.upstream_key or (bearer(headers) if self.passes_key() else "") or "none"
+        """Return the key that the upstream is asked with."""
+        return self._config.upstream_key or (bearer(headers) if self._config.passes_clients_keys else "") or "none"
 
     def model(self, name: str, key: str) -> Model:
-        """A model of the upstream; its connections are kept for the next time.
+        """Return a model of the upstream; its connections are kept for the next time.
 
         Raises:
             ApiError: 404, its name is too long to be kept.
@@ -70,7 +65,7 @@ class Upstream:
         return known
 
     async def is_ready(self) -> bool:
-        """Whether it answers at all."""
+        """Return True if the upstream answers at all."""
         try:
             headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
             async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
@@ -79,12 +74,12 @@ class Upstream:
             return False
 
     async def pass_on(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
-        """Ask the upstream the same and answer the same. `path` is ours, or made by `model_path`: never a client's.
+        """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
 
         Raises:
-            ApiError: 502 or 504, it cannot be reached.
+            ApiError: 502 or 504, the upstream cannot be reached.
         """
-        passed = (*_PASSED, *_OF_A_KEY) if self.passes_key() else _PASSED
+        passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         request = self._client.build_request(method, path, headers=sent, content=body or None)
@@ -96,7 +91,7 @@ class Upstream:
             raise ApiError(502, "The upstream cannot be reached.", code="upstream_unavailable") from exc
         if not 200 <= answer.status_code < 600:
             await answer.aclose()
-            raise ApiError(502, "The upstream's answer is not HTTP's.", code="upstream_error")
+            raise ApiError(502, "The upstream's answer has no valid HTTP status.", code="upstream_error")
         is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
         kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
         return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
@@ -111,7 +106,7 @@ class Upstream:
 
 
 def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a client may be told of the upstream's headers; its id of the request goes by a name beside our own's."""
+    """Yield the upstream's headers that a client gets; the upstream's request id has a name of its own."""
     for name, value in headers.items():
         if not value.isascii():
             continue

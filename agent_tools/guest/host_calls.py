@@ -1,64 +1,33 @@
-"""Calls from a cell to functions on the host: over one socket, with a thread that takes the answers.
+"""Calls from a cell to functions on the host, over one socket.
 
 Works in cells that await and in cells that do not, in threads, and in any event loop. All limits are the host's: this
 side is a convenience, and the socket is no secret in here.
+
+Theory of operation
+    There is no thread that reads: whoever waits for an answer does. An event loop with calls under way watches the
+    socket and takes in what comes. Of the threads that wait without a loop one is the leader: it reads, also for the
+    others, until its own answer has come, and then another one leads. Taking in must not be cut short, or a message
+    would be lost to its caller, so it is shielded from interrupts; waiting is not.
 """
 
 import asyncio
-import builtins
 import contextlib
 import itertools
 import os
-import queue
+import select
 import signal
 import socket
-import sys
 import threading
-import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
+from .interrupts import shield
 from .wire import budget, frames, values
 
-
-class HostCallError(Exception):
-    """A host function failed; `type_name` is its exception's type there."""
-
-    type_name = ""
-
-
-class HostCallNotFound(HostCallError, NameError):
-    """There is no host function of that name."""
-
-
-class HostCallArgumentError(HostCallError, TypeError, ValueError):
-    """The arguments do not fit the host function."""
-
-
-class HostCallTimeout(HostCallError, TimeoutError):
-    """The host function took longer than it may."""
-
-
-class HostCallDenied(HostCallError, PermissionError):
-    """The call was not approved."""
-
-
-class HostCallBudgetExceeded(HostCallError, RuntimeError):
-    """The run has made all the calls it may."""
-
-
-class HostCallTooLarge(HostCallError, ValueError):
-    """A value is larger than what may cross."""
-
-
-class HostGone(HostCallError, ConnectionError):
-    """The host does not answer any more."""
-
-
-_KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
-
-
 UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
+READ_SIZE = 256 * 1024
 _VALUE = "arguments"
 _SUBJECTS = {"$return": "The result is", "$yield": "What the function yields is"}
 
@@ -75,24 +44,40 @@ Deliver = Callable[[Any, BaseException | None], None]  # takes an answer or a fa
 
 
 class Host:
-    """The connection. Made once in each kernel; the thread starts with the first call."""
+    """The connection. Made once in each kernel."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._poller = select.poll()
+        self._bell, self._ring = os.pipe()
+        os.set_blocking(self._ring, False)
+        for descriptor in (self._socket.fileno(), self._bell):
+            self._poller.register(descriptor, select.POLLIN)
+        self._reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._turn = threading.Condition()
+        self._has_leader = False
+        self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._ids = itertools.count(1)
         self._pending: dict[int, Deliver] = {}
-        self._thread: threading.Thread | None = None
         self._is_gone = False
+        self._is_held = False
         self._time_left = 0.0
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and await its answer; cancelling this cancels it there."""
         loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            loop.add_reader(self._socket.fileno(), self.take_in)
+            self._loops.add(loop)
         future: asyncio.Future[Any] = loop.create_future()
 
         def deliver(value: Any, error: BaseException | None) -> None:
+            if asyncio._get_running_loop() is loop:
+                _settle(future, value, error)
+                return
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, future, value, error)
 
@@ -104,21 +89,90 @@ class Host:
 
     def call_sync(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and wait for its answer; interrupting this cancels it there."""
-        answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
-        number = self._send(name, args, kwargs, lambda value, error: answers.put((value, error)))
+        answers: list[tuple[Any, BaseException | None]] = []
+        caller = threading.get_ident()
+
+        def deliver(value: Any, error: BaseException | None) -> None:
+            answers.append((value, error))
+            if threading.get_ident() != caller:
+                self._wake()
+
+        number = self._send(name, args, kwargs, deliver)
         try:
-            value, error = answers.get()
+            while not answers:
+                self._lead_or_follow(answers)
         finally:
             self._forget(number)
+        value, error = answers[0]
         if error is not None:
             raise error
         return value
 
+    def is_held(self) -> bool:
+        """Return whether the host lets the run's clock stand still, by the latest that it has said."""
+        self.take_in()
+        return self._is_held
+
+    def take_in(self) -> None:
+        """Take in what is there; nothing, if another thread is at it."""
+        if self._is_gone or not self._reading.acquire(blocking=False):
+            return
+        try:
+            with shield:
+                self._feed()
+        finally:
+            self._reading.release()
+
+    def _lead_or_follow(self, answers: list[Any]) -> None:
+        """Wait until something has come: as the leader by reading, else by waiting for the leader."""
+        with self._turn:
+            if answers:
+                return
+            if self._has_leader:
+                self._turn.wait()
+                return
+            self._has_leader = True
+        try:
+            while not answers and not self._is_gone:
+                if (self._bell, select.POLLIN) in self._poller.poll():
+                    os.read(self._bell, 4096)
+                self.take_in()
+        finally:
+            with self._turn:
+                self._has_leader = False
+                self._turn.notify_all()
+
+    def _wake(self) -> None:
+        """Have those who wait without a loop look for their answers: another thread has taken some in."""
+        with self._turn:
+            self._turn.notify_all()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ring, b"\0")
+
+    def _feed(self) -> None:
+        try:
+            data = self._socket.recv(READ_SIZE, socket.MSG_DONTWAIT)
+            for head, attachments, _ in self._reader.feed(data):
+                self._take(head, attachments)
+        except BlockingIOError:
+            return
+        except (OSError, frames.FrameError):
+            data = b""
+        if not data:
+            self._end()
+
+    def _end(self) -> None:
+        """Tell everybody who waits that the host is gone."""
+        self._is_gone = True
+        for loop in list(self._loops):
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.remove_reader, self._socket.fileno())
+        for deliver in list(self._pending.values()):
+            deliver(None, HostGone("The host is gone."))
+
     def _send(self, name: str, args: Any, kwargs: Any, deliver: Deliver) -> int:
         if os.getpid() != self._pid or self._is_gone:
-            raise HostGone(
-                "The host is not to be reached from a forked process." if not self._is_gone else "The host is gone."
-            )
+            raise HostGone("A forked process cannot call the host." if not self._is_gone else "The host is gone.")
         try:
             encoded, attachments = values.encode([list(args), dict(kwargs)], _VALUE)
         except values.NotEncodable as exc:
@@ -129,11 +183,7 @@ class Host:
             message = frames.pack(head, attachments)
         except frames.TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
-        with self._lock:
-            self._pending[number] = deliver
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._read, name="host-calls", daemon=True)
-                self._thread.start()
+        self._pending[number] = deliver
         self._write(message)
         return number
 
@@ -149,7 +199,7 @@ class Host:
             raise HostGone("The host is gone.")
 
     def _write_all(self, message: bytes) -> None:
-        with self._lock:
+        with self._writing:
             try:
                 self._socket.sendall(message)
             except OSError:
@@ -161,26 +211,17 @@ class Host:
             with contextlib.suppress(HostGone):
                 self._write(frames.pack({"op": "cancel", "id": number}, []))
 
-    def _read(self) -> None:
-        reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
-        with contextlib.suppress(OSError, frames.FrameError):
-            while data := self._socket.recv(256 * 1024):
-                for head, attachments, _ in reader.feed(data):
-                    self._take(head, attachments)
-        self._is_gone = True
-        for deliver in list(self._pending.values()):
-            deliver(None, HostGone("The host is gone."))
-
     def _take(self, head: dict[str, Any], attachments: list[bytes]) -> None:
         match head:
             case {"op": "hold"}:
-                self._time_left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-            case {"op": "go"} if self._time_left:
+                self._is_held, self._time_left = True, signal.setitimer(signal.ITIMER_REAL, 0)[0]
+            case {"op": "go"}:
+                self._is_held = False
                 signal.setitimer(signal.ITIMER_REAL, self._time_left)
             case {"op": "result", "id": number, "value": value}:
                 self._deliver(number, lambda: values.decode(value, attachments, _rich, budget.Unbounded()), None)
             case {"op": "error", "id": number}:
-                self._deliver(number, None, _error(head))
+                self._deliver(number, None, error_of(head))
 
     def _deliver(self, number: int, read: Callable[[], Any] | None, error: BaseException | None) -> None:
         deliver = self._pending.pop(number, None)
@@ -204,24 +245,6 @@ def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | No
         future.set_exception(error)
 
 
-def _error(head: dict[str, Any]) -> BaseException:
-    """The host's failure as an exception: one of ours, a builtin of the same name, or HostCallError with the name."""
-    kind, name, message = str(head.get("kind")), str(head.get("type") or ""), str(head.get("message") or "")
-    builtin = getattr(builtins, name, None)
-    is_safe = isinstance(builtin, type) and issubclass(builtin, Exception) and builtin not in _NOT_FROM_TEXT
-    if kind not in _KINDS and is_safe:
-        return builtin(message)  # type: ignore[no-any-return,misc]
-    error = _KINDS.get(kind, HostCallError)(message if kind in _KINDS or not name else f"{name}: {message}")
-    error.type_name = name
-    return error
-
-
-# These mean something to an event loop or an iteration, or cannot be made of a message alone.
-_NOT_FROM_TEXT = {StopIteration, StopAsyncIteration, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError} | {
-    getattr(builtins, name) for name in ("ExceptionGroup",) if hasattr(builtins, name)
-}
-
-
 def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     import io
 
@@ -237,64 +260,3 @@ def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     from PIL import Image
 
     return Image.open(io.BytesIO(content))
-
-
-def install(descriptor: int, namespace: dict[str, Any]) -> None:
-    """Make `sandbox`, `sandbox.asyncio` and `sandbox.values` importable, and give `namespace` nothing but those."""
-    host = Host(descriptor)
-    package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
-    package.__path__ = []
-
-    async def hostcall(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name, with one payload or with arguments."""
-        return await host.call(name, (payload, *args), kwargs)
-
-    def hostcall_sync(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name and wait for it."""
-        return host.call_sync(name, (payload, *args), kwargs)
-
-    def define(name: str, source: str) -> None:
-        """Make a module of this source, and give its public names to the cells."""
-        import linecache
-
-        file = f"<{name}>"
-        module = types.ModuleType(name)
-        module.__dict__.update(_call=host.call, _call_sync=host.call_sync)
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        sys.modules[name] = module
-        exec(compile(source, file, "exec"), module.__dict__)
-        public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
-        namespace.update({key: getattr(module, key) for key in public})
-
-    asynchronous.hostcall = hostcall  # type: ignore[attr-defined]
-    asynchronous.run = asyncio.run  # type: ignore[attr-defined]
-    package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
-    package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
-    package.HostCallError = HostCallError  # type: ignore[attr-defined]
-    vars(package).update(_KINDS)
-    sys.modules.update({"sandbox": package, "sandbox.asyncio": asynchronous})
-
-
-def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:
-    async def run_function(name: str, has_args: bool, is_streamed: bool) -> None:
-        """Call a function of the script with the host's arguments, and give the host what it returns or yields."""
-        args, kwargs = await host.call("$arguments", (), {}) if has_args else ((), {})
-        if name not in namespace:
-            raise NameError(f"the script defines no {name!r}")
-        found = namespace[name]
-        result = found(*args, **kwargs) if callable(found) else found
-        if hasattr(result, "__await__"):
-            result = await result
-        if hasattr(result, "__aiter__"):
-            async for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        elif isinstance(result, types.GeneratorType):
-            for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        await host.call("$return", (result,), {})
-
-    return run_function

@@ -156,7 +156,7 @@ class Init:
             self.forget_kernel()
 
     def read_report(self) -> bytes:
-        """What the kernel said of its start; nothing, as a rule."""
+        """Return what the kernel said of its start; nothing, as a rule."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self.kernel_report, MAX_TRACEBACK)
         return b""

@@ -1,47 +1,93 @@
 """SIGINT around a cell: ignored between requests, kept for the code while its request is handled, raised in the code.
 
-The stock kernel lets it raise wherever a request is being handled, and then the request may end without a reply.
+The stock kernel lets it raise wherever a request is being handled, and then the request may end without a reply. Two
+more places are spared: a `shield`, in which half-done work would break something for good, and, once the code has been
+interrupted, the telling of it: a second interrupt there would cost the cell its traceback, or its reply.
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 AT_ONCE = 0.001  # seconds after which code ends that was interrupted before it began
 
-_was_noted = False
+IsUsers = Callable[[FrameType | None], bool]
+
+
+class _State:
+    """The interrupts of the main thread: at most one cell at a time."""
+
+    was_noted = False
+    was_raised = False
+    shields = 0
 
 
 def ignore() -> None:
-    """From now on there is nothing to interrupt."""
-    global _was_noted
+    """Ignore interrupts from now on: there is nothing to interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _was_noted = False
+    _State.was_noted = _State.was_raised = False
+    _State.shields = 0
 
 
 def expect() -> None:
-    """From now on an interrupt is meant for the code that is about to run."""
+    """Keep interrupts from now on: they are meant for the code that is about to run."""
     signal.signal(signal.SIGINT, _note)
 
 
 @contextmanager
-def reaching_code() -> Iterator[None]:
-    """Around code: what interrupts there are raise in it. One that awaits, the kernel ends in its own way."""
-    global _was_noted
-    if _was_noted:
-        _was_noted = False
-        signal.setitimer(signal.ITIMER_REAL, AT_ONCE)
+def reaching_code(is_users: IsUsers) -> Iterator[None]:
+    """Let interrupts raise in the code that runs within; one that awaits, the kernel ends in its own way.
+
+    `is_users` tells the user's frames from a library's.
+    """
+    if _State.was_noted:
+        _raise_soon()
     if signal.getsignal(signal.SIGINT) is not _note:
         yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        if _State.shields:
+            _State.was_noted = True
+        elif not _State.was_raised or is_users(frame):
+            _State.was_raised = True
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the code has set one of its own
+        if signal.getsignal(signal.SIGINT) is interrupt:  # else the code has set one of its own
             expect()
 
 
+class Shield:
+    """Keeps interrupts while it is entered; they are raised soon after it was left."""
+
+    def __enter__(self) -> None:
+        _State.shields += 1
+
+    def __exit__(self, *_: object) -> None:
+        _State.shields = max(0, _State.shields - 1)
+        if _State.was_noted and not _State.shields:
+            _raise_soon()
+
+
+shield = Shield()
+
+
+def is_shielded(_number: int = 0, _frame: object = None) -> bool:
+    """Return whether an interrupt has to wait; if so it is noted."""
+    if _State.shields:
+        _State.was_noted = True
+    return bool(_State.shields)
+
+
+def _raise_soon() -> None:
+    _State.was_noted = False
+    signal.setitimer(signal.ITIMER_REAL, AT_ONCE)
+
+
 def _note(_number: int, _frame: object) -> None:
-    global _was_noted
-    _was_noted = True
+    _State.was_noted = True

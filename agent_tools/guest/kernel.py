@@ -148,7 +148,7 @@ class SandboxKernel(IPythonKernel):
             def end(number: int, frame: Any) -> None:
                 nonlocal last
                 before, last = last, time.monotonic()
-                if last - before < SETTLE_SECONDS:
+                if last - before < SETTLE_SECONDS or interrupts.is_shielded():
                     return
                 if is_users(frame):
                     raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop

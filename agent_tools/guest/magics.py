@@ -41,6 +41,7 @@ def register(shell: Any) -> None:
     for name in INSTALLERS:
         shell.register_magic_function(_installer(name, shell.find_line_magic(name)), "line", name)
     shell.register_magic_function(_autosave, "line", "autosave")
+    shell.register_magic_function(_subshell, "line", "subshell")
     shell.register_magics(Running)
 
 
@@ -55,6 +56,11 @@ def _refusal(name: str, why: str) -> Callable[..., None]:
 def _autosave(line: str) -> None:
     """Say that there is no notebook."""
     say(NO_AUTOSAVE)
+
+
+def _subshell(line: str) -> None:
+    """Say that there are no subshells, in the stock kernel's words."""
+    print("Kernel does not support subshells")
 
 
 class Running(ExecutionMagics):

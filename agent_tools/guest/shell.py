@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -41,8 +41,8 @@ LAZY_NAMES = {
 }
 
 
-def prepare_shell(shell: Any) -> None:
-    """Give a fresh shell all that is in this room."""
+def prepare_shell(shell: Any, is_held: Callable[[], bool]) -> None:
+    """Give a fresh shell all that is in this room. `is_held` tells whether the run's clock stands still."""
     shell.lazy_names = LazyNames(shell.user_ns)
     shell.ast_transformers.append(shell.lazy_names)
     magics.register(shell)
@@ -50,7 +50,7 @@ def prepare_shell(shell: Any) -> None:
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
-    countdown = Countdown(shell)
+    countdown = Countdown(shell, is_held)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", drain)
@@ -69,8 +69,9 @@ class Countdown:
     It is armed from the request's metadata, so the user's code gains no line. Code can disarm it; the host has its own.
     """
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, is_held: Callable[[], bool]) -> None:
         self.shell = shell
+        self.is_held = is_held
 
     def start(self) -> None:
         """Arm the timer for the request that is about to run."""
@@ -83,11 +84,10 @@ class Countdown:
         """Disarm the timer."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    @staticmethod
-    def expire(_signum: int, frame: FrameType | None) -> None:
+    def expire(self, _signum: int, frame: FrameType | None) -> None:
         """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
         interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt):
+        if callable(interrupt) and not self.is_held():
             interrupt(signal.SIGINT, frame)
 
 
@@ -142,14 +142,14 @@ class UserTraceback(AutoFormattedTB):
 
 
 def _is_library(filename: str) -> bool:
-    """Whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
+    """Return whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
     if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
         return True
     return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", os.path.dirname(__file__)))
 
 
 def is_users(frame: FrameType | None) -> bool:
-    """Whether the user's code runs in this frame, or called what does."""
+    """Return whether the user's code runs in this frame, or called what does."""
     while frame is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None
@@ -189,7 +189,7 @@ class SandboxShell(ZMQInteractiveShell):
 
     async def run_code(self, *args: Any, **kwargs: Any) -> Any:
         """Run one compiled piece of a cell, which interrupts now reach."""
-        with interrupts.reaching_code():
+        with interrupts.reaching_code(is_users):
             return await super().run_code(*args, **kwargs)
 
     def init_user_ns(self) -> None:

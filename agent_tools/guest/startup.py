@@ -7,9 +7,9 @@ import sys
 
 from traitlets.config import Config
 
-from . import host_calls
 from .kernel import SandboxKernel
 from .outlet import Outlet
+from .sandbox_module import install
 from .session import WireSession
 from .shell import prepare_shell
 from .streams import Stream
@@ -26,8 +26,8 @@ def run_kernel(descriptors: list[int], work_dir: str) -> None:
     connected = socket.socket(fileno=os.dup(descriptors[0]))
     kernel = _make_kernel(Outlet(connected))
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
-    prepare_shell(kernel.shell)
-    host_calls.install(descriptors[1], kernel.shell.user_ns)
+    host = install(descriptors[1], kernel.shell.user_ns)
+    prepare_shell(kernel.shell, host.is_held)
     kernel.serve(connected)
 
 

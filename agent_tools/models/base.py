@@ -1,4 +1,4 @@
-"""What a language model is to this package: messages in, deltas out."""
+"""The contract of a language model: messages in, deltas out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Any, Protocol, Union, runtime_checkable
 
 from agent_tools.messages import Message
 
-Conversation = Sequence[Union[Message, Mapping[str, Any]]]
-"""Messages; a dict among them is in the shape of chat completions already and is sent as it is."""
+Json = Mapping[str, Any]
+"""A JSON object that is read: a chunk, an event, a message of chat completions."""
+JsonObject = dict[str, Any]
+"""A JSON object that is made, or that its reader owns."""
+FunctionDefinition = Json
+"""A function that a model may call: `name`, `description`, `parameters`."""
+Options = Json
+"""Request fields of chat completions by name: `temperature`, `tool_choice`, `stop`."""
+Conversation = Sequence[Union[Message, Json]]
+"""Messages; a dict among them has the shape of chat completions already and is sent as it is."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +29,14 @@ class TextDelta:
 
 @dataclass(frozen=True)
 class ReasoningDelta:
-    """A piece of what the model thinks before it answers."""
+    """A piece of the model's reasoning before its answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CallBegun:
-    """The model began to write a call. `index` counts the calls of one reply; `name` is whole."""
+    """The model began to write a call. `index` numbers the calls of one reply; `name` is complete."""
 
     index: int
     id: str
@@ -59,14 +67,12 @@ class Usage:
 
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = 0
-    """Of the input: read from the server's cache."""
-    reasoning_tokens: int = 0
-    """Of the output: reasoning."""
+    cached_tokens: int = 0  # of the input, those read from the server's cache
+    reasoning_tokens: int = 0  # of the output, those spent on reasoning
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """Return the tokens of input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -95,20 +101,20 @@ class Model(Protocol):
     def reply(
         self,
         messages: Conversation,
-        tools: Sequence[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        tools: Sequence[FunctionDefinition] = (),
+        options: Options | None = None,
     ) -> Iterator[Delta]:
-        """Ask the model; its answer comes in pieces, `Usage` (at most one) and `Finish` (exactly one) at the end.
+        """Ask the model; its answer comes in pieces, with `Usage` (at most one) and `Finish` (exactly one) at the end.
 
-        Calls come as CallBegun, any number of ArgumentsDelta, CallComplete. If the iterator has a `close`, it gives the
-        connection up; where it may be called from another thread it also ends a `next` that waits.
+        A call is one CallBegun, any number of ArgumentsDelta, and one CallComplete. If the iterator has a `close`, it
+        closes the connection; where it may be called from another thread, it also ends a `next` that waits.
 
         Args:
             messages: the conversation.
-            tools: functions it may call: `name`, `description`, `parameters`.
-            options: chat completions' request fields for this reply, over the model's own (`tool_choice`, `stop`, ...).
+            tools: the functions that the model may call.
+            options: request fields for this reply; they win over the model's own.
 
         Raises:
-            ModelError: it could not be asked, or did not answer to the end.
+            ModelError: the model could not be asked, or broke off.
         """
         ...

@@ -1,4 +1,4 @@
-"""How large one reply of a model's server may be: its bytes are counted before anything is made of them."""
+"""The limits of one reply of a model's server: bytes are counted before anything is made of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ from collections.abc import Iterable, Iterator
 from agent_tools.errors import ModelError
 from agent_tools.settings import MIB
 
-MAX_REPLY_BYTES = 64 * MIB
-"""Bytes of one reply, all that is sent around its words included."""
-MAX_EVENT_BYTES = 16 * MIB
-"""Bytes of one event of its stream."""
-MAX_CALLS = 128
-"""Calls in one reply."""
-MAX_NAME_CHARS = 1_000
-"""Characters of the name in a call."""
-MAX_TOKENS = 2**40
-"""Tokens that a reply may say it took; what says more says nothing."""
+MAX_REPLY_BYTES = 64 * MIB  # bytes of one reply as they are sent, JSON and event names included
+MAX_EVENT_BYTES = 16 * MIB  # bytes of one event of its stream
+MAX_CALLS = 128  # calls in one reply
+MAX_NAME_CHARS = 1_000  # characters of the name in a call
+MAX_TOKENS = 2**40  # tokens that a reply may report; a larger number is ignored
 _ENDS = (b"\n\n", b"\r\r", b"\n\r\n")
 
 
 def bounded(arriving: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """The bytes of a reply, as long as there are not too many of them, nor in one event.
+    """Pass the bytes of a reply on, and count those of the reply and of each event.
 
     Raises:
-        ModelError: there are.
+        ModelError: there are more than the limit.
     """
     total, since, tail = 0, 0, b""
     for data in arriving:
@@ -41,15 +36,15 @@ def bounded(arriving: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def refuse_more_calls(known: int) -> None:
-    """Let one more call come after so many.
+    """Check that a reply with `known` calls may have one more.
 
     Raises:
-        ModelError: there are enough.
+        ModelError: it has all the calls it may have.
     """
     if known >= MAX_CALLS:
         raise too_large(f"more than {MAX_CALLS} calls")
 
 
 def too_large(what: str) -> ModelError:
-    """A reply that is not read any further."""
+    """Return the error of a reply that is not read any further."""
     return ModelError(f"The model's server sent {what} in one reply; it was not read any further.")

@@ -1,15 +1,14 @@
-"""Which model is meant: a value, a name, a configuration as people write it, or a class by its dotted path."""
+"""The choice of a model by a value, a name, a configuration as people write it, or a class by its dotted path."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from agent_tools import settings
 from agent_tools.errors import ModelError
-from agent_tools.models.base import Model
+from agent_tools.models.base import Json, JsonObject, Model
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.settings import DASHSCOPE_URL, Endpoint
 
@@ -19,17 +18,21 @@ _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")  # and not 'qwen2.5:
 _TYPES = {None: "", "oai": "", "openai": "", "qwen_dashscope": "dashscope"}
 
 
-def get_chat_model(cfg: Model | Mapping[str, Any] | str | None) -> Model:
-    """The model that a configuration means; nothing is asked yet.
+def get_chat_model(cfg: Model | Json | str | None) -> Model:
+    """Return the model that a configuration names, without asking it anything.
 
     Args:
-        cfg: a model; a name (`'qwen-max'`); a dict with `model`, and where they are not to come from the environment
-            `model_server` (or `base_url`, `api_base`; `'dashscope'` is known) and `api_key`, and `generate_cfg`, which
-            is described at `OpenAIModel`; or `'package.module:Class'`, also as `model_type`, which is called with the
-            dict's other entries as keywords.
+        cfg: one of
+
+            * a model;
+            * a name (`'qwen-max'`);
+            * a dict with `model`, and optionally `model_server` (or `base_url`, `api_base`; `'dashscope'` is known) and
+              `api_key` instead of the environment's, and `generate_cfg` (see `OpenAIModel`);
+            * `'package.module:Class'`, also as a dict's `model_type`: the class is called with the dict's other entries
+              as keywords.
 
     Raises:
-        ModelError: it means none; the message says what to set.
+        ModelError: it names no model; the message says what to set.
     """
     if isinstance(cfg, str):
         cfg = {"model_type": cfg} if _PATH.fullmatch(cfg) else {"model": cfg}
@@ -43,7 +46,7 @@ def get_chat_model(cfg: Model | Mapping[str, Any] | str | None) -> Model:
     raise ModelError("No model is given: pass llm={'model': '...'}, a model's name, or a Model.")
 
 
-def _on_server(cfg: Mapping[str, Any]) -> OpenAIModel:
+def _on_server(cfg: Json) -> OpenAIModel:
     name = cfg.get("model")
     if not name or not isinstance(name, str):
         raise ModelError("The model's configuration has no 'model': give its name on the server.")
@@ -54,7 +57,7 @@ def _on_server(cfg: Mapping[str, Any]) -> OpenAIModel:
     return OpenAIModel(name, _endpoint(name, cfg), cfg.get("generate_cfg"))
 
 
-def _endpoint(name: str, cfg: Mapping[str, Any]) -> Endpoint:
+def _endpoint(name: str, cfg: Json) -> Endpoint:
     key = cfg.get("api_key") or None
     server = next((cfg[k] for k in _SERVER_KEYS if cfg.get(k)), "") or _TYPES[cfg.get("model_type")]
     if server == "dashscope":
@@ -69,18 +72,18 @@ def _endpoint(name: str, cfg: Mapping[str, Any]) -> Endpoint:
     if key:
         return Endpoint(DASHSCOPE_URL if "qwen" in name.lower() else settings.OPENAI_URL, key)
     raise ModelError(
-        f"Nothing says where the model {name} is. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
+        f"No server is known for the model {name}. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
         "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or pass 'model_server' and 'api_key'."
     )
 
 
 def _needed(key: str | None, variable: str) -> str:
     if not key:
-        raise ModelError(f"DashScope wants a key: set {variable}, or pass 'api_key'.")
+        raise ModelError(f"DashScope needs a key: set {variable}, or pass 'api_key'.")
     return key
 
 
-def _built(path: str, keywords: dict[str, Any]) -> Model:
+def _built(path: str, keywords: JsonObject) -> Model:
     module, _, name = path.partition(":")
     try:
         built = getattr(importlib.import_module(module), name)(**keywords)

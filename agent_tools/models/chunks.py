@@ -1,7 +1,7 @@
 """The chunks of a streamed chat completion, read into deltas. Pure, and generous to servers.
 
-The format is https://platform.openai.com/docs/api-reference/chat-streaming; servers differ from it in what they leave
-out: ids, indexes, usage; they split names, repeat them, send arguments as objects, and call reasoning by two names.
+The format is https://platform.openai.com/docs/api-reference/chat-streaming. Servers deviate from it: they leave out
+ids, indexes and usage, split names or repeat them, send arguments as objects, and have two names for reasoning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from agent_tools.models.base import (
     ArgumentsDelta,
@@ -18,6 +17,7 @@ from agent_tools.models.base import (
     CallComplete,
     Delta,
     Finish,
+    Json,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -26,7 +26,9 @@ from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, MAX_TOKEN
 
 
 @dataclass
-class _Call:
+class _PartialCall:
+    """A call, as far as its pieces have arrived."""
+
     index: int
     position: object
     id: str = ""
@@ -35,7 +37,7 @@ class _Call:
     is_begun: bool = False
 
     def add_name(self, piece: str) -> None:
-        """Names come whole, in pieces, or whole again with every piece of the arguments."""
+        """Add a piece of the name: names come whole, in pieces, or whole again with every piece of the arguments."""
         if not self.is_begun and piece != self.name:
             self.name += piece
         if len(self.name) > MAX_NAME_CHARS:
@@ -49,27 +51,26 @@ class _Call:
 
 
 class ChunkReader:
-    """Reads the chunks of one reply, as dicts, in order; `finish` gives what only the end can tell.
+    """Reads the chunks of one reply, as dicts, in order; `finish` yields the deltas that only its end can settle.
 
-    `limit` is how much text it takes, calls that nobody offered included: in bytes, though at least as many characters
-    are let through, which the connection has counted already.
+    `limit` is the number of characters it takes, those of calls to unknown functions included. The connection has
+    counted the bytes before.
 
     Raises:
         ModelError: the reply is too large; see bounds.py.
     """
 
     def __init__(self, limit: int = MAX_REPLY_BYTES) -> None:
-        self.reason: str | None = None
-        """The finish reason, once the server has given it."""
+        self.reason: str | None = None  # the finish reason, once the server has given it
         self._limit = self._left = limit
-        self._calls: list[_Call] = []
-        self._by_position: dict[object, _Call] = {}
-        self._by_id: dict[object, _Call] = {}
-        self._current: _Call | None = None
+        self._calls: list[_PartialCall] = []
+        self._by_position: dict[object, _PartialCall] = {}
+        self._by_id: dict[object, _PartialCall] = {}
+        self._current: _PartialCall | None = None
         self._usage: Usage | None = None
 
-    def read(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
-        """What one chunk brings."""
+    def read(self, chunk: Json) -> Iterator[Delta]:
+        """Yield the deltas of one chunk."""
         if chunk.get("usage"):
             self._usage = usage_of(chunk["usage"])  # the last one counts: some servers send it with every chunk
         for choice in chunk.get("choices") or ():
@@ -77,7 +78,7 @@ class ChunkReader:
                 yield from self._choice(choice)
 
     def finish(self) -> Iterator[Delta]:
-        """The ends of all calls, usage if the server sent it, and the finish reason."""
+        """Yield the ends of all calls, usage if the server sent it, and the finish reason."""
         for call in self._calls:
             yield from call.begin()
             yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
@@ -85,7 +86,7 @@ class ChunkReader:
             yield self._usage
         yield Finish(self.reason or ("tool_calls" if self._calls else "stop"))
 
-    def _choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
+    def _choice(self, choice: Json) -> Iterator[Delta]:
         delta = choice.get("delta") or choice.get("message") or {}
         if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
             yield ReasoningDelta(self._taken(str(reasoning)))
@@ -97,7 +98,7 @@ class ChunkReader:
             yield from self._call({"function": delta["function_call"]})
         self.reason = choice.get("finish_reason") or self.reason
 
-    def _call(self, piece: Mapping[str, Any]) -> Iterator[Delta]:
+    def _call(self, piece: Json) -> Iterator[Delta]:
         function = piece.get("function") or {}
         call = self._find(piece, bool(function.get("name")))
         if not call.id and piece.get("id"):
@@ -111,8 +112,8 @@ class ChunkReader:
             call.arguments.append(self._taken(text))
             yield ArgumentsDelta(call.index, text)
 
-    def _find(self, piece: Mapping[str, Any], is_named: bool) -> _Call:
-        """The call a piece belongs to, by index; without one, or where servers reuse it, a new id or name tells."""
+    def _find(self, piece: Json, is_named: bool) -> _PartialCall:
+        """Return the call that a piece belongs to, by its index, or by id and name where that is missing or reused."""
         position, id_ = piece.get("index"), piece.get("id")
         call = self._by_position.get(position)
         if position is None:
@@ -121,7 +122,7 @@ class ChunkReader:
             call = None
         if call is None:
             refuse_more_calls(len(self._calls))
-            call = self._by_position[position] = _Call(len(self._calls), position)
+            call = self._by_position[position] = _PartialCall(len(self._calls), position)
             self._calls.append(call)
         self._current = call
         return call
@@ -134,7 +135,7 @@ class ChunkReader:
 
 
 def usage_of(usage: object, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
-    """Tokens from a `usage` object, under the names that an API has for them; what is missing, or no number, is 0."""
+    """Read tokens from a `usage` object, under an API's names for them; a missing or malformed number is 0."""
     return Usage(
         _tokens(usage, read),
         _tokens(usage, written),
@@ -153,9 +154,9 @@ def _tokens(counts: object, name: str) -> int:
 
 
 def new_call_id() -> str:
-    """An id for a call that came without one."""
+    """Return an id for a call that came without one."""
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
-def _is_other_id(call: _Call, id_: object) -> bool:
+def _is_other_id(call: _PartialCall, id_: object) -> bool:
     return bool(id_ and call.id and call.id != id_)

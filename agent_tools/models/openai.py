@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions, through the `openai` client; the only file that knows it."""
+"""Models on servers that speak OpenAI's chat completions, through the `openai` client: the only file to import it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import Conversation
+from agent_tools.models.base import Conversation, FunctionDefinition, Json, Options
 from agent_tools.models.bounds import MAX_REPLY_BYTES, bounded
 from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.reply import Reply
@@ -31,9 +31,9 @@ _NOT_SENT = frozenset(
         *("fncall_prompt_type", "function_choice", "parallel_function_calls", "thought_in_content", "lang"),
     )
 )
-"""Keys of Qwen-Agent's `generate_cfg` that tell the client something, not the server."""
+"""Keys of Qwen-Agent's `generate_cfg` that are meant for the client, not for the server."""
 _CLIENTS = ("extra_headers", "extra_query")
-"""Options of the client that `generate_cfg` may hold. One reply's options never are: they may be a stranger's."""
+"""Keys of `generate_cfg` that are options of the client; in one reply's options, maybe a stranger's, they are not."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _HINTS = {
     401: " Check the API key.",
@@ -50,17 +50,17 @@ class OpenAIModel:
     Args:
         model: its name on the server.
         endpoint: base URL and key.
-        generate_cfg: chat completions' request fields for every reply, sent as they are, whatever their names (`top_k`,
-            `enable_thinking`); None leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and
-            `timeout` in seconds between two pieces of an answer.
-        max_reply_bytes: how much is taken of one reply, as it arrives.
+        generate_cfg: request fields for every reply, sent as they are, known or not (`top_k`, `enable_thinking`); None
+            leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and `timeout`, in seconds between
+            two pieces of an answer.
+        max_reply_bytes: the size of the largest reply that is read.
     """
 
     def __init__(
         self,
         model: str,
         endpoint: Endpoint,
-        generate_cfg: Mapping[str, Any] | None = None,
+        generate_cfg: Options | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         self.model = model
@@ -73,10 +73,10 @@ class OpenAIModel:
     def reply(
         self,
         messages: Conversation,
-        tools: Sequence[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        tools: Sequence[FunctionDefinition] = (),
+        options: Options | None = None,
     ) -> Reply:
-        """Ask the model; see `Model.reply`. `close` of what comes back is for any thread, at any time."""
+        """Ask the model; see `Model.reply`. Any thread may close the reply, at any time."""
         own = {key: value for key, value in self.generate_cfg.items() if key not in _CLIENTS}
         fields = {**own, **(options or {})}
         more = fields.pop("extra_body", None) or {}
@@ -101,18 +101,18 @@ class OpenAIModel:
         if client is not None:
             client.close()
 
-    def _open(self, request: Mapping[str, Any]) -> Any:
-        """Ask. All fields go into the body as they are.
+    def _open(self, request: Json) -> Any:
+        """Send the request. All fields go into `extra_body`.
 
-        Of names that it knows the client would make options of its own, and what it is given it looks through, which
-        takes it seconds for a long conversation.
+        Passed as arguments, fields with the names of the client's options would become options, and the client would
+        walk through all messages, which takes it seconds for a long conversation.
         """
         clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.create
         return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
 
     def connected(self) -> Any:
-        """The `openai` client."""
+        """Return the `openai` client, made at the first call."""
         openai = _openai()
         with self._lock:
             if self._client is None:
@@ -130,9 +130,9 @@ class OpenAIModel:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """The client's exceptions as ours, and those of its HTTP library, which not all its versions wrap.
+        """Translate the client's exceptions into ours, and those of its HTTP library that some versions do not wrap.
 
-        None of their words go into the message: they may quote the request.
+        Their text stays out of the message, since it may quote the request.
         """
         openai = _openai()
         http = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
@@ -154,16 +154,18 @@ class OpenAIModel:
         except (openai.APIConnectionError, *broken) as exc:
             raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
         except openai.APIError as exc:
-            message = f"The model's server {host} broke its answer off with an error."
+            message = f"The model's server {host} ended its answer with an error."
             raise ModelError(message, code=_code(exc), detail=exc.message) from exc
         except (openai.OpenAIError, TypeError) as exc:
-            raise ModelError(f"The model's server {host} cannot be asked so: {type(exc).__name__}.") from exc
+            raise ModelError(
+                f"The request to the model's server {host} could not be made: {type(exc).__name__}."
+            ) from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
             raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
 
 
 def _count(limit: int, response: Any) -> None:
-    """Have an answer's bytes counted where all who read it get them: errors too, and lines that are not whole yet."""
+    """Count an answer's bytes at the source of all reading: errors and unfinished lines are counted, too."""
     arriving = response.iter_bytes
     response.iter_bytes = lambda *args, **kwargs: bounded(arriving(*args, **kwargs), limit)
 

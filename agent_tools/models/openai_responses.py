@@ -1,9 +1,9 @@
-"""A `Model` whose server is asked by its own `/v1/responses`; nothing that it keeps is relied on."""
+"""Models on servers that speak OpenAI's Responses API; every request holds the whole conversation."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -14,6 +14,10 @@ from agent_tools.models.base import (
     Conversation,
     Delta,
     Finish,
+    FunctionDefinition,
+    Json,
+    JsonObject,
+    Options,
     ReasoningDelta,
     TextDelta,
 )
@@ -35,14 +39,13 @@ class ResponsesModel:
 
     def __init__(self, model: str, endpoint: Endpoint, *, max_reply_bytes: int) -> None:
         self.model = model
-        # for its connections, its bounds and its translation of failures
-        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)
+        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)  # connections, limits, errors
 
     def reply(
         self,
         messages: Conversation,
-        tools: Sequence[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        tools: Sequence[FunctionDefinition] = (),
+        options: Options | None = None,
     ) -> Iterator[Delta]:
         """Ask the model; see `Model.reply`."""
         request = {
@@ -66,7 +69,7 @@ class ResponsesModel:
 class _Reply(Iterator[Delta]):
     """The deltas of one response; `close` hangs up, from any thread."""
 
-    def __init__(self, chat: OpenAIModel, request: dict[str, Any]) -> None:
+    def __init__(self, chat: OpenAIModel, request: JsonObject) -> None:
         self._deltas = self._read(chat, request)
         self._stream: Any = None
         self._is_closed = threading.Event()
@@ -81,25 +84,27 @@ class _Reply(Iterator[Delta]):
         if self._stream is not None:
             self._stream.close()
 
-    def _read(self, chat: OpenAIModel, request: dict[str, Any]) -> Iterator[Delta]:
+    def _read(self, chat: OpenAIModel, request: JsonObject) -> Iterator[Delta]:
         with chat.translated():
             create = chat.connected().responses.create
-            with create(stream=True, extra_body=request) as self._stream:  # see OpenAIModel: no field is an option
-                reader = _Reader()
+            with create(
+                stream=True, extra_body=request
+            ) as self._stream:  # no field is an option of the client: see OpenAIModel
+                reader = _EventReader()
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))
             if not reader.is_over and not self._is_closed.is_set():
-                raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+                raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
 
 
-class _Reader:
+class _EventReader:
     """Reads a response's events into deltas."""
 
     def __init__(self) -> None:
         self.is_over = False
         self._calls: dict[int, int] = {}
 
-    def read(self, event: Mapping[str, Any]) -> Iterator[Delta]:
+    def read(self, event: Json) -> Iterator[Delta]:
         match event.get("type"):
             case "response.output_text.delta" | "response.refusal.delta":
                 yield TextDelta(event["delta"])
@@ -120,7 +125,7 @@ class _Reader:
                 error = event.get("response", event).get("error") or event
                 raise ModelError("The model's server failed.", detail=str(error.get("message") or ""))
 
-    def _end(self, response: Mapping[str, Any]) -> Iterator[Delta]:
+    def _end(self, response: Json) -> Iterator[Delta]:
         self.is_over = True
         if usage := response.get("usage"):
             yield usage_of(usage, "input_tokens", "output_tokens")
@@ -128,7 +133,7 @@ class _Reader:
         yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _options(options: Options) -> JsonObject:
     found = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
     if options.get("max_tokens"):
         found["max_output_tokens"] = options["max_tokens"]
@@ -143,8 +148,8 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message of chat completions as items of a response's input."""
+def _items(message: Json) -> Iterator[JsonObject]:
+    """Convert a message of chat completions into items of a response's input."""
     if message["role"] == "tool":
         yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
         return
@@ -156,14 +161,14 @@ def _items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "function_call", "call_id": call["id"], **function}
 
 
-def _content(content: Any, role: str) -> list[dict[str, Any]]:
+def _content(content: Any, role: str) -> list[JsonObject]:
     text = "output_text" if role == "assistant" else "input_text"
     if isinstance(content, str):
         return [{"type": text, "text": content}]
     return [_part(part, text) for part in content]
 
 
-def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _part(part: Json, text: str) -> JsonObject:
     match part["type"]:
         case "text":
             return {"type": text, "text": part["text"]}

@@ -20,8 +20,9 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 class Reply(Iterator[Delta]):
     """The deltas of a streamed completion.
 
-    `close`, from any thread, ends iteration at once and hangs up; before the server's first byte, where there is no
-    connection to be had yet, it is hung up as soon as there is. Errors are raised to whoever iterates.
+    A client's stream cannot be interrupted while it waits for bytes, so a thread reads it and hands the deltas over.
+    `close`, from any thread, ends iteration at once and hangs up. Before the server's first byte there is no connection
+    to hang up on yet; then it is closed as soon as there is. Errors are raised where the deltas are read.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Reply(Iterator[Delta]):
         return item
 
     def close(self) -> None:
-        """Give the reply up. Closing again does nothing."""
+        """Abandon the reply. Closing again does nothing."""
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
             stream = self._stream
@@ -67,7 +68,7 @@ class Reply(Iterator[Delta]):
                 if not self._is_closed:
                     for delta in _deltas(stream, self._reader):
                         self._arrived.put(delta)
-        except BaseException as exc:  # noqa: BLE001  (a thread's failure belongs to whoever waits for it)
+        except BaseException as exc:  # noqa: BLE001  (raised again where the deltas are read)
             self._arrived.put(exc)
         finally:
             with self._lock:
@@ -83,7 +84,7 @@ def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
             raise ModelError("The model's server sent something that is not a chat completion.") from exc
         yield from found
     if reader.reason is None:
-        raise ModelError("The model's server ended its answer before it was finished.", is_retryable=True)
+        raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
 
 

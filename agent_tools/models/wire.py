@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from agent_tools.errors import ModelError
 from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
-from agent_tools.models.base import Conversation
+from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Usage
 
 _URLS = ("http://", "https://", "data:")
 
 
-def wire_messages(messages: Conversation) -> list[dict[str, Any]]:
-    """A conversation as chat completions wants it; dicts are passed on as they are.
+def wire_messages(messages: Conversation) -> list[JsonObject]:
+    """Convert a conversation into messages of chat completions; dicts are passed on as they are.
 
     Messages of one reply become one message with all its calls. A call without an id gets one, and the results that
     follow without an id get those of the open calls, in order.
@@ -28,8 +27,8 @@ def wire_messages(messages: Conversation) -> list[dict[str, Any]]:
     Raises:
         ModelError: an image, audio or video is neither a URL nor a file that can be read.
     """
-    wire: list[dict[str, Any]] = []
-    unanswered: list[str] = []
+    wire: list[JsonObject] = []
+    unanswered: list[str] = []  # ids of calls whose results have not come
     joins = False
     for message in messages:
         if isinstance(message, Message) and message.role == ASSISTANT:
@@ -41,17 +40,28 @@ def wire_messages(messages: Conversation) -> list[dict[str, Any]]:
         elif message.role in (FUNCTION, TOOL):
             wire.append(_result(message, unanswered))
         else:
-            wire.append(_spoken(message))
+            wire.append(_plain_message(message))
     return wire
 
 
-def wire_tools(functions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Function definitions as `tools`; a list of parameters becomes a schema."""
+def wire_tools(functions: Iterable[FunctionDefinition]) -> list[JsonObject]:
+    """Convert function definitions into `tools`; a list of parameters becomes a schema."""
     return [{"type": "function", "function": _function(function)} for function in functions]
 
 
-def _add_assistant(wire: list[dict[str, Any]], message: Message, unanswered: list[str], joins: bool) -> bool:
-    """Append the message, or join its call to the reply before it; gives whether the next may join this."""
+def wire_usage(usage: Usage) -> JsonObject:
+    """Return the usage as an object of chat completions."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[str], joins: bool) -> bool:
+    """Append the message, or join its call to the reply before it; return whether the next may join this one."""
     if not joins:
         wire.append({"role": ASSISTANT, "content": message.text})
         unanswered.clear()
@@ -66,15 +76,15 @@ def _add_assistant(wire: list[dict[str, Any]], message: Message, unanswered: lis
     return True
 
 
-def _result(message: Message, unanswered: list[str]) -> dict[str, Any]:
+def _result(message: Message, unanswered: list[str]) -> JsonObject:
     id_ = message.call_id or (unanswered[0] if unanswered else "call_unknown")
     if id_ in unanswered:
         unanswered.remove(id_)
-    return {"role": TOOL, "tool_call_id": id_, "content": _told(message.items)}
+    return {"role": TOOL, "tool_call_id": id_, "content": _result_text(message.items)}
 
 
-def _told(items: Sequence[ContentItem]) -> str:
-    """A result's content as the text that a tool message is; other items are named."""
+def _result_text(items: Sequence[ContentItem]) -> str:
+    """Write a result's content as text, the only content of tool messages; other items are named."""
     return "".join(item.text if item.text is not None else f"[{item.kind}{_where(item)}]" for item in items)
 
 
@@ -82,7 +92,7 @@ def _where(item: ContentItem) -> str:
     return f": {item.value}" if isinstance(item.value, str) and not item.value.startswith("data:") else ""
 
 
-def _spoken(message: Message) -> dict[str, Any]:
+def _plain_message(message: Message) -> JsonObject:
     named = {"name": message.name} if message.name else {}
     if isinstance(message.content, str) or all(item.kind in ("text", "file") for item in message.content):
         return {"role": message.role, "content": text_of(message.content), **named}
@@ -90,7 +100,7 @@ def _spoken(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": parts, **named}
 
 
-def _part(item: ContentItem) -> dict[str, Any]:
+def _part(item: ContentItem) -> JsonObject:
     match item.kind:
         case "text":
             return {"type": "text", "text": item.text}
@@ -113,18 +123,18 @@ def _data_url(path: str, kind: str) -> str:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as exc:
-        raise ModelError(f"An {kind} in the messages is neither a URL nor a file that can be read.") from exc
+        raise ModelError(f"A message's {kind} is neither a URL nor a file that can be read.") from exc
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
-def _function(function: Mapping[str, Any]) -> dict[str, Any]:
+def _function(function: FunctionDefinition) -> JsonObject:
     parameters = function.get("parameters")
     if isinstance(parameters, list):
         parameters = _schema(parameters)
     return {**function, "parameters": parameters or {"type": "object", "properties": {}}}
 
 
-def _schema(parameters: list[dict[str, Any]]) -> dict[str, Any]:
+def _schema(parameters: list[JsonObject]) -> JsonObject:
     properties = {p["name"]: {k: v for k, v in p.items() if k not in ("name", "required")} for p in parameters}
     return {
         "type": "object",

@@ -22,7 +22,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a sandbox may use. Every field is a limit with a safe default; nothing here can widen access to the host.
+    """The limits of one sandbox. Every field has a safe default; no field can widen access to the host.
 
     Raises:
         InvalidParams: a value is out of range or would break the isolation.
@@ -96,7 +96,7 @@ def _check_env(env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Guest:
-    """Who the guest's processes are: `inside` the sandbox, and as the owner of their files seen from the host.
+    """The user of the guest's processes: `inside` the sandbox, and as the owner of their files seen from the host.
 
     Attributes:
         shares_sockets: whether a unix socket of the host can be mounted and connected to (not from within a VM).
@@ -134,7 +134,7 @@ class Stdio(Protocol):
         ...
 
     def receive(self) -> bytes | None:
-        """What it printed, b'' at its end, None when there is nothing yet."""
+        """Return what it printed, b'' at its end, None when there is nothing yet."""
         ...
 
     def send(self, data: bytes | bytearray) -> int:
@@ -164,7 +164,7 @@ class Engine(Protocol):
     """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
 
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """Who the guest's processes will be under this engine, in a sandbox of this work_dir: always the same."""
+        """Return the user of the guest's processes in a sandbox of this work_dir: always the same for one folder."""
         ...
 
     def start(self, spec: SandboxSpec) -> Container:

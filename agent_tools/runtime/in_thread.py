@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -51,8 +51,19 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
     return outcome[0].result()
 
 
+async def iterate_in_thread(items: Generator[T, None, None], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
+    """Yield the items of a generator that runs in a thread, and close it there. For `cancel` see `in_thread`."""
+    end = object()
+    try:
+        while (item := await in_thread(lambda: next(items, end), cancel)) is not end:
+            yield item  # type: ignore[misc]
+    finally:
+        with anyio.CancelScope(shield=True):
+            await in_thread(items.close, lambda: None)
+
+
 def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:
-    """What the work returned or raised, as a value: raised inside the task group it would come out in a group."""
+    """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
     serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
     done: Future[T] = Future()
     try:

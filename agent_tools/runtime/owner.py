@@ -1,4 +1,4 @@
-"""Which host process a sandbox belongs to, in a form that survives the process: for labels and directory names."""
+"""The host process that a sandbox belongs to, in a form that survives it: for labels and directory names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Owner:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What a sandbox carries to be found again."""
+        """The labels by which a sandbox is found again."""
         return {"agent_tools.host": self.host, "agent_tools.owner": self.token}
 
 
@@ -44,12 +44,12 @@ def same_host() -> dict[str, str]:
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
-    """Whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
+    """Return whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
     return labels.get("agent_tools.host") == _host() and _is_gone(labels.get("agent_tools.owner", ""))
 
 
 def owner_is_gone(name: str) -> bool:
-    """Whether the process is certainly gone that a run directory, or a claim, is named for."""
+    """Return whether the process is certainly gone that a run directory, or a claim, is named for."""
     return _is_gone("-".join(name.removeprefix(CLAIM).split("-")[:2]))
 
 
@@ -62,7 +62,7 @@ def _is_gone(token: str) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process, also where /proc hides those of others."""
+    """Return whether there is such a process, also where /proc hides those of others."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Engine
@@ -79,7 +80,7 @@ class Runtime:
         """Sweep at the first use in this process; a failing engine will say so soon enough."""
         if not self._has_swept:
             self._has_swept = True
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(AgentToolsError, OSError):
                 self.sweep()
 
     def _forget_parents(self) -> None:

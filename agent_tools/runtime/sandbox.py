@@ -39,7 +39,7 @@ from agent_tools.text import neutralise
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """What a session is made of. `work_dir` exists and is the guest's to write.
+    """The makings of a session. `work_dir` exists and is the guest's to write.
 
     `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
     """
@@ -97,12 +97,12 @@ class RunningSandbox:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the sandbox is gone, or was found not to answer."""
+        """True once the sandbox is gone, or was found not to answer."""
         return self._lifeline.has_ended
 
     @property
     def has_work_dir(self) -> bool:
-        """Whether work_dir is still the folder that was mounted, and not another one under its name."""
+        """True while work_dir is the folder that was mounted, and not another one under its name."""
         return _identity(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
@@ -190,7 +190,7 @@ class RunningSandbox:
             self.kernel.kill(reason, "work_dir_quota")
 
     def _held_files(self) -> Held:
-        """What is deleted and still held; nothing is known of a sandbox whose processes are not seen from here."""
+        """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
 
     def _drop_kernel(self) -> None:

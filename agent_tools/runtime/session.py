@@ -27,7 +27,7 @@ TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it 
 
 @dataclass
 class _Times:
-    """When a run was asked for, had its turn, and started (monotonic seconds)."""
+    """The moments at which a run was asked for, had its turn, and started (monotonic seconds)."""
 
     asked: float = field(default_factory=time.monotonic)
     turn: float = 0.0
@@ -115,7 +115,7 @@ class Session:
                 self._sandbox.remove()  # now, and not at the next run: what it holds may be still busy
 
     def _outputs(self, kernel: Kernel, code: str, timeout: float, cancelled: threading.Event) -> Iterator[Output]:
-        """What the code yields, and among it the host calls that are over."""
+        """Yield the outputs of the code, and among them the host calls that are over."""
         calls = self.spec.host_calls
         if calls is None:
             yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
@@ -174,12 +174,12 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether code is running now."""
+        """True while code is running."""
         return self._turn.locked()
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._closed
 
     @property
@@ -214,7 +214,7 @@ class Session:
             raise SessionClosed("The session is closed.")
 
     def _is_foreign(self) -> bool:
-        """Whether this is a forked child's copy: its sandbox belongs to the parent."""
+        """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
 
     def _ready_kernel(self) -> tuple[Kernel, str]:
@@ -233,7 +233,7 @@ class Session:
         return fresh.kernel, self._take_lost()
 
     def _replace_kernel(self, sandbox: RunningSandbox) -> Kernel | None:
-        """A fresh kernel in the same sandbox; None, and the sandbox closed, where that is not to be had."""
+        """Start a fresh kernel in the same sandbox; close the sandbox and return None where that fails."""
         if not sandbox.has_ended and sandbox.has_work_dir:
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)

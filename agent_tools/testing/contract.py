@@ -1,4 +1,4 @@
-"""What every model and every tool must do, as checks to run on your own in a test.
+"""The contracts of models and tools, as checks for a test of your own.
 
 def test_my_model_keeps_the_contract():
     check_model(MyModel(), [{"role": "user", "content": "Say hello."}])
@@ -7,7 +7,7 @@ def test_my_model_keeps_the_contract():
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import ToolServiceError
@@ -19,6 +19,8 @@ from agent_tools.models.base import (
     Conversation,
     Delta,
     Finish,
+    FunctionDefinition,
+    JsonObject,
     Model,
     ReasoningDelta,
     TextDelta,
@@ -27,8 +29,8 @@ from agent_tools.models.base import (
 from agent_tools.tools.base import BaseTool, is_tool_schema
 
 
-def check_model(model: Model, messages: Conversation, tools: tuple[Mapping[str, Any], ...] = ()) -> list[Delta]:
-    """Ask a model once and hold its deltas to the contract of `Model.reply`; gives them back.
+def check_model(model: Model, messages: Conversation, tools: tuple[FunctionDefinition, ...] = ()) -> list[Delta]:
+    """Ask a model once, check its deltas against the contract of `Model.reply`, and return them.
 
     Raises:
         AssertionError: it breaks the contract; the message says where.
@@ -39,25 +41,25 @@ def check_model(model: Model, messages: Conversation, tools: tuple[Mapping[str, 
     assert json.dumps(list(map(str, messages))) == before, "it changed the conversation it was given"
     kinds = (TextDelta, ReasoningDelta, CallBegun, ArgumentsDelta, CallComplete, Usage, Finish)
     for delta in deltas:
-        assert isinstance(delta, kinds), f"{delta!r} is no delta"
+        assert isinstance(delta, kinds), f"{delta!r} is not a delta"
     _check_ending(deltas)
     _check_calls(deltas)
     unread = model.reply(messages, tools, {})
     close = getattr(unread, "close", None)
-    assert close is None or close() is None, "close() of a reply that nobody read gives something"
+    assert close is None or close() is None, "close() of a reply that nobody read returns something"
     return deltas
 
 
 def check_tool(
-    tool: BaseTool, good: dict[str, Any], bad: str = "not JSON {", same: Callable[[Any, Any], bool] | None = None
+    tool: BaseTool, good: JsonObject, bad: str = "not JSON {", same: Callable[[Any, Any], bool] | None = None
 ) -> Any:
-    """Hold a tool to the contract of `BaseTool`, with arguments it takes and text it cannot; gives its answer.
+    """Check a tool against the contract of `BaseTool`, with good and bad arguments, and return its answer.
 
     Args:
         tool: the tool.
-        good: arguments it takes; it is called with them twice, as a dict and as JSON.
-        bad: arguments it refuses.
-        same: whether its two answers mean the same; not compared by default.
+        good: arguments that it takes; it is called with them twice, as a dict and as JSON.
+        bad: arguments that it refuses.
+        same: a comparison of the two answers; without it they are not compared.
 
     Raises:
         AssertionError: it breaks the contract; the message says where.
@@ -65,13 +67,13 @@ def check_tool(
     assert tool.name, "it has no name"
     assert tool.description, "it has no description"
     function = json.loads(json.dumps(tool.function))
-    assert isinstance(tool.parameters, list) or is_tool_schema(function), "its parameters are no object schema"
+    assert isinstance(tool.parameters, list) or is_tool_schema(function), "its parameters are not an object schema"
     answer = tool.call(good, messages=[], lang="en")  # agents pass more than a tool may know
     again = tool.call(json.dumps(good))
     for each in (answer, again):
         is_items = isinstance(each, (list, tuple)) and all(isinstance(item, ContentItem) for item in each)
         assert is_items or _is_json(each), f"an answer of type {type(each).__name__} cannot be told to a model"
-    assert same is None or same(answer, again), "a dict and the same as JSON get different answers"
+    assert same is None or same(answer, again), "the same arguments as a dict and as JSON get different answers"
     assert _refusal(tool, bad), "its refusal says nothing"
     return answer
 
@@ -86,7 +88,7 @@ def _refusal(tool: BaseTool, bad: str) -> str:
 
 def _check_ending(deltas: list[Delta]) -> None:
     finishes = [delta for delta in deltas if isinstance(delta, Finish)]
-    assert len(finishes) == 1, f"there are {len(finishes)} Finish, not one"
+    assert len(finishes) == 1, f"there are {len(finishes)} Finish instead of one"
     assert sum(isinstance(delta, Usage) for delta in deltas) <= 1, "there is more than one Usage"
     after = deltas[deltas.index(finishes[0]) + 1 :]
     assert all(isinstance(delta, Usage) for delta in after), "something other than Usage comes after Finish"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import Conversation, Delta
+from agent_tools.models.base import Conversation, Delta, FunctionDefinition, JsonObject, Options
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.testing.script import Replies, Script, ScriptedReply
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a scripted model was asked: all as it would have gone over the wire."""
+class RecordedRequest:
+    """A request to a scripted model, as it would have been sent to a server."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
-    options: dict[str, Any]
+    messages: list[JsonObject]
+    tools: list[JsonObject]
+    options: JsonObject
+
+
+Asked = RecordedRequest
+"""The request's first name, which stays."""
 
 
 class ScriptedModel:
@@ -26,23 +29,23 @@ class ScriptedModel:
 
         model = ScriptedModel(["Hello!", ScriptedReply(calls=[ScriptedCall("code_interpreter", {"code": "1 + 1"})])])
 
-    Each reply answers one round, in turn; a script that is used up is a `ModelError`, and so is a reply with a status.
-    `asked` records every request, `closed` counts the replies that were closed before their end.
+    The replies answer one request each, in order. A reply with an HTTP status other than 200 raises `ModelError`, as
+    does a request after the last reply. `asked` holds the requests, `closed` counts the replies that were closed early.
     """
 
     def __init__(self, script: Script) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[RecordedRequest] = []
         self.closed = 0
         self._replies = Replies(script)
 
     def reply(
         self,
         messages: Conversation,
-        tools: Sequence[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        tools: Sequence[FunctionDefinition] = (),
+        options: Options | None = None,
     ) -> Iterator[Delta]:
-        """The next reply of the script."""
-        asked = Asked(wire_messages(messages), wire_tools(tools), dict(options or {}))
+        """Yield the next reply of the script."""
+        asked = RecordedRequest(wire_messages(messages), wire_tools(tools), dict(options or {}))
         self.asked.append(asked)
         return self._play(
             self._replies.next({"messages": asked.messages, "tools": asked.tools, **asked.options}),
@@ -65,4 +68,4 @@ class ScriptedModel:
             self.closed += 1
             raise
         if reply.error:
-            raise ModelError("The scripted model broke its answer off with an error.", detail=reply.error)
+            raise ModelError("The scripted model ended its answer with an error.", detail=reply.error)

@@ -1,4 +1,4 @@
-"""What a scripted model says, as values, and as the chunks a server sends."""
+"""The replies of a scripted model, as values and as the chunks of a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Union
 
 from agent_tools.models.base import (
     ArgumentsDelta,
@@ -14,42 +14,45 @@ from agent_tools.models.base import (
     CallComplete,
     Delta,
     Finish,
+    Json,
+    JsonObject,
     ReasoningDelta,
     TextDelta,
     Usage,
 )
+from agent_tools.models.wire import wire_usage
 
 
 @dataclass(frozen=True)
 class ScriptedCall:
-    """A call the model makes; `arguments` that are a dict are written as JSON. Without an `id` it gets a fixed one."""
+    """A call that the model makes. Arguments in a dict are written as JSON; without an `id` it gets `call_<index>`."""
 
     name: str
-    arguments: str | Mapping[str, Any] = ""
+    arguments: str | Json = ""
     id: str | None = None
 
     @property
     def text(self) -> str:
-        """The arguments as the model writes them."""
+        """Return the arguments as the model writes them."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class ScriptedReply:
-    """One reply of a scripted model, and how it comes.
+    """One reply of a scripted model, with the manner of its delivery.
 
     Attributes:
-        text, reasoning, calls: what the model says.
-        usage: tokens it reports; None if it reports none.
+        text, reasoning, calls: the content of the reply.
+        usage: the tokens it reports; None leaves them out.
         finish_reason: by default `tool_calls` if there are calls, else `stop`.
-        piece: characters in one delta; 0 for all in one.
+        piece: characters in one delta; 0 puts all into one.
         status: an HTTP status other than 200 makes the reply an error (of the server; a `ModelError` of the model).
-        error: the error's `message`; with status 200, an error in the middle of the stream, after all that is said.
-        headers: further headers of the answer.
+        error: the error's `message`; with status 200, an error in the stream, after the whole content.
+        headers: further HTTP headers.
         wait_before: an event waited for before the first byte.
         wait_midway: an event waited for once half of the chunks are sent.
-        cut_after: how many chunks are sent before the connection is cut; None for all.
-        chunks: sent as they are, instead of what would be made of all this; for servers with ways of their own.
+        cut_after: the number of chunks before the connection is cut; None sends all.
+        chunks: chunks that are sent as they are, instead of those made of the content; for deviating servers.
     """
 
     text: str = ""
@@ -64,15 +67,15 @@ class ScriptedReply:
     wait_before: threading.Event | None = None
     wait_midway: threading.Event | None = None
     cut_after: int | None = None
-    chunks: Sequence[Mapping[str, Any]] | None = None
+    chunks: Sequence[Json] | None = None
 
     @property
     def reason(self) -> str:
-        """The finish reason."""
+        """Return the finish reason."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
     def deltas(self) -> Iterator[Delta]:
-        """The reply as a model's deltas."""
+        """Yield the reply as a model's deltas."""
         yield from (ReasoningDelta(piece) for piece in self._pieces(self.reasoning))
         yield from (TextDelta(piece) for piece in self._pieces(self.text))
         for index, call in enumerate(self.calls):
@@ -84,9 +87,9 @@ class ScriptedReply:
             yield self.usage
         yield Finish(self.reason)
 
-    def message(self) -> dict[str, Any]:
-        """The reply as a whole message of chat completions."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+    def message(self) -> JsonObject:
+        """Return the reply as one message of chat completions."""
+        message: JsonObject = {"role": "assistant", "content": self.text or None}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
         if self.calls:
@@ -100,8 +103,8 @@ class ScriptedReply:
             ]
         return message
 
-    def wire_chunks(self) -> Iterator[Mapping[str, Any]]:
-        """The reply as the chunks of a stream; the last has the usage."""
+    def wire_chunks(self) -> Iterator[Json]:
+        """Yield the reply as the chunks of a stream; the last has the usage."""
         if self.chunks is not None:
             yield from self.chunks
             return
@@ -126,12 +129,12 @@ class ScriptedReply:
         return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-Script = Union[ScriptedReply, str, Sequence[Union[ScriptedReply, str]], Callable[[dict[str, Any]], ScriptedReply]]
-"""Replies in turn (a text stands for a reply), or a function of the request (a dict) that gives one."""
+Script = Union[ScriptedReply, str, Sequence[Union[ScriptedReply, str]], Callable[[JsonObject], ScriptedReply]]
+"""Replies in order, where a text stands for a reply, or a function that returns the reply to a request (a dict)."""
 
 
 class Replies:
-    """Hands out the replies of a script; for several threads."""
+    """Hands out the replies of a script. For any thread."""
 
     def __init__(self, script: Script) -> None:
         self._function = script if callable(script) else None
@@ -139,28 +142,17 @@ class Replies:
         self._left = [ScriptedReply(text=each) if isinstance(each, str) else each for each in listed]
         self._lock = threading.Lock()
 
-    def next(self, request: dict[str, Any]) -> ScriptedReply:
-        """The reply to a request; an error reply once the script is used up."""
+    def next(self, request: JsonObject) -> ScriptedReply:
+        """Return the reply to a request; an error once the script is used up."""
         if self._function is not None:
             return self._function(request)
         with self._lock:
             return self._left.pop(0) if self._left else ScriptedReply(status=500, error="The script is used up.")
 
 
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as chat completions has it."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-def _chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+def _chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
-def _call_chunk(index: int, function: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def _call_chunk(index: int, function: JsonObject, more: JsonObject) -> JsonObject:
     return _chunk({"tool_calls": [{"index": index, **more, "function": function}]})

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that follows a script, on a port of this machine, for tests of whatever asks one."""
+"""An OpenAI-compatible server that follows a script, on a port of this machine, for tests of its clients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from agent_tools.models.base import Json, JsonObject
+from agent_tools.models.wire import wire_usage
 from agent_tools.settings import Endpoint
-from agent_tools.testing.script import Replies, Script, ScriptedReply, wire_usage
+from agent_tools.testing.script import Replies, Script, ScriptedReply
 
 
 class ScriptedServer:
@@ -21,16 +23,16 @@ class ScriptedServer:
         with ScriptedServer({"friendly": ["Hello!"], "busy": ScriptedReply(status=429)}) as server:
             client = openai.OpenAI(base_url=server.base_url, api_key="any")
 
-    `port` is a free one, unless it is given.
+    `port` is a free one by default.
 
     Attributes:
-        requests: the bodies of all completions asked for, in order.
+        requests: the bodies of all requests for completions, in order.
         headers: their headers, with lower-case names.
-        hung_up: set once a client left before the end of an answer.
+        hung_up: set once a client has left before the end of an answer.
     """
 
     def __init__(self, models: Mapping[str, Script], api_key: str | None = None, port: int = 0) -> None:
-        self.requests: list[dict[str, Any]] = []
+        self.requests: list[JsonObject] = []
         self.headers: list[dict[str, str]] = []
         self.hung_up = threading.Event()
         self.replies = {name: Replies(script) for name, script in models.items()}
@@ -41,12 +43,12 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        """What clients take as base URL."""
+        """Return the base URL for clients."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @property
     def endpoint(self) -> Endpoint:
-        """The same with its key, as models of this package take it."""
+        """Return URL and key, for models of this package."""
         return Endpoint(self.base_url, self.api_key or "none")
 
     def __enter__(self) -> ScriptedServer:
@@ -62,21 +64,25 @@ class ScriptedServer:
 
 
 class _Server(ThreadingHTTPServer):
+    """The HTTP server, which does not wait for its connections when it is closed."""
+
     daemon_threads = True
     block_on_close = False
     script: ScriptedServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves is no error."""
+        """Ignore the error of a client that leaves."""
 
 
 class _Connection(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else every small chunk waits for the client's acknowledgement
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing is logged."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         if self.path != "/v1/models":
@@ -104,7 +110,7 @@ class _Connection(BaseHTTPRequestHandler):
                 script.hung_up.set()
                 self.close_connection = True
 
-    def _answer(self, reply: ScriptedReply, request: dict[str, Any]) -> None:
+    def _answer(self, reply: ScriptedReply, request: JsonObject) -> None:
         if reply.wait_before:
             self._wait(reply.wait_before)
         if reply.status != 200:
@@ -117,7 +123,7 @@ class _Connection(BaseHTTPRequestHandler):
             whole = {**_envelope(request["model"], "chat.completion"), "choices": [choice], **usage}
             self._json(200, whole, reply.headers)
 
-    def _stream(self, reply: ScriptedReply, request: dict[str, Any]) -> None:
+    def _stream(self, reply: ScriptedReply, request: JsonObject) -> None:
         self._head(200, "text/event-stream", {"Transfer-Encoding": "chunked", **(reply.headers or {})})
         wants_usage = reply.chunks is not None or (request.get("stream_options") or {}).get("include_usage")
         chunks = [chunk for chunk in reply.wire_chunks() if wants_usage or chunk.get("choices")]
@@ -135,7 +141,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _wait(self, event: threading.Event) -> None:
-        """Wait, and meanwhile notice a client that leaves."""
+        """Wait for the event, or until the client leaves."""
         while not event.wait(0.01):
             with contextlib.suppress(BlockingIOError):
                 if not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
@@ -146,7 +152,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
 
-    def _send(self, event: Mapping[str, Any]) -> None:
+    def _send(self, event: Json) -> None:
         self._write(f"data: {json.dumps(event)}\n\n".encode())
 
     def _write(self, data: bytes) -> None:
@@ -157,7 +163,7 @@ class _Connection(BaseHTTPRequestHandler):
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
         self._json(status, {"error": error}, headers)
 
-    def _json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+    def _json(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
         self._head(status, "application/json", {"Content-Length": str(len(data)), **(headers or {})})
         self.wfile.write(data)
@@ -170,5 +176,5 @@ class _Connection(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _envelope(model: str, kind: str) -> dict[str, Any]:
+def _envelope(model: str, kind: str) -> JsonObject:
     return {"id": "chatcmpl-scripted", "object": kind, "created": 0, "model": model}

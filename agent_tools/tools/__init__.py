@@ -3,6 +3,7 @@
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.file_access import FileAccess
 from agent_tools.tools.function import FunctionTool
 from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
@@ -12,6 +13,7 @@ __all__ = [
     "BaseTool",
     "BaseToolWithFileAccess",
     "CodeInterpreter",
+    "CodeTool",
     "FileAccess",
     "FunctionTool",
     "InvalidParams",

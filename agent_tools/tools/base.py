@@ -1,18 +1,24 @@
-"""What a tool is: a name, a description, a schema, and a call. The contract is Qwen-Agent's `qwen_agent.tools.base`."""
+"""A tool: a name, a description, a schema, and a call. The contract is Qwen-Agent's `qwen_agent.tools.base`."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Union
 
+import fastjsonschema
+
 from agent_tools import settings
-from agent_tools.errors import ToolServiceError
-from agent_tools.tools.params import load_json
-from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+from agent_tools.errors import AgentToolsError, ToolServiceError
+from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.tools.params import Params, load_json
+from agent_tools.tools.registry import TOOL_REGISTRY, Config, register_tool
 
 __all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
@@ -30,7 +36,7 @@ class BaseTool(ABC):
     description: str = ""
     parameters: Parameters = []  # noqa: RUF012  (replaced, never changed)
 
-    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         self.cfg = dict(cfg or {})
         if not self.name:
             raise ValueError(
@@ -43,8 +49,8 @@ class BaseTool(ABC):
             )
 
     @abstractmethod
-    def call(self, params: str | dict[str, Any], **kwargs: Any) -> Any:
-        """Do the tool's work. `params` is what the model wrote; a str, dict, list or ContentItem list comes back.
+    def call(self, params: Params, **kwargs: Any) -> Any:
+        """Do the tool's work on the `params` that a model wrote; return a str, dict, list or list of ContentItem.
 
         Raises:
             ToolServiceError: the tool could not do its work.
@@ -62,7 +68,7 @@ class BaseTool(ABC):
 
     @property
     def args_format(self) -> str:
-        """How a model should format the arguments: `cfg['args_format']`, or a sentence in the tool's language."""
+        """The format of the arguments: `cfg['args_format']`, or a sentence for models in the tool's language."""
         given = self.cfg.get("args_format")
         if given is not None:
             return str(given)
@@ -72,13 +78,13 @@ class BaseTool(ABC):
 
     @property
     def file_access(self) -> bool:
-        """Whether the tool takes the files of a conversation."""
+        """True if the tool takes the files of a conversation."""
         return False
 
     def _default_args_format(self, is_chinese: bool) -> str:
         return "此工具的输入应为JSON对象。" if is_chinese else "Format the arguments as a JSON object."
 
-    def _verify_json_format_args(self, params: str | dict[str, Any], strict_json: bool = False) -> dict[str, Any]:
+    def _verify_json_format_args(self, params: Params, strict_json: bool = False) -> dict[str, Any]:
         """Parse and check a call's arguments.
 
         Raises:
@@ -103,24 +109,22 @@ class BaseTool(ABC):
 class BaseToolWithFileAccess(BaseTool):
     """A tool that works on files in a folder of its own, `work_dir`."""
 
-    def __init__(self, cfg: dict[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         super().__init__(cfg)
         default = settings.default_workspace() / "tools" / self.name
         self.work_dir = str(self.cfg.get("work_dir") or default)
 
     @property
     def file_access(self) -> bool:
-        """Such a tool takes files."""
+        """True: such a tool takes files."""
         return True
 
-    def call(self, params: str | dict[str, Any], files: Sequence[str] | None = None, **kwargs: Any) -> Any:
+    def call(self, params: Params, files: Sequence[str] | None = None, **kwargs: Any) -> Any:
         """Bring `files` into work_dir; a subclass calls this first and then does its work.
 
         Raises:
-            ToolServiceError: a file could not be had.
+            ToolServiceError: a file could not be brought in.
         """
-        from agent_tools.runtime.engine import Guest
-        from agent_tools.runtime.files.work_dir import prepare_work_dir
         from agent_tools.runtime.files.workspace import Workspace
 
         me = Guest(inside=_own_ids(), outside=_own_ids())
@@ -131,8 +135,19 @@ class BaseToolWithFileAccess(BaseTool):
         return None
 
 
+@contextmanager
+def tool_errors() -> Iterator[None]:
+    """Raise failures of the runtime as ToolServiceError, the only one that a tool's caller sees."""
+    try:
+        yield
+    except ToolServiceError:
+        raise
+    except AgentToolsError as exc:
+        raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc
+
+
 def is_tool_schema(function: object) -> bool:
-    """Whether a function definition has a name, a description and an object schema whose required names exist."""
+    """Return True for a function with a name, a description, and an object schema whose required names exist."""
     if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():
         return False
     schema = function["parameters"]
@@ -145,14 +160,10 @@ def is_tool_schema(function: object) -> bool:
 
 
 def _own_ids() -> tuple[int, int]:
-    import os
-
     return os.getuid(), os.getgid()
 
 
 def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
-    import fastjsonschema
-
     try:
         fastjsonschema.validate(schema, params, use_default=False)
     except fastjsonschema.JsonSchemaException as exc:

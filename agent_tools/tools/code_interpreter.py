@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.errors import AgentToolsError, FileRejected, InvalidParams, ToolServiceError
-from agent_tools.execution import Execution, Output, StagedFile, finished
-from agent_tools.tools.base import BaseToolWithFileAccess
+from agent_tools.code_mode.attachments import rich_value
+from agent_tools.errors import FileRejected
+from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
+from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.options import Options
-from agent_tools.tools.params import code_of, timeout_of
-from agent_tools.tools.registry import register_tool
+from agent_tools.tools.params import Params, code_of, files_of, timeout_of
+from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @register_tool("code_interpreter")
-class CodeInterpreter(BaseToolWithFileAccess):
+class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
 
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
@@ -41,15 +44,15 @@ class CodeInterpreter(BaseToolWithFileAccess):
     Options, in `cfg` (times in seconds, sizes in bytes):
         work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
             `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
-        timeout: how long a call's code may run, unless the call says otherwise. Default 30.
+        timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
         static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
-        figures_dir: where figures are saved instead of work_dir.
+        figures_dir: the folder for figures, if it is not work_dir.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
         image: an image of your own to run instead; it must be derived from ours.
-        transport: how the host speaks to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
-            with remote engines, in VMs and under gVisor), or 'auto', which takes what works. Default 'auto'.
-        allow_private_urls: whether `files` may name URLs on private addresses. Default False.
-        hostcalls: functions on this side that the code can call (see `agent_tools.code_mode.Toolset`).
+        transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
+            with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
+        allow_private_urls: let `files` name URLs on private addresses. Default False.
+        hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
         network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
@@ -70,7 +73,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def __init__(
         self,
-        cfg: dict[str, Any] | None = None,
+        cfg: Config | None = None,
         *,
         runtime: Runtime | None = None,
         hostcalls: HostCallsLike | None = None,
@@ -85,7 +88,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def call(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -94,25 +97,23 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
         Args:
             params: a dict or JSON (or JSON5) text with `code`, a fenced block, or the code itself. Blank code gives ''.
-            files: paths, file:// or http(s) URLs, brought into work_dir first; what could not be had is in the answer.
+            files: paths, file:// or http(s) URLs, brought into work_dir first; the answer names those that failed.
             timeout: seconds the code may run. The call returns within this and three seconds, whatever the code does;
                 starting a sandbox and fetching URLs have limits of their own.
             kwargs: accepted and ignored, since agents pass more (`messages`, `lang`).
 
         Raises:
-            ToolServiceError: the tool itself failed; `.code` and `.message` say how and what to do.
+            ToolServiceError: the tool itself failed; `.code` names the failure, `.message` says what to do.
         """
         return self._call(params, files, timeout, threading.Event())
 
-    def run(
-        self, params: str | dict[str, Any], files: Sequence[str] | None = None, timeout: float | None = None
-    ) -> Execution:
+    def run(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
         return finished(self.stream(params, files, timeout))
 
     def stream(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         cancelled: threading.Event | None = None,
@@ -121,31 +122,29 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
         Closing the iterator early interrupts the code; so does `cancel` with the event given here, from any thread.
         """
-        code = code_of(params, self.options.limits)
-        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        with _as_tool_errors():
-            staged, before = self.stage(files), self._open_workspace().snapshot()
-            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
-                execution = yield from outputs
-            figures = self.save_pictures(execution.images)
-            saved_here = [Path(path).name for path in figures if path]
-            changes = self._open_workspace().changes(before, ignore=saved_here)
-            return replace(execution, files=staged, changes=changes, figures=figures)
+        return (yield from self._stream(self.read_code(params), files, timeout, cancelled))
+
+    def read_code(self, params: object) -> str:
+        """Return the code that a call with these `params` runs.
+
+        Raises:
+            InvalidParams: there is no code, or it is longer than `max_code_bytes`.
+        """
+        return code_of(params, self.options.limits)
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the stream that was given this event, wherever it is: waiting, starting or running. Variables stay."""
+        """End the stream that was given this event, while it waits, starts or runs. Variables stay."""
         cancelled.set()
         if session := self._find_session():
             session.cancel(cancelled)
 
     def markdown(self, execution: Execution) -> str:
-        """What `call` answers for an execution of this tool."""
-        pictures = dict(zip(execution.images, execution.figures))
-        return markdown(execution, {data: self._url(path) for data, path in pictures.items() if path})
+        """Return the answer of `call` for an execution of this tool."""
+        return markdown(execution, self._url)
 
     async def acall(
         self,
-        params: str | dict[str, Any],
+        params: Params,
         files: Sequence[str] | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -158,20 +157,12 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
-        with _as_tool_errors():
-            return self._open_workspace().stage(_file_list(files))
+        with tool_errors():
+            return self._open_workspace().stage(files_of(files))
 
-    def save_pictures(self, pictures: Sequence[bytes]) -> tuple[str, ...]:
-        """Save pictures under fresh names and return their paths; '' stands for one that could not be saved."""
-        workspace = self._open_workspace()
-        paths = []
-        for data in pictures:
-            suffix = ".png" if data.startswith(b"\x89PNG") else ".jpg"
-            try:
-                paths.append(workspace.save_picture(data, suffix, self.options.figures_dir))
-            except FileRejected:
-                paths.append("")
-        return tuple(paths)
+    def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
+        """Save pictures under fresh names and return them with their paths; '' is the path of one that was refused."""
+        return tuple(replace(picture, path=self._saved(picture)) for picture in pictures)
 
     def start(self) -> None:
         """Start the sandbox now; otherwise the first run does.
@@ -179,7 +170,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
         Raises:
             ToolServiceError: it could not be started.
         """
-        with _as_tool_errors():
+        with tool_errors():
             self._session().open()
 
     def interrupt(self) -> None:
@@ -189,7 +180,7 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
-        with _as_tool_errors():
+        with tool_errors():
             if session := self._find_session():
                 session.restart()
 
@@ -221,16 +212,31 @@ class CodeInterpreter(BaseToolWithFileAccess):
     # -- a call's parts -----------------------------------------------------------------------------------------------
 
     def _call(
-        self,
-        params: str | dict[str, Any],
-        files: Sequence[str] | None,
-        timeout: float | None,
-        cancelled: threading.Event,
+        self, params: Params, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
     ) -> str:
-        code = code_of(params, self.options.limits)
+        code = self.read_code(params)
         if not code.strip():
             return ""
-        return self.markdown(finished(self.stream({"code": code}, files, timeout, cancelled)))
+        return self.markdown(finished(self._stream(code, files, timeout, cancelled)))
+
+    def _stream(
+        self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event | None
+    ) -> Generator[Output, None, Execution]:
+        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        with tool_errors():
+            staged, before = self.stage(files), self._open_workspace().snapshot()
+            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
+                execution = yield from outputs
+            saved = self.save_pictures(execution.pictures)
+            own = [Path(picture.path).name for picture in saved if picture.path]
+            changes = self._open_workspace().changes(before, ignore=own)
+            return replace(execution, files=staged, changes=changes, saved=saved)
+
+    def _saved(self, picture: Picture) -> str:
+        try:
+            return self._open_workspace().save_picture(picture.data, picture.suffix, self.options.figures_dir)
+        except FileRejected:
+            return ""
 
     def _url(self, path: str) -> str:
         base = self.options.static_url or settings.static_url()
@@ -254,10 +260,9 @@ class CodeInterpreter(BaseToolWithFileAccess):
         return runtime.open(self.instance_id, spec)
 
     def _host_calls(self) -> tuple[HostCalls | None, str]:
-        """What serves this tool's host functions, and the code that makes them known in the sandbox."""
+        """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
-        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
         from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -278,32 +283,9 @@ class CodeInterpreter(BaseToolWithFileAccess):
 
     def _open_workspace(self) -> Workspace:
         if self._workspace is None or not self._workspace.path.is_dir():
-            from agent_tools.runtime.files.work_dir import prepare_work_dir
             from agent_tools.runtime.files.workspace import Workspace
 
             guest = self._open_runtime().engine.guest(Path(self.work_dir))
             path = prepare_work_dir(Path(self.work_dir), guest)
             self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
         return self._workspace
-
-
-def _file_list(files: object) -> list[str]:
-    if files is None:
-        return []
-    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
-    for file in files:
-        if not isinstance(file, (str, Path)):
-            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
-    return [str(file) for file in files]
-
-
-@contextmanager
-def _as_tool_errors() -> Iterator[None]:
-    """All that a caller of the tool sees of our failures is a ToolServiceError."""
-    try:
-        yield
-    except ToolServiceError:
-        raise
-    except AgentToolsError as exc:
-        raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc

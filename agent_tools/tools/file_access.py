@@ -1,4 +1,4 @@
-"""Reading files of the host, below one folder: what an agent may do that may not run code."""
+"""Reading files of the host below one folder, for agents that may not run code."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from agent_tools.runtime.files.folder import opened, safe_name, snapshot
 from agent_tools.settings import MIB
 from agent_tools.text import fence, neutralise, one_line
 from agent_tools.tools.base import BaseTool
+from agent_tools.tools.params import Params
 from agent_tools.tools.preview import preview
-from agent_tools.tools.registry import register_tool
+from agent_tools.tools.registry import Config, register_tool
 
-MAX_BYTES = 256 * MIB
-"""The largest file that is read."""
-MAX_LISTED = 50
-_MAX_LOOKED_AT = 2_000
+MAX_BYTES = 256 * MIB  # of the largest file that is read
+MAX_LISTED = 50  # files named in a listing
+_MAX_LOOKED_AT = 2_000  # entries of the folder read for a listing
 
 
 class TakesFiles(Protocol):
-    """Where files are brought to; `CodeInterpreter` is one."""
+    """A tool that files can be brought into; `CodeInterpreter` is one."""
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
-        """Bring files in; what could not be had is told in the result."""
+        """Bring files in; the result names those that failed."""
         ...
 
 
 @register_tool("file_access")
 class FileAccess(BaseTool):
-    """Reads a file below a folder of the host: tells the model what is in it, and gives it to a code interpreter.
+    """Reads a file below a folder of the host: describes it to the model, and gives it to a code interpreter.
 
     Nothing outside the folder is ever opened: no absolute path, no `..`, no symbolic link on the way or at the end;
-    and only regular files, no pipe or device. The file is opened once, and what was opened is what is given on.
+    and only regular files, no pipe or device. The file is opened once, and given on through the same descriptor.
 
     Options, in `cfg`:
         root: the folder; there is no default.
@@ -47,15 +47,15 @@ class FileAccess(BaseTool):
 
     Args:
         cfg: the options.
-        into: the code interpreter whose sandbox the file is brought into; without one the model is only told of it.
+        into: the code interpreter that gets the file; without one the file is only described.
 
     Raises:
         InvalidParams: an option is unknown or unusable.
     """
 
     description = (
-        "Reads a file: tells its size, columns, types and first rows, and makes it available to the code interpreter. "
-        "Without a path it lists the files there are."
+        "Reads a file: describes its size, columns, types and first rows, and makes it available to the code "
+        "interpreter. Without a path it lists the files."
     )
     parameters = {  # noqa: RUF012
         "type": "object",
@@ -63,18 +63,18 @@ class FileAccess(BaseTool):
         "required": [],
     }
 
-    def __init__(self, cfg: dict[str, Any] | None = None, *, into: TakesFiles | None = None) -> None:
+    def __init__(self, cfg: Config | None = None, *, into: TakesFiles | None = None) -> None:
         super().__init__(cfg)
         if unknown := set(self.cfg) - {"name", "name_for_human", "args_format", "root", "max_bytes"}:
             raise InvalidParams(f"cfg has no option {sorted(unknown)[0]!r}. Known: root, max_bytes.")
         given = self.cfg.get("root")
         if not given or not Path(given).is_dir():
-            raise InvalidParams(f"root={given!r} is not a folder: give the one whose files may be read.")
+            raise InvalidParams(f"root={given!r} is not a folder: give the folder whose files may be read.")
         self.root = Path(os.path.realpath(given))
         self.max_bytes = int(self.cfg.get("max_bytes", MAX_BYTES))
         self._into = into
 
-    def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
+    def call(self, params: Params, **kwargs: Any) -> str:
         """Describe a file, and bring it into the sandbox.
 
         Raises:
@@ -108,7 +108,7 @@ class FileAccess(BaseTool):
         return f"There are these files:\n\n{fence(chr(10).join(lines))}{more}" if names else "There are no files."
 
     def _give(self, file: BinaryIO, name: str) -> str:
-        """Give on what was opened, not what the name may mean by now."""
+        """Bring the open file into the sandbox: by now its name may stand for another one."""
         if self._into is None:
             return ""
         file.seek(0)
@@ -123,10 +123,10 @@ class FileAccess(BaseTool):
 
 
 def _relative(path: str) -> str:
-    """A path that leads down and nowhere else, in one spelling.
+    """Return a path that leads only down, in one spelling.
 
     Raises:
-        ToolServiceError: it is anything else.
+        ToolServiceError: the path may lead elsewhere.
     """
     parts = PurePosixPath(path).parts
     if path.startswith(("/", "~")) or ".." in parts or "\0" in path or not parts:

@@ -1,4 +1,4 @@
-"""The code interpreter's configuration: a dict as people write it, as checked values."""
+"""The code interpreter's configuration, read from a dict into checked values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.engine import Isolation
 from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools.params import timeout_of
+from agent_tools.tools.registry import Config
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.engine import Isolation
     from agent_tools.runtime.transport.transport import TransportName
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
@@ -25,12 +26,12 @@ _FORBIDDEN = frozenset(
         *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
     )
 )
-"""Names people know from container engines, none of which is an option here."""
+"""Options of container engines that this tool refuses."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `CodeInterpreter(cfg)` was asked for; its docstring says what each means."""
+    """The options of `CodeInterpreter(cfg)`, whose docstring explains each."""
 
     work_dir: Path
     timeout: float
@@ -48,7 +49,7 @@ class Options:
     replay: Path | None = None
 
     @classmethod
-    def read(cls, cfg: dict[str, Any]) -> Options:
+    def read(cls, cfg: Config) -> Options:
         """Check a configuration and fill in defaults.
 
         Raises:
@@ -95,7 +96,7 @@ def _call_limits(overrides: object) -> CallLimits:
 
 
 def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
-    """Overrides of a dataclass of numbers and switches."""
+    """Return overrides of a dataclass of numbers and switches, once checked."""
     if not isinstance(overrides, dict):
         raise InvalidParams(f"{option}={overrides!r:.80} is not usable: give a dict of overrides.")
     kinds = {each.name: each.type for each in fields(of)}
@@ -109,15 +110,13 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
     return overrides
 
 
-def _isolation(cfg: dict[str, Any]) -> Isolation:
-    from agent_tools.runtime.engine import Isolation
-
+def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
     _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
     return Isolation(**{name: value for name, value in cfg.items() if name in names})
 
 
-def _refuse_unknown(where: str, given: dict[str, Any], known: set[str]) -> None:
+def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), sorted(known), 1)

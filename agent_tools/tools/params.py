@@ -1,19 +1,22 @@
-"""What a model wrote as arguments, read generously but never guessed at: JSON, JSON5, a fenced block, or plain code."""
+"""The arguments that a model wrote: JSON, JSON5, a fenced block or plain code, read generously but never guessed."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union
 
 from agent_tools.errors import InvalidParams
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
+Params = Union[str, dict[str, Any]]
+"""A call's arguments, as a model or a caller gives them: text, or an object by name."""
+
 MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
-MAX_JSON5_PARTS = (
-    2_000  # commas, colons and opening brackets, in strings too: each may take it a tenth of a millisecond
-)
+MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
 _FENCE = re.compile(
     r"^[ \t]*(?P<ticks>```+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*\r?$|\Z)", re.DOTALL | re.MULTILINE
 )
@@ -22,7 +25,7 @@ _SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the 
 
 
 def code_of(params: object, limits: Limits) -> str:
-    """The code of a call.
+    """Return the code of a call.
 
     A dict or a JSON object gives its `code`; text whose first line opens a fence, or that holds a fenced block outside
     any string, gives that block; all other text is code. Text that starts as `{"code":` but is not JSON is refused
@@ -41,7 +44,7 @@ def code_of(params: object, limits: Limits) -> str:
 
 
 def timeout_of(timeout: object, default: float, limits: Limits) -> float:
-    """A time limit in seconds; None gives the default.
+    """Return a time limit in seconds; for None, the default.
 
     Raises:
         InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
@@ -55,8 +58,24 @@ def timeout_of(timeout: object, default: float, limits: Limits) -> float:
     return float(timeout)
 
 
+def files_of(files: object) -> list[str]:
+    """Return the paths and URLs of a call; for None, an empty list.
+
+    Raises:
+        InvalidParams: it is not a list of paths or URLs.
+    """
+    if files is None:
+        return []
+    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
+        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
+    for file in files:
+        if not isinstance(file, (str, Path)):
+            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
+    return [str(file) for file in files]
+
+
 def load_json(text: str) -> Any:
-    """Parse JSON or JSON5, in a fence or not.
+    """Parse JSON or JSON5, with a fence around it or without.
 
     Raises:
         ValueError: it is neither.
@@ -97,7 +116,7 @@ def _code_in(text: str) -> str:
 
 
 def _code_in_json(text: str) -> str | None:
-    """The code of a JSON object; None if the text is not JSON and does not claim to hold code as JSON."""
+    """Return the code of a JSON object; None if the text is not JSON and does not begin as an object with code."""
     try:
         found = load_json(text)
     except ValueError as exc:
@@ -118,7 +137,7 @@ def _code_value(params: dict[Any, Any]) -> str:
 
 
 def _fenced_block(text: str) -> str | None:
-    """The first fenced block, unless it opens inside a triple-quoted string of the code around it."""
+    """Return the first fenced block, unless it opens inside a triple-quoted string of the code around it."""
     found = _FENCE.search(text)
     if found is None:
         return None

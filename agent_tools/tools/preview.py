@@ -1,7 +1,7 @@
-"""What is in a file, in short: enough for a model to write code for it. Pure, standard library only.
+"""A short description of a file, enough for a model to write code for it. Pure, standard library only.
 
-Tables (csv, tsv, json, jsonl) are shown with their columns and types; other text with its first lines. Of a workbook, a
-parquet file, an archive or anything else that is not text it only says so: code in a sandbox can open those.
+Tables (csv, tsv, json, jsonl) are shown with their columns and types; other text with its first lines. A workbook, a
+parquet file, an archive and anything else that is not text is only named: code in a sandbox can open those.
 
 Files come from anywhere, and this runs on the host: time and memory are bounded by the bytes that are read and by the
 parts that are made of them, not by what the file says of itself.
@@ -22,11 +22,9 @@ from typing import Any, BinaryIO
 from agent_tools.settings import MIB
 from agent_tools.text import fence, neutralise, one_line, shorten
 
-MAX_READ_BYTES = 16 * MIB
-"""So much of a file is looked at."""
-MAX_PARTS = 500_000
-"""Cells of a table, or values of JSON, that are made of it."""
-MAX_CHARS = 6_000
+MAX_READ_BYTES = 16 * MIB  # of a file
+MAX_PARTS = 500_000  # cells of a table, or values of JSON, that are parsed
+MAX_CHARS = 6_000  # of the description
 MAX_COLUMNS = 60
 MAX_CELL_CHARS = 40
 SAMPLE_ROWS = 5
@@ -39,7 +37,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 @dataclass
 class _Column:
-    """What the values of a column have in common."""
+    """A column: the types of its values, an example, and the count of those that are missing."""
 
     name: str
     missing: int = 0
@@ -86,7 +84,7 @@ def _shown(data: bytes, suffix: str, is_whole: bool) -> str:
 
 
 def _part(text: str) -> str:
-    """As much of a text as makes `MAX_PARTS`, to the end of a line if it has lines."""
+    """Return the beginning of a text up to `MAX_PARTS` parts, to the end of a line if it has lines."""
     last = next(islice(_MARK.finditer(text), MAX_PARTS, None), None) if len(text) > MAX_PARTS else None
     if last is None:
         return text
@@ -164,7 +162,7 @@ def _json(text: str, is_whole: bool) -> str:
 
 
 def _elements(text: str) -> Iterator[Any]:
-    """The values of a list that breaks off, without the last, which may have been cut."""
+    """Yield the values of a list that breaks off, without the last, which may be cut."""
     decoder, at = json.JSONDecoder(), _after_space(text, 0)
     if text[at : at + 1] != "[":
         raise ValueError("no list")
@@ -184,7 +182,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _dumped(value: Any, indent: int | None = 1) -> str:
-    """The beginning of a value as JSON, of which no more is made than is looked at."""
+    """Return the beginning of a value as JSON; the rest is never made."""
     pieces, size = [], 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(value):
         pieces.append(piece[:_MAX_BEGINNING])

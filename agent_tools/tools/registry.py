@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 TOOL_REGISTRY: dict[str, type[Any]] = {}
 """Tool name -> tool class."""
 
+Config = dict[str, Any]
+"""A tool's options, by name."""
+
 ToolClass = TypeVar("ToolClass", bound=type[Any])
 
 

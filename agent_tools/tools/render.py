@@ -1,9 +1,9 @@
-"""An execution as Markdown, in the headings that prompts and front ends of Qwen-Agent's tool expect."""
+"""An execution as Markdown, with the headings that prompts and front ends of Qwen-Agent's tool expect."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agent_tools.execution import (
     Cleared,
@@ -14,26 +14,26 @@ from agent_tools.execution import (
     HostCall,
     Omitted,
     Output,
+    Picture,
     Restarted,
     Result,
     StagedFile,
     Stream,
     TimedOut,
-    pictures_of,
 )
 from agent_tools.text import fence, fold_lines, one_line
 
 NOTHING = "Finished execution."
 
 
-def markdown(execution: Execution, figure_urls: dict[bytes, str]) -> str:
-    """Render an execution. `figure_urls` maps a picture's bytes to where it can be seen; one not in it is noted.
+def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
+    """Return an execution as Markdown. `url_of` turns a saved picture's path into its link.
 
     Blocks come in the order of the outputs: `stdout:`, `stderr:`, `execute_result:`, `display_data:`, `error:`,
     `note:`, each followed by a fence that nothing inside can close; a figure is `![fig-001](url)`, numbered from 1 in
-    each call.
+    each call. A picture that is not saved is noted.
     """
-    writer = _Writer(figure_urls)
+    writer = _Writer(execution, url_of)
     for output in execution.outputs:
         writer.add(output)
     shown = "\n\n".join(writer.finish()) or NOTHING
@@ -42,7 +42,7 @@ def markdown(execution: Execution, figure_urls: dict[bytes, str]) -> str:
 
 
 def file_notes(files: Sequence[StagedFile]) -> str:
-    """What the reader must know of the staged files: those under another name, those that could not be had."""
+    """Return a block that names the staged files which have another name or could not be brought in; '' without any."""
     lines = [one_line(_note(file)) for file in files if file.is_renamed or file.name is None]
     return _block("files", "\n".join(lines)) if lines else ""
 
@@ -60,10 +60,11 @@ def _block(heading: str, text: str) -> str:
 class _Writer:
     """Collects blocks; stream text that belongs together becomes one block, notes of missing text included."""
 
-    def __init__(self, figure_urls: dict[bytes, str]) -> None:
-        self.figure_urls = figure_urls
+    def __init__(self, execution: Execution, url_of: Callable[[str], str]) -> None:
+        self.execution = execution
+        self.url_of = url_of
         self.blocks: list[str] = []
-        self.figures: dict[bytes, int] = {}
+        self.figures: list[Picture] = []
         self.stream_name = ""
         self.stream_text: list[str] = []
         self.host_calls: list[str] = []
@@ -111,21 +112,21 @@ class _Writer:
 
     def _rich(self, output: Result | Display) -> None:
         self._end_stream()
-        pictures = [data for _, data in pictures_of(output)]
-        for data in pictures:
-            if data not in self.figures:  # the same figure shown twice is one figure
-                self.figures[data] = len(self.figures) + 1
-                self._figure(self.figures[data], self.figure_urls.get(data))
+        pictures = self.execution.pictures_in(output)
+        for picture in pictures:
+            if picture not in self.figures:  # the same figure shown twice is one figure
+                self.figures.append(picture)
+                self._figure(len(self.figures), picture)
         if output.text and (isinstance(output, Result) or not pictures):
             self._add("execute_result" if isinstance(output, Result) else "display_data", output.text)
 
-    def _figure(self, number: int, url: str | None) -> None:
-        if url is None:
-            self._add("note", f"fig-{number:03d} could not be saved.")
+    def _figure(self, number: int, picture: Picture) -> None:
+        if picture.path:
+            self.blocks.append(f"![fig-{number:03d}]({_link_target(self.url_of(picture.path))})")
         else:
-            self.blocks.append(f"![fig-{number:03d}]({_link_target(url)})")
+            self._add("note", f"fig-{number:03d} could not be saved.")
 
 
 def _link_target(url: str) -> str:
-    """A path or URL that cannot end the Markdown link early."""
+    """Return a path or URL with all escaped that could end the Markdown link early."""
     return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)

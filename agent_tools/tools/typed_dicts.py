@@ -9,11 +9,11 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from typing_extensions import NotRequired, Required, TypedDict, get_type_hints
+
 
 def typed_dict(name: str, hints: Mapping[str, Any], optional: Collection[str] = (), *, closed: bool = False) -> Any:
-    """A TypedDict made of hints; a `closed` one is refused other keys."""
-    from typing_extensions import NotRequired, TypedDict
-
+    """Make a TypedDict of hints; a `closed` one refuses other keys."""
     fields = {key: NotRequired[hint] if key in optional else hint for key, hint in hints.items()}
     make: Any = TypedDict
     made = make(name, fields)
@@ -23,7 +23,7 @@ def typed_dict(name: str, hints: Mapping[str, Any], optional: Collection[str] = 
 
 
 def portable(hint: Any) -> Any:
-    """The hint with every TypedDict of `typing` in it made one of typing_extensions."""
+    """Return the hint with every TypedDict of `typing` in it replaced by one of typing_extensions."""
     if typing.is_typeddict(hint):
         return _rebuilt(hint)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -42,8 +42,6 @@ def portable(hint: Any) -> Any:
 
 
 def _rebuilt(hint: Any) -> Any:
-    from typing_extensions import NotRequired, Required, get_type_hints
-
     marks: tuple[Any, ...] = (Required, NotRequired)
     hints = {}
     for key, each in get_type_hints(hint, include_extras=True).items():

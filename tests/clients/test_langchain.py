@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openai
-from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.runnables import Runnable
-from langchain_openai import ChatOpenAI
 
 from tests.clients.conversation import CODE_TOOL, FIRST, INCLUDE, LINK, SECOND, check_upstream, serve
 from tests.gateway.conftest import Gateway, NewGateway
 
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage, AIMessageChunk
+    from langchain_core.runnables import Runnable
+
 
 @contextmanager
 def model(gateway: Gateway) -> Iterator[Runnable[Any, AIMessage]]:
+    from langchain_openai import ChatOpenAI  # only the worker that runs this file pays for it
+
     options: dict[str, Any] = {"use_responses_api": True, "include": INCLUDE, "max_retries": 0}
     with openai.DefaultHttpxClient() as connections:  # its own would stay open for good
         llm = ChatOpenAI(model="m", base_url=f"{gateway.url}/v1", api_key="any", http_client=connections, **options)

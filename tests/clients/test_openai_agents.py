@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openai
-from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner, function_tool
 
 from tests.clients.conversation import (
     CODE_AND_FUNCTION,
@@ -22,21 +21,35 @@ from tests.clients.conversation import (
 )
 from tests.gateway.conftest import Gateway, NewGateway
 
-AGENT = Agent(name="Analyst", model="m", tools=[CodeInterpreterTool(tool_config=CODE_TOOL)])
+if TYPE_CHECKING:
+    from agents import Agent, RunConfig
+
+
+def analyst(*functions: Callable[..., Any]) -> Agent:
+    from agents import Agent, CodeInterpreterTool, function_tool  # only the worker that runs this file pays for it
+
+    tools = [CodeInterpreterTool(tool_config=CODE_TOOL), *map(function_tool, functions)]
+    return Agent(name="Analyst", model="m", tools=tools)
 
 
 @asynccontextmanager
 async def configured(gateway: Gateway) -> AsyncIterator[RunConfig]:
+    from agents import OpenAIProvider, RunConfig
+
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
         yield RunConfig(model_provider=OpenAIProvider(openai_client=client), tracing_disabled=True)
 
 
-async def run(given: Any, config: RunConfig) -> tuple[Any, list[str]]:
-    return await Runner.run(AGENT, given, run_config=config), []
+async def run(given: Any, config: RunConfig, *functions: Callable[..., Any]) -> tuple[Any, list[str]]:
+    from agents import Runner
+
+    return await Runner.run(analyst(*functions), given, run_config=config), []
 
 
 async def run_streamed(given: Any, config: RunConfig) -> tuple[Any, list[str]]:
-    result, kinds = Runner.run_streamed(AGENT, given, run_config=config), []
+    from agents import Runner
+
+    result, kinds = Runner.run_streamed(analyst(), given, run_config=config), []
     async for event in result.stream_events():
         if event.type == "raw_response_event":
             kinds.append(event.data.type)
@@ -96,13 +109,12 @@ def test_two_turns_streamed(new_gateway: NewGateway) -> None:
 
 def test_code_and_a_function_in_one_turn(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": CODE_AND_FUNCTION})
-    agent = AGENT.clone(tools=[*AGENT.tools, function_tool(get_weather)])
 
     async def turn() -> Any:
         async with configured(gateway) as config:
-            return await Runner.run(agent, "Go.", run_config=config)
+            return await run("Go.", config, get_weather)
 
-    result = asyncio.run(turn())
+    result, _ = asyncio.run(turn())
     kinds = [item.type for item in result.new_items]
     said, called = "message_output_item", "tool_call_item"
     assert kinds == [said, called, called, "tool_call_output_item", said]

@@ -31,7 +31,7 @@ FIGURE = (
 )
 
 
-def test_24_figures_and_files_below_mnt_data(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_figures_and_files_below_mnt_data(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     answer = ScriptedReply(text="See [the table](sandbox:/mnt/data/table.csv).")
     gateway = new_gateway({"m": [code(FIGURE), answer]}, docker_runtime)
     body = stream(gateway, include=INCLUDE)[-1]["response"]
@@ -46,9 +46,7 @@ def test_24_figures_and_files_below_mnt_data(new_gateway: NewGateway, docker_run
     assert name == "/mnt/data/table.csv"
 
 
-def test_13_code_that_takes_too_much_memory_fails_its_call_only(
-    new_gateway: NewGateway, docker_runtime: Runtime
-) -> None:
+def test_code_that_takes_too_much_memory_fails_its_call_only(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     hog = "x = bytearray(1500 * 2**20)\nfor n in range(0, len(x), 4096): x[n] = 1"
     gateway = new_gateway({"m": [code(hog), code("1 + 1"), "Ok."]}, docker_runtime)
     died, after = outputs(post(gateway, include=INCLUDE).json())

@@ -44,7 +44,7 @@ except OSError:
 
 
 @pytest.mark.parametrize(("tier", "can"), [("1g", False), ("4g", True)])
-def test_26_a_container_takes_as_much_memory_as_its_tier_gives(
+def test_a_container_takes_as_much_memory_as_its_tier_gives(
     new_gateway: NewGateway, docker_runtime: Runtime, tier: str, can: bool
 ) -> None:
     gateway = new_gateway({"m": [code(TAKE), code("1 + 1"), "Ok."]}, docker_runtime)
@@ -58,7 +58,7 @@ def test_26_a_container_takes_as_much_memory_as_its_tier_gives(
     assert body["tools"] == tools
 
 
-def test_26_the_limit_is_the_tiers_and_there_is_no_network(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_the_limit_is_the_tiers_and_there_is_no_network(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     gateway = new_gateway({"m": [code(LOOK), "Ok.", code(LOOK), "Ok."]}, docker_runtime)
     for tier, limit in (("1g", 2**30), ("4g", 2**32)):
         container = gateway.client().containers.create(
@@ -71,15 +71,15 @@ def test_26_the_limit_is_the_tiers_and_there_is_no_network(new_gateway: NewGatew
         assert lines == [str(limit), "['lo']", "unreachable", "unreachable", "unknown"]
 
 
-def test_26_a_tier_above_the_operators_is_refused(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_a_tier_above_the_operators_is_refused(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     gateway = new_gateway({}, docker_runtime)
     tools = [{"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "16g"}}]
     error = post(gateway, tools=tools).json()["error"]
     assert error["param"] == "tools[0].container.memory_limit"
-    assert error["message"] == "memory_limit '16g' is not to be had here: use 1g, 4g."
+    assert error["message"] == "memory_limit '16g' is not available here: use 1g, 4g."
 
 
-def test_12_code_without_end_is_over_soon_after_its_time(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_code_without_end_is_over_soon_after_its_time(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     endless = code("x = 5\nwhile True: pass")
     gateway = new_gateway({"m": [code("1"), endless, code("x"), "Ok."]}, docker_runtime, timeout=2.0)
     events = stream(gateway, include=INCLUDE)
@@ -90,7 +90,7 @@ def test_12_code_without_end_is_over_soon_after_its_time(new_gateway: NewGateway
     assert 2 <= seconds < 5  # the time limit, and what the tool promises beyond it
 
 
-def test_29_a_gateway_that_was_killed_leaves_no_response_under_way(work_dir: Path, docker_engine: DockerEngine) -> None:
+def test_a_gateway_that_was_killed_leaves_no_response_under_way(work_dir: Path, docker_engine: DockerEngine) -> None:
     with ScriptedServer({"m": lambda _: code(SLEEP)}) as upstream:
         url, process = serve(work_dir, upstream.base_url, "first")
         body: dict[str, Any] = {"model": "m", "input": "Go.", "background": True}

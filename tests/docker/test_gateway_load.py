@@ -34,7 +34,7 @@ def obey(request: dict[str, Any]) -> ScriptedReply:
     return code(CALLS[made].format(name)) if made < len(CALLS) else ScriptedReply(text=f"{name} is done.")
 
 
-def test_37_fifty_streams_with_three_calls_each_do_not_mix(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_fifty_streams_with_three_calls_each_do_not_mix(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     gateway = new_gateway({"m": obey}, docker_runtime)
 
     async def one(client: openai.AsyncOpenAI, name: str) -> str:

@@ -169,9 +169,9 @@ while True:
 
 
 def test_an_error_read_late_is_still_an_error(tool: CodeInterpreter) -> None:
-    stream = tool.stream("print('now', flush=True)\n1/0", timeout=1)
+    stream = tool.stream("print('now', flush=True)\n1/0", timeout=2)
     next(stream)
-    time.sleep(1.5)
+    time.sleep(2.5)
     assert isinstance(list(stream)[-1], Error)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import socket
 import subprocess
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.conformance.engine import engine_checks
+from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.host import host_findings
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.payload import ENVIRONMENT
-from agent_tools.runtime.probe import engine_checks, sandbox_checks
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
@@ -35,9 +38,10 @@ def test_the_host_sees_an_unprivileged_process_in_every_respect(
 ) -> None:
     shared_tool.call("1")
     assert shared_tool.sandbox
-    checks = list(sandbox_checks(docker_engine.inspect(shared_tool.sandbox), shared_tool.options.isolation))
-    assert len(checks) >= 15
-    assert [check for check in checks if check.verdict != "ok"] == []
+    facts = read_facts(docker_engine.inspect(shared_tool.sandbox), docker_engine.processes(shared_tool.sandbox))
+    findings = list(host_findings(facts))
+    assert len(findings) >= 15
+    assert [finding for finding in findings if finding.verdict != "held"] == []
 
 
 def test_every_process_of_the_sandbox_is_unprivileged(
@@ -174,6 +178,14 @@ def test_nothing_that_the_engine_shows_leads_to_the_kernel(tool: CodeInterpreter
     shown = docker_engine.inspect(tool.sandbox)  # type: ignore[arg-type]
     (run_dir,) = [mount["Source"] for mount in shown["Mounts"] if mount["Destination"] == "/run/kernel"]
     assert list(Path(run_dir).iterdir()) == []  # and no socket that could be connected to
+
+
+def test_what_is_said_is_nowhere_in_what_the_engine_shows(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    told = secrets.token_hex(32)
+    assert _printed(tool, f"print({told!r})") == told
+    assert tool.sandbox is not None
+    assert told not in str(docker_engine.inspect(tool.sandbox))
+    assert told.encode() not in docker_engine.connection.api().logs(tool.sandbox.id)
 
 
 def test_signals_do_not_reach_pid_1(shared_tool: CodeInterpreter) -> None:
@@ -369,6 +381,6 @@ def test_an_idle_session_is_small(tool: CodeInterpreter, docker_engine: DockerEn
 
 
 def test_the_engine_is_described(docker_engine: DockerEngine) -> None:
-    checks = list(engine_checks(docker_engine.info()))
+    checks = list(engine_checks(docker_engine.info(), docker_engine.bridge()))
     assert "engine" in {check.name for check in checks}
     assert not [check for check in checks if check.verdict == "fail"]

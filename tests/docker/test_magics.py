@@ -176,7 +176,7 @@ def _is_as_expected(name: str, expected: str, execution: Execution) -> bool:
 
 def _figures(execution: Execution) -> list[tuple[int, int]]:
     """The size of each PNG shown, in pixels."""
-    found = [data for output in execution.outputs for suffix, data in pictures_of(output) if suffix == ".png"]
+    found = [each.data for output in execution.outputs for each in pictures_of(output) if each.suffix == ".png"]
     return [struct.unpack(">II", data[16:24]) for data in found]  # type: ignore[misc]
 
 

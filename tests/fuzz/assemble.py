@@ -9,6 +9,7 @@ from tests.fuzz.unfold import OPERATIONS, times_byte
 
 _CODES = {operation.__name__: code for code, operation in enumerate(OPERATIONS)}
 _CONSTANTS = (None, True, False, "")
+MOST_KEYS = 31  # of an object: its operand has five bits
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ def program(value: Any) -> bytes:
         case list():
             return b"".join(map(program, value)) + _operation("array", len(value))
         case dict():
+            assert len(value) <= MOST_KEYS, value
             items = b"".join(program(key) + program(item) for key, item in value.items())
             return items + _operation("object", len(value))
         case str() if value:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz import unfold
-from tests.fuzz.assemble import Many, program
+from tests.fuzz.assemble import MOST_KEYS, Many, program
 from tests.fuzz.unfold import repeat
 
 LEAVES = st.none() | st.booleans() | st.integers(-8, 200) | st.text(max_size=20)
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner))
+OBJECTS = partial(st.dictionaries, st.text(max_size=5), max_size=MOST_KEYS)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | OBJECTS(inner))
 
 
+@example({str(number): None for number in range(MOST_KEYS)})
 @given(VALUES)
 def test_a_program_makes_the_value_it_was_made_of(value: Any) -> None:
     assert unfold.value(program(value)) == value

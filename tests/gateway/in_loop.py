@@ -29,7 +29,7 @@ async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tupl
         yield client, app
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until_true(condition: Callable[[], object]) -> None:
     while not condition():  # noqa: ASYNC110  (nothing tells)
         await asyncio.sleep(0.01)
 

@@ -15,7 +15,7 @@ from agent_tools.gateway.jobs.admission import Admission
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from tests.gateway.in_loop import serving, until
+from tests.gateway.in_loop import serving, until_true
 from tests.gateway.test_responses import CODE_TOOL
 
 KEYS = ("first-key-123", "second-key-123")
@@ -25,7 +25,7 @@ class Scene:
     """Owners that ask for places, in order; `entered` are those who got one, `refused` those who were sent away."""
 
     def __init__(self, places: int, queue: int, **more: Any) -> None:
-        self.admission = Admission(places, queue, 60.0, "a place", **more)
+        self.admission = Admission(places, queue, 60.0, "place", **more)
         self.entered: list[str] = []
         self.refused: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -140,7 +140,7 @@ def test_all_who_wait_are_sent_away_at_the_end() -> None:
 
 async def _b_beside_a(config: GatewayConfig, runtime: Runtime, go_on: threading.Event, asked: dict[str, Any]) -> None:
     async with serving(config, runtime) as (client, app):
-        runs = app.state.runs
+        jobs = app.state.jobs
 
         async def ask(key: str) -> int:
             body = {"model": "m", "input": "Go.", **asked}
@@ -148,7 +148,7 @@ async def _b_beside_a(config: GatewayConfig, runtime: Runtime, go_on: threading.
             return (await client.post("/v1/responses", json=body, headers=headers)).status_code
 
         of_a = [asyncio.ensure_future(ask(KEYS[0])) for _ in range(12)]
-        await until(lambda: runs.under_way + sum(each.done() for each in of_a) == 12)
+        await until_true(lambda: jobs.active + sum(each.done() for each in of_a) == 12)
         of_b = asyncio.ensure_future(ask(KEYS[1]))
         await asyncio.wait([of_b], timeout=0.2)
         go_on.set()

@@ -26,7 +26,7 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
 from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citations
-from agent_tools.gateway.responses.composer import Composer, Scene
+from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.outputs import outputs_of, status_of
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
@@ -38,7 +38,7 @@ OTHER = Call("c2", "python", '{"code": "2"}')
 
 def composed(*steps: Step, failure: ApiError | None = None) -> list[dict[str, Any]]:
     request = read_request({"model": "m", "input": "Go."})
-    scene = Scene("python", frozenset({"weather"}), "cntr_1", True, lambda name: None, lambda *_: "data:")
+    scene = ResponseContext("python", frozenset({"weather"}), "cntr_1", True, lambda name: None, lambda *_: "data:")
     composer = Composer(fresh_body(request), scene)
     events = list(composer.begin())
     for step in steps:
@@ -128,7 +128,7 @@ def test_a_failure_closes_what_is_open_and_is_told_twice() -> None:
 )
 def test_what_code_did_is_its_items_status_and_logs(done: CallDone, status: str, logs: list[str] | None) -> None:
     assert status_of(done) == status
-    found = [output["logs"] for output in outputs_of(done, lambda *_: "")]
+    found = [output.json["logs"] for output in outputs_of(done, lambda *_: "")]
     assert found == logs or logs is None
     assert all(found)
     assert not any("\r" in log for log in found)
@@ -157,9 +157,9 @@ def test_what_code_did_is_its_items_status_and_logs(done: CallDone, status: str,
 def test_links_to_files_are_cited_where_they_stand(text: str, names: list[str]) -> None:
     known = {"a.csv", "sub/b", "b c.png", "my report (1).csv", "数据 表.csv", "it's [new].txt", "100%.txt"}
     found = citations(text, "cntr_1", lambda name: f"id of {name}" if name in known else None)
-    assert [each["file_id"] for each in found] == [f"id of {name}" for name in names]
+    assert [each.file_id for each in found] == [f"id of {name}" for name in names]
     for each in found:
-        assert "/mnt/data/" in text[each["start_index"] : each["end_index"]]
+        assert "/mnt/data/" in text[each.start_index : each.end_index]
 
 
 def test_a_text_full_of_links_is_not_looked_at_for_ever() -> None:

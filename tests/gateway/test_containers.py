@@ -13,11 +13,11 @@ import pytest
 from openai.types import ContainerCreateResponse, ContainerRetrieveResponse, FileObject
 from openai.types.containers import FileCreateResponse
 
-from agent_tools.gateway import store
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Wanted
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.records import Container, StoredEvents, StoredResponse, Upload
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
@@ -50,7 +50,7 @@ def test_09_a_container_is_named_by_its_id(new_gateway: NewGateway) -> None:
     assert second["outputs"] == [{"type": "logs", "logs": "1"}]
     unknown = post(gateway, tools=in_container("cntr_none"))
     assert unknown.status_code == 404
-    gateway.services.store.change(store.containers, id_, last_active_at=0)
+    gateway.services.store.change(Container, id_, last_active_at=0)
     expired = post(gateway, tools=in_container(id_))
     assert (expired.status_code, expired.json()["error"]["message"]) == (400, "Container is expired.")
 
@@ -197,24 +197,24 @@ def test_27_an_unused_container_expires_and_use_keeps_it(process_runtime: Runtim
     services, clock = Services(GatewayConfig("http://u", data_dir=work_dir / "d"), process_runtime), Clock()
     services.containers.clock = clock
     try:
-        row = services.containers.create("me", Wanted("a", idle_minutes=10))
-        folder = services.containers.folder(row["id"])
+        row = services.containers.create("me", ContainerSpec("a", idle_minutes=10))
+        folder = services.containers.folder(row.id)
         (folder / "x.txt").write_text("x")
         clock.now += 500
-        services.containers.active("me", row["id"])
+        services.containers.active("me", row.id)
         clock.now += 500
         services.sweep()
-        assert services.containers.active("me", row["id"])["status"] == "active"
+        assert services.containers.active("me", row.id).status == "active"
         clock.now += 601
         services.sweep()
         assert not folder.exists()
-        assert services.containers.find("me", row["id"])["status"] == "expired"
-        with pytest.raises(ApiError, match="Container is expired"):
-            services.containers.active("me", row["id"])
+        assert services.containers.find("me", row.id).status == "expired"
+        with pytest.raises(ContainerExpired, match="Container is expired"):
+            services.containers.active("me", row.id)
         clock.now += services.config.retention
         services.sweep()
-        with pytest.raises(ApiError, match="No container"):
-            services.containers.find("me", row["id"])
+        with pytest.raises(ContainerNotFound, match="No container"):
+            services.containers.find("me", row.id)
     finally:
         services.close()
 
@@ -223,7 +223,7 @@ def test_27_of_an_expired_container_only_its_description_is_left(new_gateway: Ne
     gateway = new_gateway({"m": [code("open('a', 'w').write('a')"), "Ok."]})
     id_ = outputs(post(gateway).json())[0]["container_id"]
     (file,) = gateway.client().containers.files.list(id_)
-    gateway.services.store.change(store.containers, id_, last_active_at=0)
+    gateway.services.store.change(Container, id_, last_active_at=0)
     assert get(gateway, f"/containers/{id_}")["status"] == "expired"
     assert [each["status"] for each in get(gateway, "/containers")["data"]] == ["expired"]
     for path in ("files", f"files/{file.id}", f"files/{file.id}/content"):
@@ -237,12 +237,12 @@ def test_what_is_older_than_it_may_be_is_forgotten(new_gateway: NewGateway) -> N
     upload = gateway.client().files.create(file=("a", b"a"), purpose="user_data")
     ids = [post(gateway, tools=[], background=is_background).json()["id"] for is_background in (True, False) * 2]
     until(lambda: is_idle(gateway))
-    for table, id_ in ((store.responses, ids[0]), (store.responses, ids[1]), (store.events, ids[0])):
+    for table, id_ in ((StoredResponse, ids[0]), (StoredResponse, ids[1]), (StoredEvents, ids[0])):
         gateway.services.store.change(table, id_, created_at=0)
-    gateway.services.store.change(store.uploads, upload.id, created_at=0)
+    gateway.services.store.change(Upload, upload.id, created_at=0)
     gateway.services.sweep()
-    assert {row["id"] for row in gateway.services.store.find(store.responses)} == set(ids[2:])
-    assert [row["id"] for row in gateway.services.store.find(store.events)] == [ids[2]]
+    assert {row.id for row in gateway.services.store.find(StoredResponse)} == set(ids[2:])
+    assert [row.id for row in gateway.services.store.find(StoredEvents)] == [ids[2]]
     assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import traceback
 from pathlib import Path
 from typing import Any, cast
 
@@ -272,7 +273,13 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
         ({"api_keys": ("short",)}, "fewer than 8"),
         ({"port": "many"}, "not a number"),
         ({"memory": "2g"}, "not one of"),
-        ({"max_queue": -1}, "negative"),
+        ({"max_queue": -1}, "max_queue=-1 is negative"),
+        ({"timeout": "-0.5"}, "timeout='-0.5' is negative"),
+        ({"timeout": "nan"}, "out of range"),
+        ({"port": 65_536}, "less than or equal to 65535"),
+        ({"key_share": "0"}, "greater than 0"),
+        ({"max_queue": "2.5"}, "not a number"),
+        ({"upstream_key": 5}, "upstream_key cannot be used"),
         ({"nonsense": 1}, "no setting"),
     ],
 )
@@ -280,6 +287,15 @@ def test_settings_that_cannot_be_used_are_refused(given: dict[str, Any], words: 
     base = {} if not given else {"upstream": "http://u/v1"}
     with pytest.raises(InvalidParams, match=words):
         read_config({**base, **given})
+
+
+def test_a_setting_that_cannot_be_used_is_not_shown_if_it_is_secret() -> None:
+    for given in ({"upstream_key": ["my-secret"]}, {"database": ["my-secret"]}, {"api_keys": [["my-secret"]]}):
+        with pytest.raises(InvalidParams) as refused:
+            read_config({"upstream": "http://u", **given})
+        assert "my-secret" not in "".join(traceback.format_exception(refused.value))
+    with pytest.raises(InvalidParams, match="nonsense"):
+        GatewayConfig("http://u", nonsense=1)  # type: ignore[call-arg]
 
 
 def test_31_what_the_upstream_refuses_is_told_in_the_apis_shape(new_gateway: NewGateway) -> None:

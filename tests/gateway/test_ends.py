@@ -10,20 +10,21 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+import sqlalchemy as sa
 
-from agent_tools.gateway import store
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainerExpired
 from agent_tools.gateway.containers.remains import Remains
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.records import Container, StoredCall, Upload
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_containers import Clock, in_container
 from tests.gateway.test_responses import INCLUDE, code, outputs, post
-from tests.unit.test_folder import dig
+from tests.unit.runtime.files.test_folder import dig
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def services(new_services: NewServices) -> Services:
 
 
 def make_container(services: Services) -> str:
-    id_ = str(services.containers.create("me", Wanted("c", idle_minutes=10))["id"])
+    id_ = services.containers.create("me", ContainerSpec("c", idle_minutes=10)).id
     (services.containers.folder(id_) / "private.csv").write_text("private")
     return id_
 
@@ -70,8 +71,8 @@ def keep(services: Services, *ids: str) -> None:
 
 
 def status_of(services: Services, id_: str) -> str | None:
-    row = services.store.get(store.containers, id_)
-    return row and row["status"]
+    row = services.store.get(Container, id_)
+    return row and row.status
 
 
 def test_a_container_is_deleted_however_deep_its_folders_are(new_gateway: NewGateway) -> None:
@@ -103,7 +104,7 @@ def test_a_container_is_called_expired_once_its_files_are_gone(
     assert services.sweep() == 1
     assert [status_of(services, id_) for id_ in ids] == ["expired", "expiring", "expired"]
     assert (services.sweep(), services.sweep_failures, services.containers.remains.failed) == (1, 2, 2)
-    with pytest.raises(ApiError, match="Container is expired"):
+    with pytest.raises(ContainerExpired, match="Container is expired"):
         services.containers.active("me", ids[1])
     again = new_services()
     assert again.sweep() == 0
@@ -118,7 +119,7 @@ def test_a_container_that_is_asked_for_when_it_is_due_is_expired_though_its_file
     keep(services, id_)
     clock.now += 601
     for _ in range(3):
-        with pytest.raises(ApiError, match="Container is expired"):
+        with pytest.raises(ContainerExpired, match="Container is expired"):
             services.containers.active("me", id_)
     assert services.containers.remains.failed == 1  # then it is the sweep's
 
@@ -151,23 +152,23 @@ def test_a_sweep_goes_on_after_whatever_fails(
     services.containers.remains = Remains(services.config.data_dir / "containers", services.store, remove)
     uploads = services.config.data_dir / "uploads"
     for name in ("file_a", "file_b"):
-        row = {"id": name, "owner": "me", "created_at": 0, "filename": name, "bytes": 1, "purpose": "user_data"}
-        services.store.add(store.uploads, row)
+        upload = Upload(id=name, owner="me", created_at=0, filename=name, bytes=1, purpose="user_data")
+        services.store.add(upload)
     (uploads / "file_a").mkdir()
     (uploads / "file_b").touch()
-    services.store.add(store.calls, {"id": "old", "owner": "me", "created_at": 0, "told": ""})
+    services.store.add(StoredCall(id="old", owner="me", created_at=0, told=""))
     clock.now += 601
     assert services.sweep() == services.sweep_failures == 2
     assert b"agent_tools_sweep_failures_total 2.0" in services.metrics.text()
     assert "the disk" not in caplog.text
     assert [status_of(services, id_) for id_ in ids[1:]] == ["expired", "expired"]
-    assert [row["id"] for row in services.store.find(store.uploads)] == ["file_a"]
-    assert services.store.count(store.calls) == 0
+    assert [row.id for row in services.store.find(Upload)] == ["file_a"]
+    assert services.store.count(StoredCall) == 0
 
 
 def test_files_that_an_expired_container_has_all_the_same_are_removed(services: Services, clock: Clock) -> None:
     id_ = make_container(services)
-    services.store.change(store.containers, id_, status="expired")
+    services.store.change(Container, id_, status="expired")
     assert services.sweep() == 0
     assert not services.containers.folder(id_).exists()
     assert status_of(services, id_) == "expired"
@@ -210,3 +211,16 @@ def test_a_socket_that_somebody_serves_is_not_listed(new_gateway: NewGateway, wo
         served.listen()
         (work_dir / "s").rename(gateway.services.containers.folder(id_) / "s")
         assert listed(gateway, id_) == []
+
+
+def test_a_call_writes_its_containers_row_once_at_each_end(services: Services) -> None:
+    id_ = make_container(services)
+    statements: list[str] = []
+    listen = sa.event.listen
+    listen(services.store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    with services.containers.held(id_) as (interpreter, _):
+        interpreter.run("open('a', 'w').write('12345')")
+    assert sum(statement.startswith("UPDATE containers") for statement in statements) == 2
+    container = services.containers.find("me", id_)
+    assert container.has_run
+    assert container.bytes > 0

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from agent_tools.errors import EngineUnavailable
-from agent_tools.gateway import store
 from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT
+from agent_tools.gateway.store.records import StoredCall
 from agent_tools.runtime.engine import Container, Engine, Guest, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
@@ -89,8 +89,8 @@ def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
         {"type": "code_interpreter_call", "id": f"ci_{n}", "code": "1", "container_id": "cntr_gone", "outputs": None}
         for n in range(5_000)
     ]
-    row = {"owner": "local", "created_at": 1.0, "told": "It was one."}
-    gateway.services.store.add(store.calls, {"id": "ci_4999", **row})
+    call = StoredCall(id="ci_4999", owner="local", created_at=1.0, told="It was one.")
+    gateway.services.store.add(call)
     said = [item for call in calls for item in ({"role": "user", "content": "Go."}, call)]
     first = post(gateway, input=said)
     assert first.status_code == 200, first.text

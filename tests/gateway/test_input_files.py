@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway import store
+from agent_tools.gateway.store.records import Upload
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post
@@ -113,7 +113,7 @@ def test_a_file_that_is_too_large_is_refused(new_gateway: NewGateway) -> None:
     answer = post(gateway, input=saying(file(base64.b64encode(bytes(100)).decode() * 10)))
     assert answer.status_code == 413
     upload = gateway.client().files.create(file=("a", bytes(1000)), purpose="user_data")
-    gateway.services.store.change(store.uploads, upload.id, bytes=1001)
+    gateway.services.store.change(Upload, upload.id, bytes=1001)
     assert post(gateway, input=saying({"type": "input_file", "file_id": upload.id}), tools=[]).status_code == 413
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway import store as tables
+from agent_tools.gateway.store.records import StoredCall, StoredItem, StoredResponse
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.test_lifecycle import SLEEP, is_idle, until
@@ -71,7 +71,7 @@ def test_a_reference_that_names_nothing_is_refused_by_place(new_gateway: NewGate
 
 
 def kept(gateway: Gateway) -> list[int]:
-    return [gateway.services.store.count(table) for table in (tables.responses, tables.items, tables.calls)]
+    return [gateway.services.store.count(table) for table in (StoredResponse, StoredItem, StoredCall)]
 
 
 def test_nothing_is_kept_of_a_deleted_response(new_gateway: NewGateway) -> None:

@@ -6,12 +6,11 @@ import asyncio
 import json
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
-from agent_tools.gateway import store as tables
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.sse import PART, EventStream
@@ -19,13 +18,14 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import scrubbed
 from agent_tools.gateway.requests.large_json import LARGE, LargeJson
 from agent_tools.gateway.responses.stored_items import resolved
-from agent_tools.gateway.store import Row, Store
+from agent_tools.gateway.store.records import Record, ResponseInput, StoredItem, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.conftest import NewGateway
-from tests.gateway.in_loop import LargeJsonHere, serving, until
+from tests.gateway.in_loop import LargeJsonHere, serving, until_true
 from tests.gateway.test_responses import post
 
 LONG = "long, but harmless. " * (LARGE // 16)
@@ -102,7 +102,7 @@ async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
             await places.acquire()
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
-        await until(lambda: places._waiters)
+        await until_true(lambda: places._waiters)
         assert (small.status_code, large.done()) == (200, False)
         places.release()
         assert (await large).status_code == 200
@@ -136,7 +136,7 @@ def test_what_is_kept_is_answered_as_it_is_kept(new_gateway: NewGateway) -> None
     made = post(gateway, tools=[])
     one = f"{gateway.url}/v1/responses/{made.json()['id']}"
     assert httpx.get(one).content == made.content
-    gateway.services.store.change(tables.responses, made.json()["id"], body="not even JSON")
+    gateway.services.store.change(StoredResponse, made.json()["id"], body="not even JSON")
     assert httpx.get(one).text == "not even JSON"
     assert httpx.get(one).headers["content-type"] == "application/json"
 
@@ -145,9 +145,9 @@ def test_of_the_input_only_what_a_page_shows_is_read(new_gateway: NewGateway) ->
     gateway = new_gateway({"m": ["Ok."]})
     said = [{"id": f"msg_{n}", "role": "user", "content": str(n)} for n in range(30)]
     id_ = post(gateway, tools=[], input=said).json()["id"]
-    kept = (gateway.services.store.get(tables.responses, id_, "input") or {})["input"].split("\n")
+    kept = gateway.services.store.find(ResponseInput, id=id_)[0].input.split("\n")
     kept[2:] = [line[:16] + " not JSON" for line in kept[2:]]
-    gateway.services.store.change(tables.responses, id_, input="\n".join(kept))
+    gateway.services.store.change(StoredResponse, id_, input="\n".join(kept))
     items = f"{gateway.url}/v1/responses/{id_}/input_items"
     page = httpx.get(items, params={"order": "asc", "limit": 2}).json()
     assert [item["id"] for item in page["data"]] == ["msg_0", "msg_1"]
@@ -180,24 +180,36 @@ def test_halves_of_characters_are_found_in_every_encoding(new_gateway: NewGatewa
     assert [asked["messages"][-1]["content"] for asked in gateway.upstream.requests] == ["? é"] * 2
 
 
+_Kind = TypeVar("_Kind", bound=Record)
+
+
 class CountingStore(Store):
     """Counts how often a response's row is read."""
 
     reads = 0
 
-    def find(self, table: Any, *columns: str, **where: Any) -> list[Row]:
-        self.reads += table is tables.responses
-        return super().find(table, *columns, **where)
+    def find(self, kind: type[_Kind], **where: Any) -> list[_Kind]:
+        self.reads += kind.table.name == "responses"
+        return super().find(kind, **where)
 
 
 def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_dir: Path) -> None:
     store = CountingStore(f"sqlite:///{work_dir}/s.db")
     ids = [f"msg_{n}" for n in range(100)]
-    common = {"owner": "me", "created_at": 1.0}
     body = json.dumps({"output": [{"id": id_, "type": "message"} for id_ in ids]})
-    row = {"id": "resp_1", "status": "completed", "background": False, "bytes": 1, "input": "", "conversation": "[]"}
-    store.add(tables.responses, {**row, **common, "body": body})
-    store.add(tables.items, *({"id": id_, "response_id": "resp_1", **common} for id_ in ids))
+    response = StoredResponse(
+        id="resp_1",
+        owner="me",
+        created_at=1.0,
+        status="completed",
+        background=False,
+        bytes=1,
+        container_id=None,
+        body=body,
+        input="",
+        conversation="[]",
+    )
+    store.add(response, *(StoredItem(id=id_, owner="me", created_at=1.0, response_id="resp_1") for id_ in ids))
     named = [{"type": "item_reference", "id": id_} for id_ in ids]
     assert [item["id"] for item in resolved(store, "me", named, len(body))] == ids
     assert store.reads == 1

@@ -12,11 +12,11 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.gateway.containers.containers import ContainerSpec
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream
-from tests.gateway.test_chat import EXECUTE
+from tests.gateway.test_chat import EXECUTE, run
 from tests.gateway.test_responses import CODE_TOOL, INCLUDE, code, outputs, post, stream
 
 SLEEP = "import time; print('started', flush=True); time.sleep(60)"
@@ -31,7 +31,7 @@ def until(check: Any) -> Any:
 
 
 def is_idle(gateway: Gateway) -> bool:
-    return gateway.app.state.runs.under_way == 0 and not any(gateway.services.containers.running().values())
+    return gateway.app.state.jobs.active == 0 and not any(gateway.services.containers.running().values())
 
 
 def retrieve(gateway: Gateway, id_: str, query: str = "") -> httpx.Response:
@@ -60,8 +60,6 @@ def _hang_up(client: httpx.Client) -> None:
 
 
 def test_28_a_chat_client_that_leaves_leaves_nothing(new_gateway: NewGateway) -> None:
-    from tests.gateway.test_chat import EXECUTE, run
-
     gateway = new_gateway({"m": [run(SLEEP)]})
     messages: Any = [{"role": "user", "content": "Go."}]
     tools: Any = [EXECUTE]
@@ -80,13 +78,13 @@ def test_29_a_response_in_the_background_is_polled(new_gateway: NewGateway) -> N
     assert begun.status in ("queued", "in_progress")
     assert check_response(retrieve(gateway, begun.id).json()).status in ("queued", "in_progress")
     go_on.set()
-    ended = until(lambda: _ended(gateway, begun.id))
+    ended = until(lambda: has_ended(gateway, begun.id))
     assert check_response(ended).status == "completed"
     assert outputs(ended)[0]["outputs"] == [{"type": "logs", "logs": "7"}]
     assert ended["usage"]["total_tokens"] == 30
 
 
-def _ended(gateway: Gateway, id_: str) -> dict[str, Any] | None:
+def has_ended(gateway: Gateway, id_: str) -> dict[str, Any] | None:
     body: dict[str, Any] = retrieve(gateway, id_).json()
     return body if body["status"] not in ("queued", "in_progress") else None
 
@@ -177,7 +175,7 @@ def test_more_than_may_wait_are_sent_away_and_told_when_to_return(new_gateway: N
     assert refused.json()["error"]["type"] == "rate_limit_error"
     assert post(gateway, model="n", tools=[]).status_code == 200  # what needs no sandbox does not wait for one
     go_on.set()
-    until(lambda: _ended(gateway, begun["id"]))
+    until(lambda: has_ended(gateway, begun["id"]))
     assert until(lambda: post(gateway).status_code == 200)
 
 
@@ -262,9 +260,9 @@ def test_the_sandbox_starts_while_the_model_still_writes_its_code(new_gateway: N
 def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gateway: NewGateway) -> None:
     containers = new_gateway({}).services.containers
     for _ in range(5):
-        row = containers.create("me", Wanted("short"))
-        with containers.held(row["id"]) as (interpreter, _):
-            containers.start_soon(row["id"], interpreter)
-            containers.delete("me", row["id"])
+        id_ = containers.create("me", ContainerSpec("short")).id
+        with containers.held(id_) as (interpreter, _):
+            containers.start_soon(id_, interpreter)
+            containers.delete("me", id_)
     containers.close()
     assert containers.runtime.engine.processes == {}  # type: ignore[attr-defined]

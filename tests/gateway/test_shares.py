@@ -15,17 +15,20 @@ import pytest
 from starlette.requests import Request
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway import store as tables
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.containers.failures import ContainersError, DiskFull, StorageFull
+from agent_tools.gateway.containers.shares import Shares
 from agent_tools.gateway.forms import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
+from agent_tools.gateway.requests.container_fields import MAX_FILES
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.tools import MAX_FILES
-from agent_tools.gateway.shares import Shares
-from agent_tools.gateway.store import Store
+from agent_tools.gateway.responses.share import ResponseShare
+from agent_tools.gateway.store.records import Container, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.settings import GIB, MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.test_lifecycle import _ended, until
+from tests.gateway.test_lifecycle import has_ended, until
 from tests.gateway.test_responses import CODE_TOOL, code, outputs, post, stream
 
 KEYS = ("first-key-123", "second-key-123")
@@ -88,12 +91,12 @@ def test_code_may_write_what_is_left_of_its_keys_share(new_gateway: NewGateway) 
     gateway = new_gateway({"m": [code("1"), "Ok."]}, max_containers_bytes=5 * MIB, max_container_bytes=4 * MIB)
     client, store = gateway.client(), gateway.services.store
     full, other = client.containers.create(name="full").id, client.containers.create(name="other").id
-    store.change(tables.containers, full, bytes=3 * MIB)
-    row = store.get(tables.containers, other) or {}
+    store.change(Container, full, bytes=3 * MIB)
+    (row,) = store.find(Container, id=other)
     assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 2 * MIB
-    store.change(tables.containers, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
+    store.change(Container, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
     assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == MIB
-    store.change(tables.containers, full, status="expired")
+    store.change(Container, full, status="expired")
     assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 4 * MIB
 
 
@@ -121,16 +124,16 @@ def test_stored_responses_have_a_share_of_number_and_bytes(
 def test_all_that_is_kept_of_a_response_is_counted(new_gateway: NewGateway, background: bool) -> None:
     gateway = new_gateway({"m": [code("print('y' * 1000)"), "Ok."]})
     id_ = post(gateway, background=background, instructions="i" * 1000).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     store = gateway.services.store
-    row = store.get(tables.responses, id_) or {}
-    told = sum(len(call["told"]) for call in store.find(tables.calls))
-    events = sum(len(each["data"]) for each in store.find(tables.events))
+    (row,) = store.find(StoredResponse, id=id_)
+    told = sum(len(call.told) for call in store.find(StoredCall))
+    events = sum(len(each.data) for each in store.find(StoredEvents))
     assert bool(events) is background
-    assert row["bytes"] == len(row["body"]) + len(row["input"]) + len(row["conversation"]) + told + events > 3000
+    assert row.bytes == len(row.body) + len(row.input) + len(row.conversation) + told + events > 3000
     assert httpx.delete(f"{gateway.url}/v1/responses/{id_}").status_code == 200
-    for table in (tables.responses, tables.items, tables.calls, tables.events):
-        assert store.count(table) == 0
+    for kind in (StoredResponse, StoredItem, StoredCall, StoredEvents):
+        assert store.count(kind) == 0
 
 
 def test_where_the_disk_is_nearly_full_nothing_more_is_taken_and_what_is_not_kept_goes_on(
@@ -183,8 +186,8 @@ def test_one_in_the_background_that_cannot_be_kept_has_failed_and_says_why(
     assert (events[-1]["type"], events[-1]["response"]["store"]) == ("response.completed", False)
     body = httpx.get(f"{gateway.url}/v1/responses/{events[-1]['response']['id']}").json()
     assert (body["status"], body["output"]) == ("failed", [])
-    assert "could not be kept" in body["error"]["message"]
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in body["error"]["message"]
+    assert "could not be stored" in caplog.text
     assert "at great cost" not in caplog.text
 
 
@@ -204,9 +207,10 @@ def test_a_response_is_answered_where_the_database_takes_nothing(new_gateway: Ne
 def test_the_disk_of_another_machines_database_is_not_looked_at(work_dir: Path) -> None:
     store = Store(f"sqlite:///{work_dir}/s.db")
     config = GatewayConfig("http://u", data_dir=work_dir, database="postgresql://elsewhere/d")
-    Shares(config, store, lambda _: 0).check_responses("me")
-    with pytest.raises(ApiError, match="nearly full"):
-        Shares(config, store, lambda _: 0).check_disk()
+    shares = Shares(config, store, lambda _: 0)
+    ResponseShare(config, store, shares).check("me")
+    with pytest.raises(DiskFull, match="nearly full"):
+        shares.check_disk()
     store.close()
 
 
@@ -282,9 +286,9 @@ def test_an_upload_without_end_is_refused_soon(work_dir: Path, left: int, most: 
 
     for _ in range(2):  # what was refused does not count any more
         sender = Sender()
-        with pytest.raises(ApiError) as refusal:
+        with pytest.raises((ApiError, ContainersError)) as refusal:
             asyncio.run(take(sender))
-        assert refusal.value.status == status
+        assert client_error(refusal.value).status == status
         assert sender.taken <= (0 if status == 507 else MIB) + MAX_FRAME_BYTES + LOOK_EVERY // 100
 
 
@@ -294,7 +298,7 @@ def test_uploads_at_the_same_time_share_what_is_left(work_dir: Path) -> None:
         one(60)
         other(40)
         yours(100)
-        with pytest.raises(ApiError, match="files"):
+        with pytest.raises(StorageFull, match="files"):
             one(1)
     with shares.arriving("me", 100) as again:
         again(100)
@@ -306,7 +310,7 @@ def test_uploads_at_the_same_time_share_what_is_left(work_dir: Path) -> None:
 def test_a_number_of_a_query_that_cannot_be_read_is_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     id_ = post(gateway, tools=[], background=True).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     container = gateway.client().containers.create(name="a").id
     lists = ("containers", "files", f"containers/{container}/files", f"responses/{id_}/input_items")
     numbers = ("9" * 5000, "-" + "9" * 5000, "9" * 19, "\u0661", "1e3", "", "0x1", "1.0", " 1")
@@ -329,7 +333,7 @@ def test_a_new_container_is_given_so_many_files(new_gateway: NewGateway) -> None
 def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     id_ = post(gateway, tools=[], background=True).json()["id"]
-    until(lambda: _ended(gateway, id_))
+    until(lambda: has_ended(gateway, id_))
     got = {}
     for after in ("-99", "-1", "3", "9" * 15):
         text = httpx.get(f"{gateway.url}/v1/responses/{id_}?stream=true&starting_after={after}").text

@@ -15,10 +15,10 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from agent_tools.gateway import store
 from agent_tools.gateway.background import MAX_SILENCE
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.sse import EventStream
+from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents
 from agent_tools.testing import ScriptedReply
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response, check_stream
@@ -44,7 +44,7 @@ def test_20_streams_are_told_that_the_gateway_stops(new_gateway: NewGateway) -> 
     gateway = new_gateway({"m": lambda _: midway}, shutdown_grace=0.2)
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(post, gateway, tools=[], stream=True) for _ in range(20)]
-        until(lambda: gateway.app.state.runs.under_way == 20 and len(gateway.upstream.requests) == 20)
+        until(lambda: gateway.app.state.jobs.active == 20 and len(gateway.upstream.requests) == 20)
         gateway.__exit__()
         answers = [each.result() for each in asked]
     for answer in answers:
@@ -60,7 +60,7 @@ def test_what_ends_within_the_grace_is_whole_and_what_waits_is_sent_away(new_gat
         first = pool.submit(post, gateway, stream=True)
         until(lambda: gateway.upstream.requests)
         second = pool.submit(post, gateway, stream=True)
-        until(lambda: gateway.app.state.runs.admission.waiting)
+        until(lambda: gateway.app.state.jobs.admission.waiting)
         stopping = pool.submit(gateway.__exit__)
         assert second.result().json()["error"]["code"] == "gateway_stopped"
         go_on.set()
@@ -78,7 +78,7 @@ def test_29_events_are_kept_as_long_as_their_response(new_gateway: NewGateway) -
         found = events_of(retrieve(again, id_, f"?stream=true&starting_after={after}").text)
         assert found == events[after + 1 :]
     httpx.delete(f"{again.url}/v1/responses/{id_}")
-    assert again.services.store.count(store.events) == 0
+    assert again.services.store.count(StoredEvents) == 0
 
 
 def test_29_only_what_was_made_in_the_background_is_streamed_again(new_gateway: NewGateway) -> None:
@@ -96,7 +96,7 @@ def test_29_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway,
     elsewhere = retrieve(other, id_, "?stream=true"), httpx.post(f"{other.url}/v1/responses/{id_}/cancel")
     assert [each.status_code for each in elsewhere] == [409, 409]
     gone = {"gateway": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": -2 * MAX_SILENCE}
-    other.services.store.change(store.under_way, id_, **gone)
+    other.services.store.change(BackgroundClaim, id_, **gone)
     if sign == "silence":
         other.services.sweep()
     body = check_response(retrieve(other, id_).json())
@@ -104,7 +104,7 @@ def test_29_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway,
     assert (body.status, body.error.message) == ("failed", STOPPED)
     (event,) = events_of(retrieve(other, id_, "?stream=true&starting_after=6").text)
     assert (event["type"], event["sequence_number"]) == ("response.failed", 7)
-    assert other.services.store.count(store.under_way) == 0
+    assert other.services.store.count(BackgroundClaim) == 0
 
 
 def labels_of_a_process_that_ended() -> str:
@@ -115,7 +115,7 @@ def labels_of_a_process_that_ended() -> str:
 def test_what_is_under_way_gives_signs_and_stays(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": lambda _: code(SLEEP)})
     id_ = post(gateway, background=True).json()["id"]
-    gateway.services.store.change(store.under_way, id_, seen_at=0)
+    gateway.services.store.change(BackgroundClaim, id_, seen_at=0)
     gateway.services.sweep()
     assert retrieve(gateway, id_).json()["status"] == "in_progress"
 
@@ -125,10 +125,10 @@ def test_a_database_that_is_away_does_not_end_the_sweeping(
 ) -> None:
     services = new_gateway({}).services
     engine = sa.create_engine(services.config.database_url)
-    store.under_way.drop(engine)
+    BackgroundClaim.table.drop(engine)
     assert services.sweep() == services.sweep_failures == 1
     assert "sweeping failed: OperationalError" in caplog.text
-    store.under_way.create(engine)
+    BackgroundClaim.table.create(engine)
     engine.dispose()
     assert services.sweep() == 0
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from agent_tools.gateway import store as tables
-from agent_tools.gateway.store import MANY, Store
+from agent_tools.gateway.store.records import ContainerFile, Record, StoredCall, StoredEvents, Upload
+from agent_tools.gateway.store.store import MANY, Store, StoreError
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import postgresql
-from tests.gateway.test_lifecycle import _ended, until
+from tests.gateway.test_lifecycle import has_ended, until
 from tests.gateway.test_responses import INCLUDE, code, outputs, post
 from tests.gateway.test_stopping import beside, events_of
 
@@ -26,80 +26,106 @@ __all__ = ["postgresql"]
 def store(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> Iterator[Store]:
     store = Store({"sqlite": f"sqlite:///{work_dir}/s.db", "postgresql": postgresql}[request.param])
     yield store
-    for table in tables.metadata.sorted_tables:
-        store.delete(table)
+    for kind in (StoredCall, ContainerFile, Upload, StoredEvents):
+        store.delete(kind)
     store.close()
 
 
-def call(id_: str, created_at: float = 1.0, told: str = "x") -> dict[str, Any]:
-    return {"id": id_, "owner": "me", "created_at": created_at, "told": told}
+def call(id_: str, created_at: float = 1.0, told: str = "x") -> StoredCall:
+    return StoredCall(id=id_, owner="me", created_at=created_at, told=told)
 
 
-def file(id_: str, path: str) -> dict[str, Any]:
-    return {"id": id_, "container_id": "c", "created_at": 1.0, "path": path, "source": "user"}
+def file(id_: str, path: str) -> ContainerFile:
+    return ContainerFile(id=id_, container_id="c", created_at=1.0, path=path, source="user")
+
+
+def upload(id_: str, size: int, owner: str = "me") -> Upload:
+    return Upload(id=id_, owner=owner, created_at=1.0, filename="a", bytes=size, purpose="p")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadSize(Record):
+    """Some columns of an upload."""
+
+    table = Upload.table
+    owner: str
+    bytes: int
+
+
+def test_records_of_several_tables_are_added_together_or_not_at_all(store: Store) -> None:
+    store.add(call("c1"), call("c2"), file("f1", "a"))
+    assert (store.count(StoredCall), store.count(ContainerFile)) == (2, 1)
+    with pytest.raises(StoreError):
+        store.add(call("c3"), file("f2", "a"))
+    assert (store.count(StoredCall), store.count(ContainerFile)) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", Record.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_every_record_has_columns_of_its_table(kind: type[Record]) -> None:
+    assert {field.name for field in fields(kind)} <= set(kind.table.c.keys())
 
 
 def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
     for n in (2, 1):
-        store.add(tables.calls, call(f"c{n}", n))
-    assert [row["id"] for row in store.find(tables.calls, owner="me")] == ["c1", "c2"]
-    assert store.change(tables.calls, "c1", told="y")
-    assert not store.change(tables.calls, "c3", told="y")
-    assert (store.get(tables.calls, "c1") or {})["told"] == "y"
-    assert store.get(tables.calls, "c1", owner="you") is None
-    assert store.count(tables.calls, owner="me") == 2
-    assert store.older_than(tables.calls, time.time() - 1.5) == ["c1"]
-    assert store.delete_before(tables.calls, 1.5, told="x") == 0
-    assert store.delete_before(tables.calls, 1.5) == 1
-    assert store.delete(tables.calls, id="c2") == 1
+        store.add(call(f"c{n}", n))
+    assert [row.id for row in store.find(StoredCall, owner="me")] == ["c1", "c2"]
+    assert store.change(StoredCall, "c1", told="y")
+    assert not store.change(StoredCall, "c3", told="y")
+    assert store.get(StoredCall, "c1") == call("c1", 1, "y")
+    assert store.get(StoredCall, "c1", owner="you") is None
+    assert store.count(StoredCall, owner="me") == 2
+    assert store.older_than(StoredCall, time.time() - 1.5) == ["c1"]
+    assert store.delete_before(StoredCall, 1.5, told="x") == 0
+    assert store.delete_before(StoredCall, 1.5) == 1
+    assert store.delete(StoredCall, id="c2") == 1
 
 
 def test_columns_are_added_up_and_had_by_name(store: Store) -> None:
-    assert store.amount(tables.uploads, owner="me") == (0, 0)
-    row = {"owner": "me", "created_at": 1.0, "filename": "a", "purpose": "p"}
-    store.add(tables.uploads, *({**row, "id": f"f{n}", "bytes": 2**40 + n} for n in range(3)))
-    store.add(tables.uploads, {**row, "id": "f3", "bytes": 5, "owner": "you"})
-    assert store.amount(tables.uploads, owner="me") == (3, 3 * 2**40 + 3)
-    assert store.get(tables.uploads, "f3", "bytes", "owner") == {"bytes": 5, "owner": "you"}
-    assert store.find(tables.uploads, "id", owner="me") == [{"id": f"f{n}"} for n in range(3)]
+    assert store.amount(Upload, owner="me") == (0, 0)
+    for n in range(3):
+        store.add(upload(f"f{n}", 2**40 + n))
+    store.add(upload("f3", 5, "you"))
+    assert store.amount(Upload, owner="me") == (3, 3 * 2**40 + 3)
+    assert store.get(UploadSize, "f3") == UploadSize(bytes=5, owner="you")
+    assert store.find(UploadSize, owner="me") == [UploadSize(bytes=2**40 + n, owner="me") for n in range(3)]
 
 
 def test_a_row_like_another_is_not_added(store: Store) -> None:
-    assert store.add_if_new(tables.container_files, file("f1", "a"))
-    assert not store.add_if_new(tables.container_files, file("f2", "a"))
-    assert store.count(tables.container_files) == 1
+    assert store.add_if_new(file("f1", "a"))
+    assert not store.add_if_new(file("f2", "a"))
+    assert store.count(ContainerFile) == 1
 
 
 def test_many_are_found_at_once(store: Store) -> None:
     ids = [f"c{n}" for n in range(MANY + 1)]
     for id_ in ids[::250]:
-        store.add(tables.calls, call(id_))
-    assert [row["id"] for row in store.get_all(tables.calls, ids, owner="me")] == ids[::250]
-    assert store.get_all(tables.calls, []) == []
+        store.add(call(id_))
+    assert [row.id for row in store.get_all(StoredCall, ids, owner="me")] == ids[::250]
+    assert store.get_all(StoredCall, []) == []
 
 
 @pytest.mark.parametrize("id_", ["a\0b", "\0", "x" * 10_000, "'; DROP TABLE calls; --", "\U0001f600"])
 def test_any_id_may_be_asked_for(store: Store, id_: str) -> None:
-    assert store.get(tables.calls, id_) is None
-    assert store.get_all(tables.calls, [id_]) == []
-    assert store.delete(tables.calls, id=id_) == 0
+    assert store.get(StoredCall, id_) is None
+    assert store.get_all(StoredCall, [id_]) == []
+    assert store.delete(StoredCall, id=id_) == 0
 
 
 def test_bytes_and_every_character_are_kept(store: Store) -> None:
-    store.add(tables.events, {"id": "e", "created_at": 1.0, "data": bytes(range(256))})
-    assert (store.get(tables.events, "e") or {})["data"] == bytes(range(256))
-    store.add(tables.calls, call("c", told="é\U0001f600"))
-    assert (store.get(tables.calls, "c") or {})["told"] == "é\U0001f600"
+    store.add(StoredEvents(id="e", created_at=1.0, data=bytes(range(256))))
+    assert [found.data for found in store.find(StoredEvents)] == [bytes(range(256))]
+    store.add(call("c", told="é\U0001f600"))
+    assert store.get(StoredCall, "c") == call("c", told="é\U0001f600")
 
 
 def test_threads_share_it(store: Store) -> None:
     def one(n: int) -> None:
-        store.add(tables.calls, call(f"c{n}"))
-        store.change(tables.calls, f"c{n}", told=str(n))
+        store.add(call(f"c{n}"))
+        store.change(StoredCall, f"c{n}", told=str(n))
 
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(one, range(100)))
-    assert {int(row["told"]) for row in store.find(tables.calls)} == set(range(100))
+    assert {int(row.told) for row in store.find(StoredCall)} == set(range(100))
 
 
 def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> None:
@@ -108,7 +134,7 @@ def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> No
     second = post(gateway, previous_response_id=first["id"], include=INCLUDE).json()
     assert outputs(second)[0]["outputs"] == [{"type": "logs", "logs": "21"}]
     begun = post(gateway, background=True).json()
-    until(lambda: _ended(gateway, begun["id"]))
+    until(lambda: has_ended(gateway, begun["id"]))
     other = beside(new_gateway, gateway, database=postgresql)
     again = events_of(httpx.get(f"{other.url}/v1/responses/{begun['id']}?stream=true").text)
     assert again[-1]["type"] == "response.completed"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from agent_tools.execution import (
@@ -7,6 +9,7 @@ from agent_tools.execution import (
     Execution,
     Omitted,
     Output,
+    Picture,
     Restarted,
     Result,
     Stream,
@@ -59,18 +62,50 @@ def test_images_are_given_once_in_order() -> None:
 @pytest.mark.parametrize(
     ("output", "pictures"),
     [
-        pytest.param(Display({"image/png": b"p"}), [(".png", b"p")], id="PNG"),
-        pytest.param(Result({"image/jpeg": b"j"}), [(".jpg", b"j")], id="JPEG"),
-        pytest.param(Display({"image/jpeg": b"j", "image/png": b"p"}), [(".png", b"p")], id="PNG before JPEG"),
-        pytest.param(Display({"image/png": "text", "image/jpeg": b"j"}), [(".jpg", b"j")], id="text is no picture"),
-        pytest.param(Display({"image/svg+xml": "<svg/>"}), [], id="SVG is text"),
-        pytest.param(Display({}), [], id="empty bundle"),
-        pytest.param(OUT, [], id="stream"),
-        pytest.param(FAILED, [], id="error"),
+        pytest.param(Display({"image/png": b"p"}), (Picture("image/png", b"p"),), id="PNG"),
+        pytest.param(Result({"image/jpeg": b"j"}), (Picture("image/jpeg", b"j"),), id="JPEG"),
+        pytest.param(
+            Display({"image/jpeg": b"j", "image/png": b"p"}), (Picture("image/png", b"p"),), id="PNG before JPEG"
+        ),
+        pytest.param(
+            Display({"image/png": "text", "image/jpeg": b"j"}), (Picture("image/jpeg", b"j"),), id="text is no picture"
+        ),
+        pytest.param(Display({"image/svg+xml": "<svg/>"}), (), id="SVG is text"),
+        pytest.param(Display({}), (), id="empty bundle"),
+        pytest.param(OUT, (), id="stream"),
+        pytest.param(FAILED, (), id="error"),
     ],
 )
-def test_pictures_of_an_output(output: Output, pictures: list[tuple[str, bytes]]) -> None:
+def test_pictures_of_an_output(output: Output, pictures: tuple[Picture, ...]) -> None:
     assert pictures_of(output) == pictures
+
+
+@pytest.mark.parametrize(
+    ("mime", "suffix", "url"),
+    [
+        ("image/png", ".png", "data:image/png;base64,AP8="),
+        ("image/jpeg", ".jpg", "data:image/jpeg;base64,AP8="),
+    ],
+)
+def test_a_picture_knows_its_file_ending_and_its_url(mime: Any, suffix: str, url: str) -> None:
+    picture = Picture(mime, b"\x00\xff")
+    assert (picture.suffix, picture.data_url) == (suffix, url)
+
+
+def test_a_saved_picture_is_found_by_the_output_that_shows_it() -> None:
+    first, second, third = (Display({"image/png": data}) for data in (b"1", b"2", b"3"))
+    saved = (Picture("image/png", b"1", "/w/1.png"), Picture("image/png", b"2"))
+    execution = Execution((first, OUT, second, first), saved=saved)
+    assert execution.figures == ("/w/1.png", "")
+    assert execution.images == (b"1", b"2")
+    paths = [[each.path for each in execution.pictures_in(output)] for output in (*execution.outputs, third)]
+    assert paths == [["/w/1.png"], [], [""], ["/w/1.png"], [""]]
+
+
+def test_an_execution_that_nothing_saved_has_pictures_and_no_figures() -> None:
+    execution = Execution((Display({"image/jpeg": b"1"}),))
+    assert execution.pictures == (Picture("image/jpeg", b"1"),)
+    assert execution.figures == ()
 
 
 @pytest.mark.parametrize("kind", [Result, Display])

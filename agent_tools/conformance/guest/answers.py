@@ -1,4 +1,4 @@
-"""What a check may answer, and the few questions that many of them ask."""
+"""The answers of a check, and the few questions that many checks ask."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ REFUSED = (errno.EPERM, errno.EACCES, errno.EROFS)
 
 
 def held(found: str) -> list[str]:
-    """It could not be done."""
+    """Answer that the attempt failed."""
     return ["held", found]
 
 
 def opened(found: str) -> list[str]:
-    """It could be done."""
+    """Answer that the attempt succeeded."""
     return ["open", found]
 
 
 def listed(names: list[str], none: str) -> list[str]:
-    """Open if there are any."""
+    """Answer open if anything was found."""
     return opened(", ".join(names)) if names else held(none)
 
 
 def refusal(exc: OSError) -> list[str]:
-    """What an error says: refused and absent are held, anything else cannot be told."""
+    """Answer by an error: refused and absent are held, any other is unknown."""
     name = errno.errorcode.get(exc.errno or 0, str(exc))
     if exc.errno in REFUSED:
         return held("refused (" + name + ")")
@@ -34,7 +34,7 @@ def refusal(exc: OSError) -> list[str]:
 
 
 def opens(path: str, flags: int) -> bool:
-    """Whether a file can be opened; nothing is read or written."""
+    """Return True if a file can be opened; nothing is read or written."""
     try:
         os.close(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -43,7 +43,7 @@ def opens(path: str, flags: int) -> bool:
 
 
 def read(path: str) -> str:
-    """The first MiB of a file, '' where it cannot be read."""
+    """Return the first MiB of a file, '' if it cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read(1 << 20)
@@ -52,5 +52,5 @@ def read(path: str) -> str:
 
 
 def call_numbers() -> int | None:
-    """Which column of a table of system call numbers is this machine's: x86_64, aarch64; None for any other."""
+    """Return this machine's column in a table of system call numbers: x86_64, aarch64; None for any other."""
     return {"x86_64": 0, "aarch64": 1}.get(platform.machine()) if struct.calcsize("P") == 8 else None

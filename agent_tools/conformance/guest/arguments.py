@@ -32,7 +32,7 @@ class Attempt(NamedTuple):
     refusals: tuple[int, ...] = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """The arguments as they are, with one bit too many, and with all that are too many; one by one and together."""
+        """Yield the arguments as they are, with one excess bit, and with all excess bits; one by one and together."""
         yield self.arguments
         for places in [*([index] for index in self.widths), list(self.widths)]:
             for high in (_one_too_many, _all_too_many):
@@ -126,7 +126,7 @@ def _forbidden_arguments() -> list[str]:
 
 
 def _attempts() -> list[Attempt]:
-    """All of them, and the priority of PID 1, set to what it is already."""
+    """Return all attempts, with one that sets the priority of PID 1 to its present value."""
     priority = os.getpriority(os.PRIO_PROCESS, 1) % 2**64
     return [*ATTEMPTS, *_of("setpriority", (141, 140), {0: 32, 1: 32}, (0, 1, priority))]
 

@@ -1,4 +1,4 @@
-"""What the code can learn of the host."""
+"""Checks of the facts of the host that code can learn."""
 
 from __future__ import annotations
 

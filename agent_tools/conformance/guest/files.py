@@ -1,4 +1,4 @@
-"""What the code can write, make and execute."""
+"""Checks of the files that code can write, make and execute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRATCH = [""]  # the temporary folder; empty where none can be made
 
 
 def _writes(*folders: str) -> list[str]:
-    """Whether a file can be made in a folder; it is removed at once."""
+    """Return True if a file can be made in a folder; it is removed at once."""
     found, last = [], held("not there")
     for folder in dict.fromkeys(folders):
         path = os.path.join(folder, ".conformance-" + str(os.getpid()))
@@ -50,7 +50,7 @@ def _scratch_file() -> str:
 
 
 def _execute_from_tmp() -> list[str]:
-    """The kernel answers this question of a noexec mount without executing anything."""
+    """Ask by access(2), which answers for a noexec mount without executing anything."""
     return opened("allowed") if os.access(_scratch_file(), os.X_OK) else held("refused (noexec)")
 
 

@@ -60,7 +60,7 @@ def _answer(check: Callable[[], list[str]], end: float) -> list[str]:
 
 
 def _attempt(check: Callable[[], list[str]], writer: int) -> None:
-    """In the child: make the attempt, tell, end."""
+    """Make the attempt in the child, report it, and end."""
     try:
         try:
             verdict, found = check()
@@ -74,7 +74,7 @@ def _attempt(check: Callable[[], list[str]], writer: int) -> None:
 
 
 def _heard(reader: int, pid: int, seconds: float) -> list[str]:
-    """In the parent: what the child says within its time; one that was killed for trying was refused."""
+    """Return the child's report; one that was killed for trying was refused. Runs in the parent."""
     is_ready = select.select([reader], [], [], seconds)[0]
     said = os.read(reader, 4096) if is_ready else b""
     os.close(reader)

@@ -1,4 +1,4 @@
-"""What the code can reach."""
+"""Checks of the addresses that code can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOCKETS = {
 
 
 def _connects(host: str, port: int) -> list[str]:
-    """A refused connection is a host that was reached."""
+    """Answer open for a refused connection, too: its host was reached."""
     try:
         socket.create_connection((host, port), 1.5).close()
     except ConnectionRefusedError:
@@ -42,7 +42,7 @@ def _gateway() -> list[str]:
 
 
 def _route_out() -> list[str]:
-    """Connecting a datagram socket sends nothing; it only looks for a route."""
+    """Connect a datagram socket, which sends nothing and only looks for a route."""
     found = []
     for family, address in ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2001:4860:4860::8888")):
         try:
@@ -70,7 +70,7 @@ def _makes_socket(name: str) -> list[str]:
 
 
 def _abstract_sockets() -> list[str]:
-    """Abstract unix sockets belong to a network namespace: the host's are seen in the host's only."""
+    """List abstract unix sockets, which belong to a network namespace: the host's are seen only in the host's."""
     names = [line.split()[-1] for line in read("/proc/net/unix").splitlines() if line.split()[-1].startswith("@")]
     return listed(names[:5], "none visible")
 

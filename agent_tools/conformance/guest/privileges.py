@@ -1,4 +1,4 @@
-"""What the code can become, ask of the kernel, and take."""
+"""Checks of the users, system calls and limits that code can take for itself."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _become_root() -> list[str]:
 
 
 def _is_mapped() -> bool:
-    """Whether uid 0 of this user namespace is not uid 0 of its parent."""
+    """Return True if uid 0 of this user namespace is another uid of its parent."""
     return any(line.split()[:1] == ["0"] and line.split()[1] != "0" for line in read("/proc/self/uid_map").splitlines())
 
 
@@ -74,7 +74,7 @@ def _change_root() -> list[str]:
 
 
 def _touch_init() -> list[str]:
-    """Set what it already has."""
+    """Set the priority and limits that PID 1 already has."""
     import resource
 
     found = []

@@ -1,1 +1,1 @@
-"""`/v1/chat/completions`: passed on as it is, or routed: calls of declared functions that are ours are run here."""
+"""`/v1/chat/completions`: passed on unchanged, or routed, with calls of the router's functions run here."""

@@ -1,4 +1,4 @@
-"""From a turn's steps to the chunks of a chat completion; one that is not streamed is what they add up to. Pure.
+"""The chunks of a chat completion, from a turn's steps, and the whole that they add up to. Pure.
 
 The fields are those of https://platform.openai.com/docs/api-reference/chat-streaming.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.models.base import Usage
+from agent_tools.models.wire import wire_usage
 
-Chunk = dict[str, Any]
+Chunk = JsonObject
 _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}
 
 
 class ChatComposer:
-    """Fed with steps, gives chunks; `completion` is the whole, once the turn is finished."""
+    """Turns steps into chunks; `completion` is the whole, once the turn is finished."""
 
     def __init__(self, model: str, with_usage: bool) -> None:
         head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": model}
@@ -28,14 +29,14 @@ class ChatComposer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._ends_paragraph = False
-        self.completion: dict[str, Any] = {}
+        self.completion: JsonObject = {}
 
     def begin(self) -> Iterator[Chunk]:
-        """The first chunk."""
+        """Yield the first chunk."""
         yield self._of({"role": "assistant", "content": ""})
 
     def feed(self, step: Step) -> Iterator[Chunk]:
-        """The chunks of a step."""
+        """Yield the chunks of a step."""
         match step:
             case TextDelta(text):
                 if self._ends_paragraph and self._text:
@@ -62,9 +63,9 @@ class ChatComposer:
         if self._with_usage:
             yield {**self._chunk, "choices": [], "usage": wire_usage(step.usage)}
 
-    def _completion(self, calls: list[dict[str, Any]], reason: str, usage: Usage) -> dict[str, Any]:
+    def _completion(self, calls: list[JsonObject], reason: str, usage: Usage) -> JsonObject:
         text = "".join(self._text)
-        message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if calls:
@@ -72,21 +73,10 @@ class ChatComposer:
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
         return {**self._head, "choices": [choice], "usage": wire_usage(usage)}
 
-    def _of(self, delta: dict[str, Any], reason: str | None = None) -> Chunk:
+    def _of(self, delta: JsonObject, reason: str | None = None) -> Chunk:
         choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
         return {**self._chunk, "choices": [choice]}
 
 
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as chat completions have it."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-def _wire_call(call: Call) -> dict[str, Any]:
+def _wire_call(call: Call) -> JsonObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

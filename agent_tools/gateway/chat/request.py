@@ -1,4 +1,4 @@
-"""A request for a chat completion: whether it is ours to run, and how."""
+"""A request for a chat completion, read if its code is run here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 
 _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functions", "function_call")
 
@@ -17,16 +17,16 @@ class ChatRequest:
     """A completion whose calls of `ours` are run here; `others` are the client's functions."""
 
     model: str
-    messages: list[dict[str, Any]]
-    ours: tuple[dict[str, Any], ...]
-    others: tuple[dict[str, Any], ...]
+    messages: list[JsonObject]
+    ours: tuple[JsonObject, ...]
+    others: tuple[JsonObject, ...]
     options: Mapping[str, Any]
     stream: bool
     with_usage: bool
 
 
 def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatRequest | None:
-    """Check a request; None if it declares no function that is run here, and is only to be passed on.
+    """Check a request; return None if it declares no function that is run here, and is only passed on.
 
     Raises:
         ApiError: 400; `param` names the field.
@@ -38,7 +38,7 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
         return None
     given = Fields(body)
     if given.integer("n", 1) not in (None, 1):
-        raise invalid("Only one choice can be made where code is run.", "n", "unsupported_value")
+        raise invalid("Only one choice is possible where code runs: set 'n' to 1.", "n", "unsupported_value")
     messages = given.array("messages")
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
@@ -53,8 +53,8 @@ def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatReq
     )
 
 
-def _others(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
+def _others(body: Mapping[str, Any]) -> JsonObject:
+    """Return the client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
     fields = {key: value for key, value in body.items() if key not in _OURS}
     return {**fields, "extra_body": {"extra_body": fields["extra_body"]}} if "extra_body" in fields else fields
 

@@ -6,12 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agent_tools.gateway.chat.job import ChatJob
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
-from agent_tools.gateway.chat.run import ChatRun
-from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.sse import EventStream, ended, unless_gone
 from agent_tools.gateway.model_ids import model_path
-from agent_tools.gateway.responses.routes import runs_of
 
 _MODELS = "/v1/models/"
 
@@ -22,20 +21,20 @@ async def create_completion(request: Request) -> Response:
     wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config.router_tools))
     if wanted is None:
         return await services.upstream.pass_on("POST", "chat/completions", request.headers, body)
-    run = await _started(request, wanted)
+    job = await _started(request, wanted)
     if not wanted.stream:
-        if not await ended(run.log, request):
-            runs_of(request).abandon(run)
+        if not await ended(job.log, request):
+            jobs_of(request).abandon(job)
             return Response(status_code=499)
-        if run.failure:
-            raise run.failure
-        return await services.large_json.read(run.log.size, Json, run.completion)
-    if not await unless_gone(run.log.after(0), request.receive):
-        runs_of(request).abandon(run)
+        if job.failure:
+            raise job.failure
+        return await services.large_json.read(job.log.size, Json, job.completion)
+    if not await unless_gone(job.log.after(0), request.receive):
+        jobs_of(request).abandon(job)
         return Response(status_code=499)
-    if run.failure and len(run.log.events) == 1:
-        raise run.failure  # nothing was said yet: the status can still tell
-    return EventStream(run.log, lambda: runs_of(request).abandon(run), named=False, heartbeat=services.config.heartbeat)
+    if job.failure and len(job.log.events) == 1:
+        raise job.failure  # nothing was said yet: the status can still tell
+    return EventStream(job.log, lambda: jobs_of(request).abandon(job), named=False, heartbeat=services.config.heartbeat)
 
 
 async def list_models(request: Request) -> Response:
@@ -49,12 +48,12 @@ async def retrieve_model(request: Request) -> Response:
     return await services_of(request).upstream.pass_on("GET", path, request.headers)
 
 
-async def _started(request: Request, wanted: ChatRequest) -> ChatRun:
-    services, runs = services_of(request), runs_of(request)
-    place = await runs.enter(owner_of(request), needs_sandbox=True)
-    chat = ChatRun(services, wanted, owner_of(request), services.upstream.key(request.headers))
-    runs.follow(chat, place)
-    return chat
+async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
+    services, jobs = services_of(request), jobs_of(request)
+    place = await jobs.enter(owner_of(request), needs_sandbox=True)
+    job = ChatJob(services, wanted, owner_of(request), services.upstream.key(request.headers))
+    jobs.follow(job, place)
+    return job
 
 
 routes = [

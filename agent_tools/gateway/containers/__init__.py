@@ -1,1 +1,1 @@
-"""Containers and their files: what outlives a response."""
+"""Containers and their files, which outlive a response."""

@@ -1,7 +1,7 @@
-"""Containers: what outlives a response. A row, a folder of files, and while it is in use or room is left, a sandbox.
+"""Containers: each has a row, a folder of files, and, while it is in use or there is room, a sandbox.
 
-There are at most `max_sandboxes` sandboxes. One that nobody holds is parked when another needs its place: the longest
-unused first; its variables go, its files stay until the container itself expires.
+There are at most `max_sandboxes` sandboxes. When another needs a place, the one that was unused for longest is parked:
+its variables are lost, its files stay until the container itself expires.
 """
 
 from __future__ import annotations
@@ -11,20 +11,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent_tools.errors import AgentToolsError, ToolServiceError
-from agent_tools.gateway import store as tables
+from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
+from agent_tools.gateway.containers.failures import (
+    ContainerExpired,
+    ContainerNotDeleted,
+    ContainerNotFound,
+    MemoryRefused,
+    NoSandbox,
+    TooManyContainers,
+)
 from agent_tools.gateway.containers.remains import Ending, Remains
+from agent_tools.gateway.containers.shares import Shares
+from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
-from agent_tools.gateway.shares import Shares
-from agent_tools.gateway.store import Row, Store, StoreError
-from agent_tools.gateway.sweeping import failures
+from agent_tools.gateway.store.records import Container
+from agent_tools.gateway.store.store import Store, StoreError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.runtime import Runtime
@@ -32,12 +39,11 @@ from agent_tools.settings import MIB, Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 WORK_DIR_URL = "sandbox:/mnt/data"
-TIERS = tuple(MEMORY_TIERS)
 
 
 @dataclass
-class _Live:
-    """A container's sandbox, or one that its next call starts."""
+class _LiveContainer:
+    """A container's interpreter; its next call starts a sandbox if there is none."""
 
     interpreter: CodeInterpreter
     holders: int = 0
@@ -45,8 +51,8 @@ class _Live:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A container that is to be made. `idle_minutes` is None for the gateway's own."""
+class ContainerSpec:
+    """A container to be made. `idle_minutes` is None for the gateway's default."""
 
     name: str
     memory: str | None = None
@@ -66,146 +72,152 @@ class Containers:
         self.remains = Remains(config.data_dir / "containers", store)
         self._store = store
         self._lock = threading.Lock()
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, _LiveContainer] = {}
         self._starters = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
 
-    def create(self, owner: str, wanted: Wanted, id_: str | None = None) -> Row:
+    def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> Container:
         """Make a container; its sandbox starts with its first call.
 
         Raises:
-            ApiError: the memory is more than it may be, or there are too many.
+            ContainersError: the memory is more than allowed, there are too many, or no storage is left.
         """
-        memory = self.check_memory(wanted.memory)
+        memory = self.check_memory(spec.memory)
         self.check_room(owner)
         now = self.clock()
-        row: dict[str, Any] = {
-            "id": id_ or new_id("cntr"),
-            "owner": owner,
-            "name": wanted.name.replace("\0", "")[:256],
-            "created_at": now,
-            "last_active_at": now,
-            "idle_minutes": wanted.idle_minutes or self.config.container_idle / 60,
-            "memory_limit": memory,
-            "status": "active",
-            "has_run": False,
-            "bytes": 0,
-        }
-        path = self.folder(row["id"])
+        container = Container(
+            id=id_ or new_id("cntr"),
+            owner=owner,
+            name=spec.name.replace("\0", "")[:256],
+            created_at=now,
+            last_active_at=now,
+            idle_minutes=spec.idle_minutes or self.config.container_idle / 60,
+            memory_limit=memory,
+            status="active",
+            has_run=False,
+            bytes=0,
+        )
+        path = self.folder(container.id)
         prepare_work_dir(path, self.runtime.engine.guest(path))
-        self._store.add(tables.containers, row)
-        return row
+        self._store.add(container)
+        return container
 
     def check_room(self, owner: str) -> None:
-        """Whether an owner may have another container.
+        """Check that an owner may have another container.
 
         Raises:
-            ApiError: 429, there are too many; 400, their files are too large in all; 507.
+            TooManyContainers: there are too many.
+            StorageFull: their files take the owner's whole share.
+            DiskFull: nothing more is kept for anyone.
         """
         self.shares.check_disk()
         self.shares.containers_left(owner)
-        if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
+        most = self.config.max_containers
+        if self._store.count(Container, owner=owner, status="active") >= most:
             self.sweep()
-            if self._store.count(tables.containers, owner=owner, status="active") >= self.config.max_containers:
-                message = f"You have {self.config.max_containers:,} containers; delete one, or wait until one expires."
-                raise ApiError(429, message, code="too_many")
+            if self._store.count(Container, owner=owner, status="active") >= most:
+                raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
-    def check_memory(self, memory: str | None, param: str = "memory_limit") -> str:
-        """The memory tier that is meant.
+    def check_memory(self, memory: str | None) -> str:
+        """Return the memory tier of this name, or the usual one.
 
         Raises:
-            ApiError: there is no such tier, or this gateway does not give it.
+            MemoryRefused: there is no such tier, or this gateway does not give it.
         """
         tier = memory or self.config.memory
         if tier not in MEMORY_TIERS or MEMORY_TIERS[tier] > MEMORY_TIERS[self.config.max_memory]:
-            allowed = [t for t in TIERS if MEMORY_TIERS[t] <= MEMORY_TIERS[self.config.max_memory]]
-            raise invalid(f"memory_limit {tier!r:.20} is not to be had here: use {', '.join(allowed)}.", param)
+            allowed = [name for name, size in MEMORY_TIERS.items() if size <= MEMORY_TIERS[self.config.max_memory]]
+            raise MemoryRefused(f"memory_limit {tier!r:.20} is not available here: use {', '.join(allowed)}.")
         return tier
 
-    def find(self, owner: str, id_: str) -> Row:
-        """A container of this owner, expired or not.
+    def find(self, owner: str, id_: str) -> Container:
+        """Return a container of this owner, expired or not.
 
         Raises:
-            ApiError: 404.
+            ContainerNotFound: there is no such container.
         """
-        row = self._store.get(tables.containers, id_, owner=owner)
+        row = self._store.get(Container, id_, owner=owner)
         if row is None:
-            raise not_found("container", id_)
+            raise ContainerNotFound(id_)
         return self._expired(row) if self._is_due(row) else row
 
-    def active(self, owner: str, id_: str) -> Row:
-        """A container of this owner that lives; asking for it counts as use.
+    def active(self, owner: str, id_: str) -> Container:
+        """Return a container of this owner that is not expired; asking for it counts as use.
 
         Raises:
-            ApiError: 404, or 400 if it is expired.
+            ContainerNotFound: there is no such container.
+            ContainerExpired: it is expired.
         """
         row = self.find(owner, id_)
-        if row["status"] != "active":
-            raise invalid("Container is expired.")
+        if row.status != "active":
+            raise ContainerExpired()
         self.touch(id_)
         return row
 
     def touch(self, id_: str) -> None:
-        """Count as use."""
-        self._store.change(tables.containers, id_, last_active_at=self.clock())
+        """Note that a container is used now."""
+        self._store.change(Container, id_, last_active_at=self.clock())
 
-    def all_of(self, owner: str) -> list[Row]:
-        """All containers of an owner, oldest first."""
-        rows = self._store.find(tables.containers, owner=owner)
+    def all_of(self, owner: str) -> list[Container]:
+        """List all containers of an owner, oldest first."""
+        rows = self._store.find(Container, owner=owner)
         return [self._expired(row) if self._is_due(row) else row for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
         """Delete a container with all it holds; code that runs in it ends.
 
         Raises:
-            ApiError: 404; or 503, not all of its files could be deleted yet. It is over all the same.
+            ContainerNotFound: there is no such container.
+            ContainerNotDeleted: some of its files could not be deleted yet. The container is over all the same.
         """
         self.find(owner, id_)
         if not self._end(id_, "deleting"):
-            message = "The container is over, but not all of its files could be deleted yet; that is tried again."
-            raise ApiError(503, message, code="container_not_deleted")
+            raise ContainerNotDeleted(
+                "The container is over, but some of its files could not be deleted yet; that is tried again."
+            )
 
     def sweep(self) -> int:
-        """Expire what is due, remove what is left of what is over, and forget what has been expired for long.
+        """Expire the containers that are due, finish those that are over, and forget those that expired long ago.
 
-        Returns how many containers that failed for; the next sweep tries again.
+        Return the number of containers for which that failed; the next sweep tries again.
         """
         failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
-        for row in self._store.find(tables.containers, status="active"):
+        for row in self._store.find(Container, status="active"):
             failed += failures(partial(self._end_if_due, row))
         long_ago = self.clock() - self.config.retention
-        self._store.delete_before(tables.containers, long_ago, "last_active_at", status="expired")
+        self._store.delete_before(Container, long_ago, "last_active_at", status="expired")
         return failed
 
     def folder(self, id_: str) -> Path:
-        """A container's work_dir, which is there until the container is over. Code may have put anything into it."""
+        """Return a container's work_dir, which exists until the container is over. Code may put anything into it."""
         return self.config.data_dir / "containers" / id_
 
     def measure(self, id_: str) -> int:
-        """Count the bytes of a container's files, and note them for its owner's share."""
+        """Count the bytes of a container's files, for its owner's share; the same write counts as use."""
         limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
         used = folder.usage(self.folder(id_), limit).bytes
-        self._store.change(tables.containers, id_, bytes=used)
+        self._store.change(Container, id_, bytes=used, last_active_at=self.clock())
         return used
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, bool]]:
-        """Hold a container's interpreter, so that its sandbox stays; also whether earlier variables are gone.
+        """Hold a container's interpreter, so that its sandbox stays; also tell if earlier variables are gone.
 
         Raises:
-            ToolServiceError: the container is gone, or every sandbox is held.
+            ContainerExpired: the container is over.
+            NoSandbox: every sandbox is held.
         """
         with self._lock:  # which the end of a container takes, too
-            row = self._store.get(tables.containers, id_, status="active")
+            row = self._store.get(Container, id_, status="active")
             if row is None:
-                raise ToolServiceError(code="ContainerExpired", message="The container is expired.")
+                raise ContainerExpired()
             was_live = id_ in self._live
             live = self._live.get(id_) or self._added(row)
             live.holders += 1
         try:
-            self._store.change(tables.containers, id_, has_run=True, last_active_at=self.clock())
-            yield live.interpreter, bool(row["has_run"]) and not was_live
+            self._store.change(Container, id_, has_run=True, last_active_at=self.clock())
+            yield live.interpreter, row.has_run and not was_live
         finally:
             with self._lock:
                 live.holders -= 1
@@ -215,10 +227,9 @@ class Containers:
                 self._tidy(id_, live.interpreter)
             with suppress(StoreError):  # the next use of it will do
                 self.measure(id_)
-                self.touch(id_)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Start the sandbox of an interpreter that is held, in a thread. If that fails, so will a run, which tells."""
+        """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
         with suppress(RuntimeError):  # all is being closed
             self._starters.submit(self._start, id_, interpreter)
 
@@ -230,18 +241,18 @@ class Containers:
         if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
             self._tidy(id_, interpreter)
 
-    def _added(self, row: Row) -> _Live:
+    def _added(self, row: Container) -> _LiveContainer:
         if len(self._live) >= self.config.max_sandboxes:
             self._park_one()
-        live = self._live[row["id"]] = _Live(CodeInterpreter(self._cfg(row), runtime=self.runtime))
+        live = self._live[row.id] = _LiveContainer(CodeInterpreter(self._cfg(row), runtime=self.runtime))
         return live
 
-    def _cfg(self, row: Row) -> dict[str, Any]:
+    def _cfg(self, row: Container) -> dict[str, Any]:
         config = self.config
-        room = min(config.max_container_bytes, row["bytes"] + self.shares.containers_room(row["owner"]))
+        room = min(config.max_container_bytes, row.bytes + self.shares.containers_room(row.owner))
         return {
-            "work_dir": str(self.folder(row["id"])),
-            "memory": MEMORY_TIERS[row["memory_limit"]],
+            "work_dir": str(self.folder(row.id)),
+            "memory": MEMORY_TIERS[row.memory_limit],
             "timeout": config.timeout,
             "static_url": WORK_DIR_URL,
             "packages": list(config.packages),
@@ -252,11 +263,11 @@ class Containers:
     def _park_one(self) -> None:
         idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders]
         if not idle:
-            raise ToolServiceError(code="NoSandbox", message="Every sandbox is in use; try again later.")
+            raise NoSandbox("Every sandbox is in use; try again later.")
         self._live.pop(min(idle)[1]).interpreter.close()
 
     def running(self) -> Mapping[str, bool]:
-        """The containers that have a sandbox now, and whether each is held."""
+        """Return the containers that have a sandbox, each with True while it is held."""
         with self._lock:
             return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
 
@@ -270,25 +281,25 @@ class Containers:
 
     # -- the end of a container ---------------------------------------------------------------------------------------
 
-    def _is_due(self, row: Row) -> bool:
-        if row["status"] != "active":
+    def _is_due(self, row: Container) -> bool:
+        if row.status != "active":
             return False
         with self._lock:
-            live = self._live.get(row["id"])
-            return not (live and live.holders) and self.clock() > row["last_active_at"] + row["idle_minutes"] * 60
+            live = self._live.get(row.id)
+            return not (live and live.holders) and self.clock() > row.last_active_at + row.idle_minutes * 60
 
-    def _expired(self, row: Row) -> Row:
-        self._end(row["id"], "expiring")
-        return {**row, "status": "expired"}
+    def _expired(self, row: Container) -> Container:
+        self._end(row.id, "expiring")
+        return replace(row, status="expired")
 
-    def _end_if_due(self, row: Row) -> int:
-        return int(self._is_due(row) and not self._end(row["id"], "expiring"))
+    def _end_if_due(self, row: Container) -> int:
+        return int(self._is_due(row) and not self._end(row.id, "expiring"))
 
     def _end_again(self, id_: str, ending: Ending) -> int:
         return int(not self._end(id_, ending))
 
     def _end(self, id_: str, ending: Ending) -> bool:
-        """Close a container's sandbox, remove its files, and then call it deleted or expired; whether that is done."""
+        """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
         with self._lock:
             live = self._live.get(id_)
             if ending == "expiring" and live and live.holders:  # just now it was due
@@ -300,10 +311,10 @@ class Containers:
         return self.remains.finish(id_, ending)
 
     def _tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Close an interpreter that was put away while it was in use or being started: it may have begun anew since.
+        """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
 
-        If the container is over, that made its folder again.
+        If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
-        if self._store.get(tables.containers, id_, status="active") is None:
+        if self._store.get(Container, id_, status="active") is None:
             self.remains.remove_files(id_)

@@ -1,4 +1,4 @@
-"""The code interpreter as a model behind the gateway sees it: one container, held from its first call to the end."""
+"""The code interpreter as a model sees it: one container, held from the first call to the end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.text import fence, one_line
-from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.code_tool import CodeTool
 
 MAX_FILES_TOLD = 50
 PARKED = "note:\n\nThe sandbox was replaced since the last call: variables are lost, files are kept.\n\n"
@@ -27,10 +26,10 @@ _DESCRIPTION = (
 )
 
 
-class ContainerTool(BaseTool):
-    """Implements `agents.calls.CodeTool` on a container. `close` lets go of it.
+class ContainerTool(CodeTool):
+    """A `CodeTool` on a container. `close` lets go of it.
 
-    `make` makes the container at the first call, if it is not there yet; `function` is how a client declared the tool.
+    `make` makes the container at the first call, if it does not exist; `function` is a client's own definition.
     """
 
     parameters = {  # noqa: RUF012
@@ -61,7 +60,7 @@ class ContainerTool(BaseTool):
             self.parameters = given["parameters"]
 
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
-        """Run code and return what a model is told."""
+        """Run code and return the result as a model is told of it."""
         interpreter = self._held()
         return self.markdown(interpreter.run(params))
 
@@ -76,7 +75,7 @@ class ContainerTool(BaseTool):
         return (yield from self._held().stream(params, None, timeout, cancelled))
 
     def markdown(self, execution: Execution) -> str:
-        """The execution as the model is told of it, with the files it made."""
+        """Return the execution as a model is told of it, with the files it made."""
         note, self.first_note = self.first_note, ""
         return note + self._held().markdown(execution) + _files(execution.changes)
 
@@ -87,21 +86,21 @@ class ContainerTool(BaseTool):
             self._interpreter.cancel(cancelled)
 
     def ensure(self) -> None:
-        """Make the container now, if it is not there."""
+        """Make the container now, if it does not exist."""
         if self._make:
             self._make()
             self._make = None
 
     def warm_up(self) -> None:
-        """Have the sandbox started while the model still writes. What fails here fails at the call too, which tells."""
-        with suppress(AgentToolsError, ApiError):
+        """Start the sandbox while the model still writes. A failure here comes again at the call, which tells of it."""
+        with suppress(AgentToolsError):
             interpreter = self._held()
             if interpreter.sandbox is None:
                 self._containers.start_soon(self.container_id, interpreter)
 
     @property
     def has_container(self) -> bool:
-        """Whether the container is there."""
+        """The container has been made."""
         return self._make is None
 
     def close(self) -> None:
@@ -118,7 +117,7 @@ class ContainerTool(BaseTool):
 
 
 def described(config: GatewayConfig) -> str:
-    """The tool's description for a model."""
+    """Return the tool's description for a model."""
     more = f", and {', '.join(config.packages)}" if config.packages else ""
     return _DESCRIPTION.format(more=more, timeout=config.timeout)
 

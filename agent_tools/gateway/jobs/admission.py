@@ -1,7 +1,7 @@
-"""Who may start now, who waits, and who is sent away: a bounded number of places with a bounded queue before them.
+"""Admission: a bounded number of places, with a bounded queue before them.
 
-Places go round by key: each has a queue of its own, and whose turn was longest ago is next. Where no more may wait, the
-longest queue gives way to a shorter one. So a key that asks for everything gets what the others leave.
+Places go round by key: each key has a queue of its own, and the key served longest ago is next. When the queues are
+full, the longest gives way to a shorter one. So a key that asks for everything gets what the others leave.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Admission:
         self._what = what
         self._most = places if most is None else most
         self._held: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # whose turn is next comes first
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by owner, the next one first
 
     async def enter(self, owner: str) -> None:
         """Take a place, waiting for one if need be.
@@ -44,11 +44,11 @@ class Admission:
         except BaseException as exc:
             self._give_up(owner, place)
             if isinstance(exc, TimeoutError):
-                raise busy(503, f"There was no {self._what} in time; try again later.", self._patience) from exc
+                raise busy(503, f"No {self._what} became free in time; try again later.", self._patience) from exc
             raise
 
     def leave(self, owner: str) -> None:
-        """Give the place back; it goes to whoever is next and may have another."""
+        """Give the place back; it goes to the next owner that may have another."""
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -58,7 +58,7 @@ class Admission:
                 return
 
     def close(self, why: Exception) -> None:
-        """Send away everyone who waits."""
+        """Refuse everyone who waits."""
         for places in self._waiting.values():
             for place in places:
                 if not place.done():
@@ -67,7 +67,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of those that wait."""
         return sum(map(len, self._waiting.values()))
 
     def _take(self, owner: str) -> None:
@@ -75,7 +75,7 @@ class Admission:
         self._held[owner] += 1
 
     def _call_in(self, owner: str) -> bool:
-        """Give a place to the first of an owner who still waits for it, and the next turn to others."""
+        """Give a place to the first of an owner's queue that still waits, and move the owner to the end."""
         places = self._waiting.pop(owner)
         while places:
             place = places.popleft()
@@ -88,7 +88,7 @@ class Admission:
         return False
 
     def _make_room(self, owner: str) -> None:
-        """See that one more may wait: the last of the longest queue goes, if this owner's will be shorter."""
+        """Make room for one more in the queue: the last of the longest queue goes, if this owner's will be shorter."""
         if self.waiting < self._queue:
             return
         longest = max(self._waiting, key=lambda each: len(self._waiting[each]), default=owner)
@@ -99,7 +99,7 @@ class Admission:
             place.set_exception(self._too_many())
 
     def _too_many(self) -> ApiError:
-        return busy(429, f"Too many requests wait for {self._what}; try again later.", self._patience)
+        return busy(429, f"Too many requests wait for a {self._what}; try again later.", self._patience)
 
     def _give_up(self, owner: str, place: asyncio.Future[None]) -> None:
         places = self._waiting.get(owner, deque())

@@ -1,6 +1,6 @@
-"""The one bridge between a turn's thread and the event loop: the thread appends, readers follow, each from anywhere.
+"""The event log of a job, the bridge from its thread to the event loop: the thread appends, readers follow.
 
-What is appended is encoded at once, so it is as it was then. The log is bounded: who appends asks `is_full`.
+An event is encoded when it is appended, so later changes do not show. The log is bounded: the writer asks `is_full`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.gateway.requests.fields import JsonObject
+
 
 @dataclass(frozen=True)
 class Logged:
@@ -21,24 +23,24 @@ class Logged:
     data: bytes
 
     @property
-    def value(self) -> dict[str, Any]:
-        """The event."""
-        found: dict[str, Any] = json.loads(self.data)
+    def value(self) -> JsonObject:
+        """The event, parsed."""
+        found: JsonObject = json.loads(self.data)
         return found
 
 
 def encoded(event: Mapping[str, Any]) -> Logged:
-    """An event as it is now."""
+    """Encode an event as it is now."""
     return Logged(str(event.get("type", "")), json.dumps(event, separators=(",", ":")).encode())
 
 
 def packed_events(events: Iterable[Logged]) -> bytes:
-    """Events to be kept: a line for the type of each, and a line for its JSON."""
+    """Pack events for the store: a line for the type of each, and a line for its JSON."""
     return zlib.compress(b"".join(b"%s\n%s\n" % (event.kind.encode(), event.data) for event in events))
 
 
 def unpacked_events(data: bytes) -> list[Logged]:
-    """Events that were kept."""
+    """Unpack events from the store."""
     lines = iter(zlib.decompress(data).splitlines())
     return [Logged(kind.decode(), line) for kind, line in zip(lines, lines)]
 
@@ -55,7 +57,7 @@ class EventLog:
         self.is_closed = False
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Add an event; one too many is still taken, and `is_full` from then on."""
+        """Add an event, even if the log is full."""
         logged = encoded(event)
         self.size += len(logged.data)
         self.events.append(logged)
@@ -63,29 +65,29 @@ class EventLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds as much as it may; what ends it all may still be added."""
+        """The log holds as much as it may; only events that end the job should follow."""
         return self.size >= self._max_bytes
 
     @classmethod
     def of(cls, events: Iterable[Logged]) -> EventLog:
-        """One that is over."""
+        """Return a closed log of these events."""
         log = cls(0)
         log.events, log.is_closed = list(events), True
         return log
 
     def close(self) -> None:
-        """There will be no more."""
+        """Close the log: no more events come."""
         self.is_closed = True
         self._wake()
 
     async def after(self, seen: int) -> list[Logged]:
-        """The events after so many, once there are any; none if the log is closed without."""
+        """Wait for events after the first `seen`, and return them; an empty list once the log is closed."""
         while len(self.events) <= seen and not self.is_closed:
             await self._changed.wait()
         return self.events[seen:]
 
     async def closed(self) -> None:
-        """Wait for the end."""
+        """Wait until the log is closed."""
         while not self.is_closed:
             await self._changed.wait()
 

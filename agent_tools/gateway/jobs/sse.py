@@ -1,4 +1,4 @@
-"""Streams of server-sent events over an event log, and noticing that nobody reads them any more.
+"""Streams of server-sent events over an event log, given up when the client hangs up.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -20,7 +20,7 @@ from agent_tools.gateway.jobs.event_log import EventLog, Logged
 PART = 256 * 1024  # bytes
 DONE = b"data: [DONE]\n\n"
 AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""What tells proxies to hold nothing of a stream back."""
+"""Headers by which proxies hold no part of a stream back."""
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
@@ -50,7 +50,7 @@ class EventStream(Response):
         self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it all."""
+        """Send the whole stream."""
         await send({"type": "http.response.start", "status": 200, "headers": self._sent_headers})
         if not await unless_gone(self._send_events(send), receive):
             self._on_gone()
@@ -62,7 +62,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
-        """All events that are there at once, whenever there are; a comment after a long silence."""
+        """Yield all events that are there, whenever there are some; a comment after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
             with anyio.move_on_after(self._heartbeat) as patience:
@@ -82,7 +82,7 @@ class EventStream(Response):
 
 
 def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """As much in one part as a slow client can be expected to take in time: a large event is sent in several."""
+    """Join pieces into parts small enough for a slow client to take in time; a large event becomes several parts."""
     part = bytearray()
     for piece in pieces:
         for start in range(0, len(piece), PART):
@@ -95,7 +95,7 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
-    """Do some work; given up as soon as the client hangs up. Whether it was done."""
+    """Do some work, but give up as soon as the client hangs up; return True if the work was done."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_gone(receive))
     try:
@@ -113,7 +113,7 @@ async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bo
 
 
 async def ended(log: EventLog, request: Request) -> bool:
-    """Wait for a log's end; False if the client hung up before."""
+    """Wait for a log's end; return False if the client hung up before."""
     return await unless_gone(log.closed(), request.receive)
 
 

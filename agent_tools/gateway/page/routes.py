@@ -1,10 +1,9 @@
-"""The routes of the page: itself, what it shows, and code that is tried on it."""
+"""The routes of the page: its files, the state it shows, and the code that is tried on it."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,15 +11,14 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
-from agent_tools.gateway.containers.containers import Wanted
-from agent_tools.gateway.http import Json, json_body, owner_of, services_of
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
+from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream
-from agent_tools.gateway.page.trial import Trial
-from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.routes import runs_of
+from agent_tools.gateway.page.job import TrialJob
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store import Row
+from agent_tools.gateway.store.records import Container
 
 _HERE = Path(__file__).parent
 _ASSETS = ("page.css", "page.js", "output.js", "icon.svg")
@@ -46,25 +44,25 @@ def index(request: Request) -> Response:
 
 
 async def asset(request: Request) -> Response:
-    """GET /page/ and a name: what the page is made of."""
+    """GET /page/ and a name: a file of the page."""
     return FileResponse(_HERE / request.url.path.rpartition("/")[2], headers=_HEADERS)
 
 
 def state(request: Request) -> Response:
-    """GET /page/state: the asker's containers, and how busy the gateway is."""
-    services, runs = services_of(request), runs_of(request)
+    """GET /page/state: the owner's containers, and the load of the gateway."""
+    services, jobs = services_of(request), jobs_of(request)
     running = services.containers.running()
     now = services.containers.clock()
-    rows = [row for row in services.containers.all_of(owner_of(request)) if row["status"] == "active"]
+    rows = [row for row in services.containers.all_of(owner_of(request)) if row.status == "active"]
     return Json(
         {
             "version": __version__,
             "sandboxes": len(running),
             "max_sandboxes": services.config.max_sandboxes,
-            "under_way": runs.under_way,
-            "waiting": runs.admission.waiting,
+            "under_way": jobs.active,
+            "waiting": jobs.admission.waiting,
             "timeout": services.config.timeout,
-            "containers": [_shown(row, running.get(row["id"]), now) for row in reversed(rows)],
+            "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
         }
     )
 
@@ -73,36 +71,36 @@ async def try_code(request: Request) -> Response:
     """POST /page/run: `code`, and the `container` of an earlier run."""
     given = Fields(await json_body(request))
     code, id_ = given.text("code") or "", given.text("container")
-    services, runs = services_of(request), runs_of(request)
+    services, jobs = services_of(request), jobs_of(request)
     row = await run_in_threadpool(_container, services, owner_of(request), id_)
-    place = await runs.enter(owner_of(request), needs_sandbox=True)
-    trial = Trial(services, row["id"], code)
-    runs.follow(trial, place)
-    return EventStream(trial.log, lambda: runs.abandon(trial), named=False, heartbeat=services.config.heartbeat)
+    place = await jobs.enter(owner_of(request), needs_sandbox=True)
+    job = TrialJob(services, row.id, code)
+    jobs.follow(job, place)
+    return EventStream(job.log, lambda: jobs.abandon(job), named=False, heartbeat=services.config.heartbeat)
 
 
 async def stop_code(request: Request) -> Response:
     """POST /page/stop: end the code that was tried in a `container`. Its stream goes on and tells how it ended."""
     id_ = Fields(await json_body(request)).needed("container")
     row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
-    trials = [trial for trial in runs_of(request).under_way_of(Trial) if trial.container_id == row["id"]]
+    trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
     for trial in trials:
         await run_in_threadpool(trial.cancel.set)
     return Json({"stopped": len(trials)})
 
 
-def _container(services: Services, owner: str, id_: str | None) -> Row:
-    """The container of earlier runs; another one if it is gone, which its id then tells."""
+def _container(services: Services, owner: str, id_: str | None) -> Container:
+    """Return the container of earlier runs; a new one if that is gone."""
     if id_:
-        with suppress(ApiError):
+        with suppress(ContainerNotFound, ContainerExpired):
             return services.containers.active(owner, id_)
-    return services.containers.create(owner, Wanted("page"))
+    return services.containers.create(owner, ContainerSpec("page"))
 
 
-def _shown(row: Row, held: bool | None, now: float) -> dict[str, Any]:
+def _shown(row: Container, held: bool | None, now: float) -> JsonObject:
     sandbox = {None: "none", False: "idle", True: "busy"}[held]
-    facts = {"id": row["id"], "name": row["name"], "memory": row["memory_limit"], "sandbox": sandbox}
-    return {**facts, "unused": max(0.0, now - row["last_active_at"])}
+    facts = {"id": row.id, "name": row.name, "memory": row.memory_limit, "sandbox": sandbox}
+    return {**facts, "unused": max(0.0, now - row.last_active_at)}
 
 
 routes = [

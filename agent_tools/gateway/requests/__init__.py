@@ -1,1 +1,1 @@
-"""What clients send: who they are, what they ask for, and what they are told when it cannot be served."""
+"""Requests: their owners, their fields, and the errors that answer them."""

@@ -1,4 +1,4 @@
-"""Whose request it is: an owner for every key, and no answer without one."""
+"""Authentication: an owner for every key, and no answer without one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from agent_tools.gateway.config import LOOPBACK
 from agent_tools.gateway.requests.failures import Refusal
 
-ANYONE = "local"
-"""The owner of everything on a gateway without keys."""
+ANYONE = "local"  # the owner of everything on a gateway without keys
 
 
 class Keys:
@@ -22,11 +21,11 @@ class Keys:
 
     @property
     def are_needed(self) -> bool:
-        """Whether a request needs a key."""
+        """A request needs a key."""
         return bool(self._digests)
 
     def owner(self, headers: Mapping[str, str]) -> str:
-        """Who asks.
+        """Return the owner of a request.
 
         Raises:
             Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
@@ -43,10 +42,10 @@ class Keys:
         return found[0][:32]
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
-        """Without keys, let only programs of this machine ask: no web page, be it by name tricks or across sites.
+        """On a gateway without keys, refuse all but programs of this machine: web pages by DNS tricks or across sites.
 
-        With keys, what nobody owns is for everyone, whatever it calls this machine: load balancers use its address.
-        `may_link` is for what may be opened from other sites' pages by a link.
+        On a gateway with keys, routes without an owner are open to everyone, under any host name: load balancers use
+        the address. `may_link` allows links on other sites' pages.
 
         Raises:
             Refusal: 403.
@@ -56,15 +55,15 @@ class Keys:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
         if _hostname(headers) not in LOOPBACK or (origin and origin not in (f"http://{headers.get('host')}", "null")):
-            raise _foreign("A gateway without keys answers this machine's own programs only.")
+            raise _foreign("A gateway without keys answers only programs on this machine.")
         if origin == "null":
-            raise _foreign("A gateway without keys answers no pages of unknown origin.")
+            raise _foreign("A gateway without keys does not answer pages of unknown origin.")
         if site not in ("none", "same-origin") and not is_link:
-            raise _foreign("A gateway without keys answers no pages of other sites.")
+            raise _foreign("A gateway without keys does not answer pages of other sites.")
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The key of a request, or ''."""
+    """Return the key of a request, or ''."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 

@@ -1,11 +1,9 @@
-"""What a client is told when its request cannot be served, in the shape of OpenAI's API."""
+"""Errors for clients, in the shape of OpenAI's API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
-
-from agent_tools.errors import EngineError, ModelError, ToolServiceError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 SecurityEvent = Literal[
@@ -18,12 +16,11 @@ SecurityEvent = Literal[
     "work_dir_quota",
     "protocol_violation",
 ]
-"""What an operator may want to be told of: requests that were turned away, and code that broke its bounds."""
-MAX_DETAIL = 1_000  # characters of what the upstream said
+"""Events that an operator may want to know of: refused requests, and code that broke its bounds."""
 
 
 class ApiError(Exception):
-    """An answer other than 2xx. `param` is the path of the request's field that is to blame."""
+    """An answer other than 2xx. `param` is the path of the field that is wrong."""
 
     def __init__(
         self,
@@ -48,12 +45,12 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The answer."""
+        """The body of the answer."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 class Refusal(ApiError):
-    """A request that is turned away for what it is; `event` is what it is counted as."""
+    """A refused request that is also counted, as `event`."""
 
     def __init__(
         self, event: SecurityEvent, status: int, message: str, code: str | None = None, *, param: str | None = None
@@ -63,61 +60,41 @@ class Refusal(ApiError):
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """The request cannot be used."""
+    """Return the error for a request that cannot be used."""
     return ApiError(400, message, param=param, code=code)
 
 
 def missing(param: str) -> ApiError:
-    """A field is needed that is not there."""
+    """Return the error for a missing field."""
     return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
 def not_found(what: str, id_: str) -> ApiError:
-    """There is no such object, or it is another key's."""
+    """Return the error for an object that does not exist, or is another key's."""
     return ApiError(404, f"No {what} found with id '{id_[:80]}'.", code=f"{what.replace(' ', '_')}_not_found")
 
 
 def full(message: str) -> ApiError:
-    """What a key keeps is its whole share; the message says what to delete."""
+    """Return the error for a key that has used its share; the message says what to delete."""
     return ApiError(400, message, code="storage_limit_exceeded")
 
 
 def too_large(message: str, code: str = "request_too_large", param: str | None = None) -> Refusal:
-    """The request has more bytes or parts than it may."""
+    """Return the error for a request of too many bytes or parts."""
     return Refusal("too_large", 413, message, code, param=param)
 
 
 def late(what: str) -> Refusal:
-    """The request does not come, or comes too slowly."""
+    """Return the error for a request that comes too slowly."""
     return Refusal("late", 408, f"The request's {what} did not come in time.", "request_timeout")
 
 
 def busy(status: int, message: str, seconds: float) -> ApiError:
-    """There is no room now; ask again in so many seconds."""
+    """Return the error for a request without room; the client should ask again in so many seconds."""
     headers = {"Retry-After": str(max(1, round(seconds)))}
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
 
 
 def stopped() -> ApiError:
-    """The gateway ends before the answer does."""
+    """Return the error for an answer that the gateway's end cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")
-
-
-def from_tool(failure: Exception | None) -> ApiError | None:
-    """What a call's failure means for the whole answer: without an engine there is nothing that the model could do."""
-    cause = failure.exception if isinstance(failure, ToolServiceError) else failure
-    if isinstance(cause, EngineError):
-        message = "The code interpreter is not available now: its engine does not work."
-        return ApiError(503, message, code="code_interpreter_unavailable")
-    return None
-
-
-def from_model(exc: ModelError, *, is_clients_key: bool) -> ApiError:
-    """The upstream's failure as the client is told of it: its own mistakes as they are, all else as a bad gateway."""
-    detail = exc.detail[:MAX_DETAIL] or str(exc)
-    status = exc.status or 502
-    if status in (401, 403) and not is_clients_key:
-        return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
-    if 400 <= status < 500:
-        return ApiError(status, detail, code=exc.code)
-    return ApiError(status if exc.status else 502, detail, code=exc.code or "upstream_error")

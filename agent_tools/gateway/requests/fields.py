@@ -1,4 +1,4 @@
-"""Reading a request's fields: what is not of the right kind is refused by name, what is unknown is let be."""
+"""Reading a request's fields: a value of the wrong type is refused by name, an unknown field is ignored."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
 
+JsonObject = dict[str, Any]  # as OpenAI's API has it, at the edges; elsewhere values are
 _NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", list: "an array"}
 
 
 class Fields:
-    """The fields of an object in a request; `path` is how errors name it."""
+    """The fields of an object in a request; `path` names the object in errors."""
 
     def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
         self.given = given
         self.path = path
 
     def param(self, name: str) -> str:
-        """A field's path."""
+        """Return a field's path."""
         return f"{self.path}.{name}" if self.path else name
 
     def text(self, name: str) -> str | None:
-        """A string, or None."""
+        """Return a string, or None."""
         value: str | None = self._of(name, str)
         return value
 
     def needed(self, name: str) -> str:
-        """A string that must be there.
+        """Return a string that is required.
 
         Raises:
-            ApiError: it is not.
+            ApiError: it is missing.
         """
         value = self.text(name)
         if not value:
@@ -39,32 +40,32 @@ class Fields:
         return value
 
     def flag(self, name: str) -> bool | None:
-        """A boolean, or None."""
+        """Return a boolean, or None."""
         value: bool | None = self._of(name, bool)
         return value
 
     def number(self, name: str, least: float, most: float) -> float | None:
-        """A number within bounds, or None."""
+        """Return a number within bounds, or None."""
         value: float | None = self._within(name, self._of(name, float), least, most)
         return value
 
     def integer(self, name: str, least: int, most: int = 2**53) -> int | None:
-        """A whole number within bounds, or None."""
+        """Return a whole number within bounds, or None."""
         value: int | None = self._within(name, self._of(name, int), least, most)
         return value
 
     def object(self, name: str) -> dict[str, Any] | None:
-        """An object, or None."""
+        """Return an object, or None."""
         value: dict[str, Any] | None = self._of(name, dict)
         return value
 
     def array(self, name: str) -> list[Any]:
-        """An array; none is an empty one."""
+        """Return an array; an empty one if it is missing."""
         value: list[Any] | None = self._of(name, list)
         return value or []
 
     def wrong(self, name: str, wanted: str) -> ApiError:
-        """The error for a field of the wrong kind."""
+        """Return the error for a field of the wrong type."""
         kind = type(self.given.get(name)).__name__
         param = self.param(name)
         return invalid(f"Invalid type for '{param}': expected {wanted}, but got {kind} instead.", param, "invalid_type")
@@ -89,7 +90,7 @@ class Fields:
 
 
 def scrubbed(value: Any) -> Any:
-    """A JSON value without halves of characters, which no encoding could carry on. It is changed in place."""
+    """Replace halves of characters in a JSON value, in place, since no encoding can carry them; return the value."""
     found = [value]
     left: list[Any] = [found]
     while left:

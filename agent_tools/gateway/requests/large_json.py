@@ -1,4 +1,4 @@
-"""JSON of any size that does not hold up the event loop: small pieces are read at once, large ones in a few threads."""
+"""Work on JSON that never blocks the event loop for long: large pieces go to a few threads."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from starlette.concurrency import run_in_threadpool
 
 from agent_tools.settings import KIB
 
-LARGE = 256 * KIB
-"""Bytes of JSON; more is neither parsed nor written in the event loop."""
+LARGE = 256 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
 _T = TypeVar("_T")
 
 
 class LargeJson:
-    """The places for work on large JSON, which bound its memory: `at_once` for all requests. For one event loop."""
+    """The places for work on large JSON, `at_once` for all requests, which bounds its memory. For one event loop."""
 
     def __init__(self, at_once: int) -> None:
         self.places = asyncio.Semaphore(max(1, at_once))
 
     async def read(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
-        """Do work on so many bytes of JSON."""
+        """Do work on so many bytes of JSON; in a thread if they are many."""
         return work(*args) if size <= LARGE else await self.in_thread(size, work, *args)
 
     async def in_thread(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
-        """Likewise, where the work also asks the store and so is always done in a thread."""
+        """Do work that also asks the store, and so always takes a thread."""
         if size <= LARGE:
             return await run_in_threadpool(work, *args)
         async with self.places:

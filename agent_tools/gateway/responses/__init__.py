@@ -1,4 +1,4 @@
-"""`/v1/responses`: from a request to a plan, from a turn's steps to events, and what is kept of them."""
+"""`/v1/responses`: a request becomes a plan, a turn's steps become events, and the result is stored."""
 
 LOWEST_CLIENT = "1.108.1"
-"""The lowest version of the `openai` package whose types describe what is sent; older ones lack parts of reasoning."""
+"""The lowest version of the `openai` package whose types fit the answers; older ones lack parts of reasoning."""

@@ -1,20 +1,22 @@
-"""The body of a response before anything is said, and items of an input as they are listed."""
+"""The first body of a response, and the items of an input as they are listed."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.request import Request
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "code_interpreter_call": "ci"}
 
 
-def fresh_body(request: Request) -> dict[str, Any]:
-    """All fields of a response that has just been asked for."""
+def fresh_body(request: Request) -> JsonObject:
+    """Return all fields of a response that is only begun."""
     return {
         "id": new_id("resp"),
         "object": "response",
@@ -37,11 +39,11 @@ def fresh_body(request: Request) -> dict[str, Any]:
     }
 
 
-def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Input items with ids, which come first, and messages in their long form."""
+def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[JsonObject]:
+    """Yield input items with ids, which come first, and messages in their long form."""
     for item in items:
         kind = str(item.get("type") or "message")
-        listed: dict[str, Any] = {"id": None, **item, "type": kind}
+        listed: JsonObject = {"id": None, **item, "type": kind}
         listed["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
         if kind == "message":
             listed.update(status=item.get("status") or "completed", content=_content(item))
@@ -50,10 +52,18 @@ def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
         yield listed
 
 
-def listed_rows(lines: str) -> list[dict[str, Any]]:
-    """Listed items as they are kept, a line for each: its id and its text, which is read no further."""
+@dataclass(frozen=True)
+class ListedItem:
+    """An input item as it is listed: its id and its JSON, which is not parsed."""
+
+    id: str
+    text: str
+
+
+def stored_items(lines: str) -> list[ListedItem]:
+    """Read listed items from their stored lines, as far as their ids."""
     read, start = json.JSONDecoder().raw_decode, len('{"id":')
-    return [{"id": read(line, start)[0], "text": line} for line in lines.split("\n") if line]
+    return [ListedItem(read(line, start)[0], line) for line in lines.split("\n") if line]
 
 
 def _content(item: Mapping[str, Any]) -> Any:

@@ -1,31 +1,45 @@
-"""Links to files of the container in an answer's text, as annotations. Pure but for the look at what is there."""
+"""Links to files of the container in an answer's text, as citations."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-MAX_LINKS = 500
-"""Links in one text that are looked at."""
-MAX_ENDS = 24
-"""Places at which one link may end that are tried."""
+MAX_LINKS = 500  # links in one text that are looked at
+MAX_ENDS = 24  # ends of one link that are tried
 _START = re.compile(r"(?:sandbox:)?/mnt/data/")
 _NAME = re.compile(r"[^\r\n]{1,400}")
 _END = re.compile(r"(?=[.,:;!?*_]*(?:[\s()<>\[\]\"'`|。，；：！？、（）【】「」《》“”]|$))")
-"""What may follow a name, and may as well be part of it: the longest name that is there is meant."""
+"""The places at which a name may end. They may also lie inside a name, so the longest existing file is meant."""
 
 FindFile = Callable[[str], "str | None"]
 """The id of the container's file of a name, if there is one."""
 
 
-def citations(text: str, container_id: str, find: FindFile) -> list[dict[str, Any]]:
-    """One annotation for each link to a file that is there; the indexes are those of the link in the text."""
+@dataclass(frozen=True)
+class Citation:
+    """A link to a file of the container; the indexes are those of the link in the text."""
+
+    container_id: str
+    file_id: str
+    filename: str
+    start_index: int
+    end_index: int
+
+    @property
+    def json(self) -> dict[str, str | int]:
+        """The annotation in a response."""
+        return {"type": "container_file_citation", **vars(self)}
+
+
+def citations(text: str, container_id: str, find: FindFile) -> list[Citation]:
+    """Return one citation for each link to a file that is there."""
     return list(_citations(text, container_id, find))
 
 
-def _citations(text: str, container_id: str, find: FindFile) -> Iterator[dict[str, Any]]:
+def _citations(text: str, container_id: str, find: FindFile) -> Iterator[Citation]:
     place = 0
     for _ in range(MAX_LINKS):
         link = _START.search(text, place)
@@ -36,19 +50,12 @@ def _citations(text: str, container_id: str, find: FindFile) -> Iterator[dict[st
             file_id = find(name) or ("%" in name and find(unquote(name)))
             if file_id:
                 place += len(name)
-                yield {
-                    "type": "container_file_citation",
-                    "container_id": container_id,
-                    "file_id": file_id,
-                    "filename": unquote(name).rsplit("/", 1)[-1],
-                    "start_index": link.start(),
-                    "end_index": place,
-                }
+                yield Citation(container_id, file_id, unquote(name).rsplit("/", 1)[-1], link.start(), place)
                 break
 
 
 def _names(text: str, place: int) -> Iterator[str]:
-    """What the name at a place may be, the longest first."""
+    """Yield the possible names at a place, the longest first."""
     line = _NAME.match(text, place)
     if line is None:
         return

@@ -1,4 +1,4 @@
-"""From a turn's steps to the events of a response; a response that is not streamed is the last event's. Pure.
+"""The events of a response, from a turn's steps; the last event holds the whole response. Pure.
 
 The order of events and their fields are those of https://platform.openai.com/docs/api-reference/responses-streaming.
 """
@@ -9,7 +9,6 @@ import copy
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from agent_tools.agents.steps import (
     CallBegun,
@@ -24,6 +23,7 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
@@ -34,8 +34,8 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What the composer must know of the request and its container."""
+class ResponseContext:
+    """The facts of the request and its container that the composer needs."""
 
     tool_name: str
     functions: frozenset[str]
@@ -46,25 +46,25 @@ class Scene:
 
 
 class Composer:
-    """Fed with steps, gives events; `response` is the body as it stands."""
+    """Turns steps into events; `response` is the body as it stands."""
 
-    def __init__(self, response: dict[str, Any], scene: Scene) -> None:
+    def __init__(self, response: JsonObject, context: ResponseContext) -> None:
         self.response = response
         self.code_items: dict[str, CodeItem] = {}
-        self._scene = scene
+        self._context = context
         self._number = 0
         self._items: list[Item] = []
         self._speaking: MessageItem | ReasoningItem | None = None
         self._functions: dict[str, FunctionItem] = {}
 
     def begin(self) -> Iterator[Event]:
-        """The first events."""
+        """Yield the first events."""
         self.response["status"] = "in_progress"
         yield self._whole("response.created")
         yield self._whole("response.in_progress")
 
     def feed(self, step: Step) -> Iterator[Event]:
-        """The events of a step."""
+        """Yield the events of a step."""
         match step:
             case TextDelta(text):
                 yield from self._speak(MessageItem, text)
@@ -84,7 +84,7 @@ class Composer:
                 yield from self._finish(step)
 
     def fail(self, error: ApiError, usage: Usage | None = None) -> Iterator[Event]:
-        """The events of a response that cannot go on."""
+        """Yield the events of a response that cannot go on."""
         yield from self._close_all("incomplete")
         code = _ERROR_CODES.get(error.status, "server_error")
         inner = error.body["error"]
@@ -92,7 +92,7 @@ class Composer:
         yield self._numbered({"type": "error", **flat, "error": inner})
         self.response.update(status="failed", error={"code": code, "message": error.message})
         if usage is not None:
-            self.response["usage"] = wire_usage(usage)
+            self.response["usage"] = response_usage(usage)
         yield self._whole("response.failed")
 
     def _speak(self, kind: type[MessageItem] | type[ReasoningItem], text: str) -> Iterator[Event]:
@@ -105,17 +105,17 @@ class Composer:
     def _silence(self, status: str = "completed") -> Iterator[Event]:
         item, self._speaking = self._speaking, None
         if isinstance(item, MessageItem):
-            item.annotations = citations(item.text, self._scene.container_id, self._scene.find_file)
+            item.annotations = citations(item.text, self._context.container_id, self._context.find_file)
         if item is not None:
             yield from self._placed(item, item.done(status))
 
     def _write(self, step: CallBegun | CallDelta | CallReady) -> Iterator[Event]:
-        """What the model writes of a call. One of a tool that was never offered is told to the model, and not shown."""
+        """Yield the events of a call as the model writes it; none for a tool that was never offered."""
         match step:
-            case CallBegun(id_, name) if name == self._scene.tool_name:
-                self.code_items[id_] = CodeItem(self._scene.container_id, self._scene.shows_outputs)
+            case CallBegun(id_, name) if name == self._context.tool_name:
+                self.code_items[id_] = CodeItem(self._context.container_id, self._context.shows_outputs)
                 yield from self._add(self.code_items[id_])
-            case CallBegun(id_, name) if name in self._scene.functions:
+            case CallBegun(id_, name) if name in self._context.functions:
                 self._functions[id_] = FunctionItem(id_, name)
                 yield from self._add(self._functions[id_])
             case CallDelta(id_, arguments, code):
@@ -133,13 +133,13 @@ class Composer:
         item = self.code_items.get(step.call.id)
         if item is not None:
             status = status_of(step)
-            outputs = outputs_of(step, self._scene.image_url) if self._scene.shows_outputs else []
+            outputs = outputs_of(step, self._context.image_url) if self._context.shows_outputs else []
             yield from self._placed(item, item.ran(status, outputs))
 
     def _finish(self, step: Finished) -> Iterator[Event]:
-        self.response["usage"] = wire_usage(step.usage)
+        self.response["usage"] = response_usage(step.usage)
         if step.reason == "deadline":
-            yield from self.fail(ApiError(504, "The response took longer than it may.", code="time_limit"))
+            yield from self.fail(ApiError(504, "The response exceeded its time limit.", code="time_limit"))
             return
         reason = _INCOMPLETE.get(step.reason)
         if step.reason == "rounds" and self.response["max_tool_calls"]:
@@ -178,8 +178,8 @@ class Composer:
         return event
 
 
-def wire_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as responses have it."""
+def response_usage(usage: Usage) -> JsonObject:
+    """Return the usage as an object of responses."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

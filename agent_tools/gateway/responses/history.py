@@ -1,4 +1,4 @@
-"""Items of a conversation, as messages for the model: what was said, what code ran and what came of it."""
+"""Items of a conversation, as messages for the model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.wire import wire_messages
 
@@ -18,29 +19,29 @@ _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "develop
 
 
 @dataclass(frozen=True)
-class Past:
-    """What is known of earlier calls.
+class CallHistory:
+    """The knowledge of earlier calls.
 
     Attributes:
-        tool_name: the code interpreter's name towards the model.
-        told: what the model was told of a call, by its item's id; None if that is not known.
-        file_part: what the model is told of a file, by its part, where that stands, and whether it is new.
-        is_over: whether the model has answered what is being read, in an earlier turn.
+        tool_name: the code interpreter's name for the model.
+        told: returns what the model was told of a call, by its item's id; None if that is unknown.
+        file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
+        is_over: the item that is read was answered in an earlier turn.
     """
 
     tool_name: str
     told: Callable[[str], str | None]
-    file_part: Callable[[Mapping[str, Any], str, bool], dict[str, Any]]
+    file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
     is_over: bool = False
 
 
-def messages_of_items(items: Sequence[Mapping[str, Any]], past: Past) -> list[dict[str, Any]]:
-    """The items as messages of chat completions.
+def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> list[JsonObject]:
+    """Convert items into messages of chat completions.
 
     Raises:
-        ApiError: 400, an item is of no kind that can be sent on.
+        ApiError: 400, an item's type is not supported.
     """
-    found: list[Message | dict[str, Any]] = []
+    found: list[Message | JsonObject] = []
     new = _first_new(items)
     for index, item in enumerate(items):
         found += _messages(item, f"input[{index}]", replace(past, is_over=index < new))
@@ -48,18 +49,18 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: Past) -> list[di
 
 
 def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
-    """The container that the latest call among the items ran in."""
+    """Return the container that the latest call among the items ran in."""
     named = [item.get("container_id") for item in items if item.get("type") == "code_interpreter_call"]
     return next((each for each in reversed(named) if isinstance(each, str)), None)
 
 
 def _first_new(items: Sequence[Mapping[str, Any]]) -> int:
-    """The place after the last item that the model made."""
+    """Return the index after the last item that the model made."""
     made = [n for n, item in enumerate(items) if item.get("type") in _MADE or item.get("role") == "assistant"]
     return made[-1] + 1 if made else 0
 
 
-def _messages(item: Mapping[str, Any], param: str, past: Past) -> Iterator[Message | dict[str, Any]]:
+def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message | JsonObject]:
     match item.get("type", "message"):
         case "message":
             yield _spoken(item, param, past)
@@ -78,7 +79,7 @@ def _messages(item: Mapping[str, Any], param: str, past: Past) -> Iterator[Messa
             raise invalid(f"Items of type {kind!r:.40} are not supported here.", f"{param}.type", "unsupported_value")
 
 
-def _code_call(item: Mapping[str, Any], past: Past) -> Iterator[Message]:
+def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
     id_ = str(item.get("id") or "")
     told = past.told(id_) if id_ else None
     if told is None:
@@ -91,7 +92,7 @@ def _code_call(item: Mapping[str, Any], past: Past) -> Iterator[Message]:
     yield Message(FUNCTION, told, past.tool_name, extra={CALL_ID: call_id})
 
 
-def _spoken(item: Mapping[str, Any], param: str, past: Past) -> Message | dict[str, Any]:
+def _spoken(item: Mapping[str, Any], param: str, past: CallHistory) -> Message | JsonObject:
     role = _ROLES.get(str(item.get("role")))
     if role is None:
         raise invalid(f"Invalid value for '{param}.role'.", f"{param}.role", "invalid_value")
@@ -106,7 +107,7 @@ def _spoken(item: Mapping[str, Any], param: str, past: Past) -> Message | dict[s
     return {"role": role, "content": parts}
 
 
-def _part(part: Any, param: str, past: Past) -> dict[str, Any]:
+def _part(part: Any, param: str, past: CallHistory) -> JsonObject:
     part = part if isinstance(part, dict) else {}
     kind = part.get("type")
     if kind in _TEXT_PARTS:
@@ -127,7 +128,7 @@ def _unsupported_part(kind: Any, param: str) -> ApiError:
 
 
 def _safe_url(url: str, param: str) -> str:
-    """A URL that the upstream fetches; never a path on this machine."""
+    """Check that a URL is one that the upstream fetches, never a path on this machine."""
     if url.startswith(("https://", "http://", "data:image/")):
         return url
     raise invalid("An image_url is a http(s) or data URL.", f"{param}.image_url", "invalid_value")

@@ -13,22 +13,22 @@ from typing import Any
 from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 
-MAX_FILES = 100
-"""Files in one request's input."""
+MAX_FILES = 100  # in one request's input
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as it was sent."""
+    """A file in an input."""
 
     name: str
     content: bytes
 
 
 class InputFiles:
-    """Those of one request. `tool` is the code interpreter, if it may be called."""
+    """The files of one request. `tool` is the code interpreter, if it may be called."""
 
     def __init__(
         self, files: ContainerFiles, find_upload: Callable[[str], InputFile], tool: ContainerTool | None
@@ -38,11 +38,12 @@ class InputFiles:
         self._tool = tool
         self._left = MAX_FILES
 
-    def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> dict[str, Any]:
-        """What the model is told of a file. One that is not new stays as code has left it.
+    def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
+        """Return the part that tells the model of a file. A file that is not new stays as code has left it.
 
         Raises:
-            ApiError: it cannot be read, kept, or there are too many.
+            ApiError: it cannot be read, or there are too many.
+            ContainersError: it cannot be kept.
         """
         self._left -= 1
         if self._left < 0:
@@ -68,13 +69,13 @@ class InputFiles:
 
 
 def upload_reader(uploads: Uploads, owner: str, limit: int) -> Callable[[str], InputFile]:
-    """Reads uploaded files of an owner, as far as they can be part of a request."""
+    """Return a function that reads an owner's uploaded files, if they are small enough for a request."""
 
     def read(id_: str) -> InputFile:
-        row = uploads.find(owner, id_)
-        if row["bytes"] > limit:
+        upload = uploads.find(owner, id_)
+        if upload.bytes > limit:
             raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file_id", code="file_too_large")
-        return InputFile(str(row["filename"]), uploads.path(row).read_bytes())
+        return InputFile(upload.filename, uploads.path(id_).read_bytes())
 
     return read
 

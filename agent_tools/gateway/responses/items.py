@@ -1,24 +1,27 @@
-"""The items of a response while they are made: each gives the events by which it grows. Pure.
+"""The items of a response while they are made: each yields the events by which it grows. Pure.
 
-Events are dicts without their sequence number and place; the composer adds those.
+Events lack their sequence number and output index, which the composer adds.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
+from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.gateway.responses.citations import Citation
+from agent_tools.gateway.responses.outputs import Image, Logs
 
-Event = dict[str, Any]
+Event = JsonObject
 _CALL = "response.code_interpreter_call"
 
 
 class Item:
-    """An item under way. `value` is what stands in the response's output."""
+    """An unfinished item. `value` is its JSON in the response's output."""
 
-    def __init__(self, value: dict[str, Any]) -> None:
+    def __init__(self, value: JsonObject) -> None:
         self.value = value
         self.is_done = False
 
@@ -28,11 +31,11 @@ class Item:
         return str(self.value["id"])
 
     def added(self) -> Iterator[Event]:
-        """It appears."""
+        """Yield the events of a new item."""
         yield {"type": "response.output_item.added", "item": copy.deepcopy(self.value)}
 
     def done(self, status: str = "completed") -> Iterator[Event]:
-        """It is final."""
+        """Yield the events of a finished item."""
         if not self.is_done:
             self.is_done = True
             self.value["status"] = status
@@ -47,7 +50,7 @@ class Item:
 
 
 class ReasoningItem(Item):
-    """What the model thinks."""
+    """A model's reasoning."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,12 +59,12 @@ class ReasoningItem(Item):
         self._text = ""
 
     def added(self) -> Iterator[Event]:
-        """It appears, with an empty part."""
+        """Yield the events of a new item with an empty part."""
         yield from super().added()
         yield self._event("response.content_part.added", content_index=0, part=_thought(""))
 
     def write(self, text: str) -> Iterator[Event]:
-        """It grows."""
+        """Append to the reasoning."""
         self._text += text
         yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
@@ -72,35 +75,35 @@ class ReasoningItem(Item):
 
 
 class MessageItem(Item):
-    """What the model says. `annotations` are set before it is done."""
+    """A model's message. `annotations` are set before it is done."""
 
     def __init__(self) -> None:
         value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         super().__init__(value)
         self.text = ""
-        self.annotations: list[dict[str, Any]] = []
+        self.annotations: list[Citation] = []
 
     def added(self) -> Iterator[Event]:
-        """It appears, with an empty part."""
+        """Yield the events of a new item with an empty part."""
         yield from super().added()
         yield self._event("response.content_part.added", content_index=0, part=_said("", []))
 
     def write(self, text: str) -> Iterator[Event]:
-        """It grows."""
+        """Append to the text."""
         self.text += text
         yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
 
     def _closing(self) -> Iterator[Event]:
         for index, annotation in enumerate(self.annotations):
             kind = "response.output_text.annotation.added"
-            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation)
+            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation.json)
         self.value["content"] = [_said(self.text, self.annotations)]
         yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=[])
         yield self._event("response.content_part.done", content_index=0, part=_said(self.text, self.annotations))
 
 
 class CodeItem(Item):
-    """A call of the code interpreter. `shows_outputs` is whether they are in the response."""
+    """A call of the code interpreter. With `shows_outputs`, its outputs are in the response."""
 
     def __init__(self, container_id: str, shows_outputs: bool) -> None:
         self._shows_outputs = shows_outputs
@@ -117,33 +120,33 @@ class CodeItem(Item):
         self._is_running = False
 
     def added(self) -> Iterator[Event]:
-        """It appears."""
+        """Yield the events of a new call."""
         yield from super().added()
         yield self._event(f"{_CALL}.in_progress")
 
     def write(self, code: str) -> Iterator[Event]:
-        """The model writes on."""
+        """Append to the code."""
         if code:
             self.value["code"] += code
             yield self._event(f"{_CALL}_code.delta", delta=code)
 
     def written(self, code: str | None) -> Iterator[Event]:
-        """The code is whole; None if there was none to be found in what the model wrote."""
+        """Set the whole code; None if the model's arguments hold no code."""
         if code is not None:
             self.value["code"] = code
         self._is_running = code is not None
         yield self._event(f"{_CALL}_code.done", code=self.value["code"])
 
     def running(self) -> Iterator[Event]:
-        """The code is run."""
+        """Note that the code is run."""
         if self._is_running:
             self.value["status"] = "interpreting"
             yield self._event(f"{_CALL}.interpreting")
 
-    def ran(self, status: str, outputs: list[dict[str, Any]]) -> Iterator[Event]:
-        """The code is over, or will not be run."""
+    def ran(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
+        """Set the outputs of code that has ended, or was not run."""
         if self._shows_outputs:
-            self.value["outputs"] = outputs
+            self.value["outputs"] = [output.json for output in outputs]
         if self._is_running and status == "completed":
             yield self._event(f"{_CALL}.completed")
         yield from self.done(status)
@@ -157,22 +160,22 @@ class FunctionItem(Item):
         super().__init__({**value, "name": name, "arguments": ""})
 
     def write(self, arguments: str) -> Iterator[Event]:
-        """The model writes on."""
+        """Append to the arguments."""
         if arguments:
             self.value["arguments"] += arguments
             yield self._event("response.function_call_arguments.delta", delta=arguments)
 
     def written(self, arguments: str) -> Iterator[Event]:
-        """The arguments are whole."""
+        """Set the whole arguments."""
         self.value["arguments"] = arguments
         name = self.value["name"]  # types of the openai package need it in versions 2, and not before or after
         yield self._event("response.function_call_arguments.done", name=name, arguments=arguments)
         yield from self.done()
 
 
-def _said(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
+def _said(text: str, annotations: Iterable[Citation]) -> JsonObject:
+    return {"type": "output_text", "text": text, "annotations": [each.json for each in annotations], "logprobs": []}
 
 
-def _thought(text: str) -> dict[str, Any]:
+def _thought(text: str) -> JsonObject:
     return {"type": "reasoning_text", "text": text}

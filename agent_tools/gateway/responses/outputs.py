@@ -1,9 +1,9 @@
-"""What code did, as the `outputs` and `status` of a code_interpreter_call. Pure."""
+"""The `outputs` and `status` of a code_interpreter_call, from what its code did. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
@@ -14,27 +14,51 @@ from agent_tools.execution import (
     Error,
     Execution,
     Omitted,
+    Picture,
     Restarted,
     Result,
     Stream,
     TimedOut,
-    pictures_of,
 )
 from agent_tools.text import fold_lines
 
-ImageUrl = Callable[[bytes, str, str], str]
-"""Where a picture can be seen, by its content, its MIME type, and the path it was saved under, or ''."""
+ImageUrl = Callable[[Picture], str]
+"""Returns the URL at which a client can see a picture."""
 
 
-def outputs_of(done: CallDone, image_url: ImageUrl) -> list[dict[str, Any]]:
-    """Logs and images in the order they came; printed text that belongs together is one log."""
+@dataclass(frozen=True)
+class Logs:
+    """Text that code printed, returned or raised."""
+
+    logs: str
+
+    @property
+    def json(self) -> dict[str, str]:
+        """The output in a response."""
+        return {"type": "logs", "logs": self.logs}
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture that code drew."""
+
+    url: str
+
+    @property
+    def json(self) -> dict[str, str]:
+        """The output in a response."""
+        return {"type": "image", "url": self.url}
+
+
+def outputs_of(done: CallDone, image_url: ImageUrl) -> list[Logs | Image]:
+    """Return logs and images in the order they came; printed text that belongs together is one log."""
     if done.execution is None:
-        return [{"type": "logs", "logs": done.text}]
+        return [Logs(done.text)]
     return _outputs(done.execution, image_url)
 
 
 def status_of(done: CallDone) -> str:
-    """`completed` if the code ran, also if it raised; `failed` if it could not; `incomplete` if it was not tried."""
+    """Return `completed` if the code ran or raised, `failed` if it could not run, `incomplete` if it was not tried."""
     if isinstance(done.failure, ToolServiceError) and done.failure.code == "NotCalled":
         return "incomplete"
     if done.execution is None or isinstance(done.execution.error, (TimedOut, Died)):
@@ -42,14 +66,13 @@ def status_of(done: CallDone) -> str:
     return "completed"
 
 
-def _outputs(execution: Execution, image_url: ImageUrl) -> list[dict[str, Any]]:
-    outputs: list[dict[str, Any]] = []
-    saved = dict(zip(execution.images, execution.figures))
+def _outputs(execution: Execution, image_url: ImageUrl) -> list[Logs | Image]:
+    outputs: list[Logs | Image] = []
     printed: list[str] = []
 
     def end_print() -> None:
         if text := fold_lines("".join(printed)):
-            outputs.append({"type": "logs", "logs": text})
+            outputs.append(Logs(text))
         printed.clear()
 
     for output in execution.outputs:
@@ -60,21 +83,17 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[dict[str, Any]]:
                 printed.append(f"\n{output.text}\n")
             case Result() | Display():
                 end_print()
-                outputs += _rich(output, lambda data, mime: image_url(data, mime, saved.get(data, "")))
+                outputs += _rich(output, [image_url(picture) for picture in execution.pictures_in(output)])
             case Error() | TimedOut() | Died() | Restarted() | Omitted():
                 end_print()
-                outputs.append({"type": "logs", "logs": output.text})
+                outputs.append(Logs(output.text))
             case Cleared():
                 pass
     end_print()
     return outputs
 
 
-def _rich(output: Result | Display, url: Callable[[bytes, str], str]) -> list[dict[str, Any]]:
-    pictures = pictures_of(output)
-    if pictures:
-        return [{"type": "image", "url": url(data, _MIMES[suffix])} for suffix, data in pictures]
-    return [{"type": "logs", "logs": output.text}] if output.text else []
-
-
-_MIMES = {".png": "image/png", ".jpg": "image/jpeg"}
+def _rich(output: Result | Display, urls: list[str]) -> list[Logs | Image]:
+    if urls:
+        return [Image(url) for url in urls]
+    return [Logs(output.text)] if output.text else []

@@ -1,8 +1,7 @@
-"""From a request to what its turn needs: the conversation so far, the container, the tool, the limits."""
+"""The plan of a response: its conversation so far, its container, its tool and its limits."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,19 +10,22 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.turn import Turn
-from agent_tools.gateway import store as tables
-from agent_tools.gateway.containers.containers import Wanted
+from agent_tools.execution import Picture
+from agent_tools.gateway.containers.containers import ContainerSpec
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.responses.composer import Scene
-from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.gateway.responses.composer import ResponseContext
+from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
 from agent_tools.gateway.responses.request import Request
+from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store import Row
+from agent_tools.gateway.store.records import Container, ResponseEnd, StoredCall
 
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
@@ -32,84 +34,84 @@ LOST = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done. `conversation` is what the next response builds on; `instructions` are not part of it."""
+    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`."""
 
     request: Request
     owner: str
-    conversation: list[dict[str, Any]]
-    instructions: list[dict[str, Any]]
+    conversation: list[JsonObject]
+    instructions: list[JsonObject]
     turn: Turn
-    scene: Scene
+    context: ResponseContext
     tool: ContainerTool | None
 
 
 class Planner:
-    """Makes the plan of one request; asks the store, so not in the event loop."""
+    """Makes the plan of one request. It asks the store, so it is not for the event loop."""
 
     def __init__(self, services: Services, owner: str, request: Request) -> None:
         self._services = services
         self._owner = owner
         self._request = request
-        self._previous: Row | None = None
+        self._previous: ResponseEnd | None = None
         self._container_id = ""
         self._notes: list[str] = []
 
     def plan(self, upstream_key: str) -> Plan:
-        """Make it.
+        """Make the plan.
 
         Raises:
-            ApiError: the request names what is not there, or cannot be sent on.
+            ApiError: the request refers to something that does not exist, or cannot be sent on.
+            ContainersError: its container cannot be used or made.
         """
         request, config = self._request, self._services.config
         if request.store:
-            self._services.shares.check_responses(self._owner)
+            ResponseShare(config, self._services.store, self._services.shares).check(self._owner)
         items = resolved(self._services.store, self._owner, request.input, config.max_response_bytes)
         self._request = request = replace(request, input=items)
-        if request.tools.container and config.tool_name in [each["name"] for each in request.tools.functions]:
+        if request.tools.container and config.tool_name in [function.name for function in request.tools.functions]:
             raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
         self._previous = self._find_previous()
         tool = self._tool(request.tools.container) if request.tools.container else None
-        before = json.loads(self._previous["conversation"]) if self._previous else []
+        before = json.loads(self._previous.conversation) if self._previous else []
         conversation = [*before, *messages_of_items(request.input, self._past(tool))]
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
             self._services.upstream.model(request.model, upstream_key),
             [tool] if tool else (),
-            request.tools.functions,
+            [function.definition for function in request.tools.functions],
             options=_named_choice(request.options, config.tool_name),
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
         )
-        scene = self._scene(tool)
-        return Plan(request, self._owner, conversation, instructions, turn, scene, tool)
+        context = self._context(tool)
+        return Plan(request, self._owner, conversation, instructions, turn, context, tool)
 
-    def _find_previous(self) -> Row | None:
+    def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
         if id_ is None:
             return None
-        columns = ("status", "container_id", "conversation")
-        row = self._services.store.get(tables.responses, id_, *columns, owner=self._owner)
-        if row is None or row["status"] not in ("completed", "incomplete"):
+        previous = self._services.store.get(ResponseEnd, id_, owner=self._owner)
+        if previous is None or previous.status not in ("completed", "incomplete"):
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")
-        return row
+        return previous
 
     # -- the container ------------------------------------------------------------------------------------------------
 
     def _tool(self, choice: ContainerChoice) -> ContainerTool:
         containers = self._services.containers
         if choice.id is not None:
-            self._container_id = str(containers.active(self._owner, choice.id)["id"])
+            self._container_id = containers.active(self._owner, choice.id).id
             return ContainerTool(containers, self._container_id)
-        memory = containers.check_memory(choice.memory, f"{choice.path}.memory_limit")
+        memory = self._memory(choice)
         if earlier := self._earlier():
             self._container_id = earlier
             self._bring(choice.file_ids)
             return ContainerTool(containers, self._container_id)
         self._container_id = new_id("cntr")
-        make = partial(self._make, Wanted("auto", memory))
+        make = partial(self._make, ContainerSpec("auto", memory))
         if not choice.file_ids:
             containers.check_room(self._owner)
             return ContainerTool(containers, self._container_id, make)
@@ -117,55 +119,61 @@ class Planner:
         self._bring(choice.file_ids)
         return ContainerTool(containers, self._container_id)
 
-    def _make(self, wanted: Wanted) -> None:
-        if self._services.store.get(tables.containers, self._container_id) is None:
-            self._services.containers.create(self._owner, wanted, self._container_id)
+    def _memory(self, choice: ContainerChoice) -> str:
+        try:
+            return self._services.containers.check_memory(choice.memory)
+        except MemoryRefused as exc:
+            raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
+
+    def _make(self, spec: ContainerSpec) -> None:
+        if self._services.store.get(Container, self._container_id) is None:
+            self._services.containers.create(self._owner, spec, self._container_id)
 
     def _earlier(self) -> str | None:
-        """The conversation's own container, if it lives."""
-        named = container_of(self._request.input) or (self._previous or {}).get("container_id")
+        """Return the conversation's own container, if it is not expired."""
+        named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
         if not named:
             return None
         try:
-            return str(self._services.containers.active(self._owner, named)["id"])
-        except ApiError:
+            return self._services.containers.active(self._owner, named).id
+        except (ContainerNotFound, ContainerExpired):
             self._notes.append(LOST)
             return None
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
-        there = {row["path"] for row, _ in self._services.files.listed(self._container_id)}
+        there = {listed.file.path for listed in self._services.files.listed(self._container_id)}
         for id_ in file_ids:
-            if self._services.uploads.find(self._owner, id_)["filename"] not in there:
+            if self._services.uploads.find(self._owner, id_).filename not in there:
                 self._services.files.put_upload(self._owner, self._container_id, id_)
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
-    def _past(self, tool: ContainerTool | None) -> Past:
+    def _past(self, tool: ContainerTool | None) -> CallHistory:
         services = self._services
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") == "code_interpreter_call"]
-        told = {row["id"]: str(row["told"]) for row in services.store.get_all(tables.calls, ids, owner=self._owner)}
+        told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
         read = upload_reader(services.uploads, self._owner, services.config.max_body_bytes)
-        return Past(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
+        return CallHistory(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
 
-    def _scene(self, tool: ContainerTool | None) -> Scene:
+    def _context(self, tool: ContainerTool | None) -> ResponseContext:
         files, id_ = self._services.files, self._container_id
 
         def find_file(name: str) -> str | None:
-            row = files.named(id_, name) if tool and tool.has_container else None
-            return str(row["id"]) if row else None
+            file = files.named(id_, name) if tool and tool.has_container else None
+            return file.id if file else None
 
-        def image_url(data: bytes, mime: str, path: str) -> str:
-            found = find_file(PurePath(path).name) if self._services.config.image_urls == "content" else None
+        def image_url(picture: Picture) -> str:
+            found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
             if found:
                 return f"/v1/containers/{id_}/files/{found}/content"
-            return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+            return picture.data_url
 
-        functions = frozenset(function["name"] for function in self._request.tools.functions)
+        functions = frozenset(function.name for function in self._request.tools.functions)
         name = self._services.config.tool_name if tool else ""
-        return Scene(name, functions, id_, self._request.with_outputs, find_file, image_url)
+        return ResponseContext(name, functions, id_, self._request.with_outputs, find_file, image_url)
 
 
-def _named_choice(options: Mapping[str, Any], tool_name: str) -> dict[str, Any]:
+def _named_choice(options: Mapping[str, Any], tool_name: str) -> JsonObject:
     choice = options.get("tool_choice")
     if isinstance(choice, dict) and choice["function"]["name"] == MODEL_FACING:
         return {**options, "tool_choice": {"type": "function", "function": {"name": tool_name}}}

@@ -1,4 +1,4 @@
-"""A request for a response, checked. Fields nobody knows are let be; those that cannot be honoured are refused.
+"""A request for a response, checked. Unknown fields are ignored; fields that cannot be honoured are refused.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 from agent_tools.gateway.responses.tools import Tools, read_tools
 
 OUTPUTS = "code_interpreter_call.outputs"
@@ -38,10 +38,10 @@ _INCLUDABLE = frozenset(
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for. `options` are chat completions' fields for the upstream."""
+    """A checked request. `options` are fields of chat completions; the response repeats `echo`."""
 
     model: str
-    input: list[dict[str, Any]]
+    input: list[JsonObject]
     tools: Tools
     instructions: str | None = None
     include: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def with_outputs(self) -> bool:
-        """Whether the outputs of code are to be shown."""
+        """The outputs of code are shown."""
         return OUTPUTS in self.include
 
 
@@ -93,7 +93,7 @@ def _refuse_unsupported(given: Fields) -> None:
             raise invalid(f"'{name}' is not supported here.", name, "unsupported_parameter")
 
 
-def _input(given: Fields) -> list[dict[str, Any]]:
+def _input(given: Fields) -> list[JsonObject]:
     value = given.given.get("input")
     if value is None:
         if given.given.get("previous_response_id"):
@@ -116,8 +116,8 @@ def _include(given: Fields) -> frozenset[str]:
     return frozenset(given.array("include"))
 
 
-def _options(given: Fields, tools: Tools) -> dict[str, Any]:
-    """Chat completions' fields for what the request says of sampling, format and tools."""
+def _options(given: Fields, tools: Tools) -> JsonObject:
+    """Convert the fields on sampling, format and tools into those of chat completions."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
     options = {
         **_sampling(given),
@@ -132,7 +132,7 @@ def _options(given: Fields, tools: Tools) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _response_format(given: Fields) -> dict[str, Any] | None:
+def _response_format(given: Fields) -> JsonObject | None:
     text = Fields(given.object("text") or {}, "text")
     wanted = text.object("format") or {}
     match wanted.get("type", "text"):
@@ -147,14 +147,14 @@ def _response_format(given: Fields) -> dict[str, Any] | None:
             raise invalid("Invalid value for 'text.format.type'.", "text.format.type", "invalid_value")
 
 
-def _echo(given: Fields) -> dict[str, Any]:
-    """What the response repeats of its request; where that says nothing, the API's defaults.
+def _echo(given: Fields) -> JsonObject:
+    """Return the fields that the response repeats, with the API's defaults for missing ones.
 
-    Which there are is said by ResponseResource of https://www.openresponses.org, where none may be missing.
+    ResponseResource of https://www.openresponses.org lists them; none may be missing.
     """
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
-    echo: dict[str, Any] = {
+    echo: JsonObject = {
         "metadata": given.object("metadata") or {},
         "parallel_tool_calls": given.flag("parallel_tool_calls") is not False,
         **{name: default for name, (_, _, default) in _SAMPLING.items()},

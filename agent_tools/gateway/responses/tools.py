@@ -1,23 +1,21 @@
-"""The tools of a request: the code interpreter with its container, the client's functions, and which may be called."""
+"""The tools of a request: the code interpreter with its container, the client's functions, and the choice of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, JsonObject
 
 MAX_ID = 64
-MAX_FILES = 100
-"""Files that a new container is given."""
-MODEL_FACING = "\0python"
-"""Stands for the code interpreter's name towards the model, until that is known."""
+MODEL_FACING = "\0python"  # stands for the code interpreter's name for the model, until that is known
 
 
 @dataclass(frozen=True)
 class ContainerChoice:
-    """Which container is meant: one by its id, or a new one (or that of the conversation) as described at `path`."""
+    """The container to use: one by its id, or the conversation's, or a new one as described at `path`."""
 
     id: str | None = None
     memory: str | None = None
@@ -26,18 +24,39 @@ class ContainerChoice:
 
 
 @dataclass(frozen=True)
+class FunctionTool:
+    """A function of the client."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    strict: bool | None
+
+    @property
+    def definition(self) -> JsonObject:
+        """The function as it is offered to the model."""
+        strict = {} if self.strict is None else {"strict": self.strict}
+        return {"name": self.name, "description": self.description, **strict, "parameters": self.parameters}
+
+    @property
+    def shown(self) -> JsonObject:
+        """The function as the response repeats it."""
+        return {"type": "function", "strict": True, **self.definition}
+
+
+@dataclass(frozen=True)
 class Tools:
-    """What may be called. `shown` and `shown_choice` are what the response repeats."""
+    """The tools that may be called. The response repeats `shown` and `shown_choice`."""
 
     container: ContainerChoice | None = None
-    functions: tuple[dict[str, Any], ...] = ()
+    functions: tuple[FunctionTool, ...] = ()
     choice: Any = None
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[JsonObject] = field(default_factory=list)
     shown_choice: Any = "auto"
 
     @property
     def are_any(self) -> bool:
-        """Whether there is anything to call."""
+        """There is something to call."""
         return self.container is not None or bool(self.functions)
 
 
@@ -54,7 +73,7 @@ def read_tools(given: Fields) -> Tools:
         match fields.needed("type"):
             case "function":
                 functions.append(_function(fields))
-                shown.append(_shown_function(functions[-1]))
+                shown.append(functions[-1].shown)
             case "code_interpreter":
                 container, echo = _container(fields)
                 shown.append({"type": "code_interpreter", "container": echo})
@@ -67,15 +86,9 @@ def read_tools(given: Fields) -> Tools:
     return Tools(container if has_code else None, tuple(functions), upstream, shown, shown_choice)
 
 
-def _function(fields: Fields) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": fields.needed("name"), "description": fields.text("description") or ""}
-    if fields.flag("strict") is not None:
-        function["strict"] = fields.flag("strict")
-    return {**function, "parameters": fields.object("parameters") or {"type": "object", "properties": {}}}
-
-
-def _shown_function(function: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "strict": True, **function}
+def _function(fields: Fields) -> FunctionTool:
+    parameters = fields.object("parameters") or {"type": "object", "properties": {}}
+    return FunctionTool(fields.needed("name"), fields.text("description") or "", parameters, fields.flag("strict"))
 
 
 def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
@@ -91,44 +104,14 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     auto = Fields(value, fields.param("container"))
     if auto.needed("type") != "auto":
         raise invalid("Invalid value: expected 'auto'.", auto.param("type"), "invalid_value")
-    check_network(auto)
+    refuse_network(auto)
     file_ids = read_file_ids(auto)
     shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
     return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
 
 
-def read_file_ids(given: Fields) -> tuple[str, ...]:
-    """The files that are put into a new container.
-
-    Raises:
-        ApiError: 400.
-    """
-    file_ids = given.array("file_ids")
-    if not all(isinstance(each, str) for each in file_ids):
-        raise given.wrong("file_ids", "an array of strings")
-    if len(file_ids) > MAX_FILES:
-        param = given.param("file_ids")
-        raise invalid(f"At most {MAX_FILES} files are put into a container at once; send others later.", param)
-    return tuple(dict.fromkeys(file_ids))
-
-
-def check_network(given: Fields) -> None:
-    """Containers have no network; asking for one is refused, and not ignored.
-
-    Raises:
-        ApiError: 400.
-    """
-    policy = given.object("network_policy")
-    if policy and policy.get("type") != "disabled":
-        raise invalid(
-            "Containers have no network here: network_policy can only be {'type': 'disabled'}.",
-            given.param("network_policy"),
-            "unsupported_value",
-        )
-
-
-def _chosen(choice: Any, functions: list[dict[str, Any]], has_code: bool) -> tuple[list[dict[str, Any]], bool, Any]:
-    """The functions that may be called, whether code may run, and `tool_choice` for the upstream."""
+def _chosen(choice: Any, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
+    """Return the functions that may be called, True if code may run, and `tool_choice` for the upstream."""
     if choice in (None, "auto"):
         return functions, has_code, None
     if choice in ("none", "required"):
@@ -146,19 +129,19 @@ def _chosen(choice: Any, functions: list[dict[str, Any]], has_code: bool) -> tup
             raise invalid("Invalid value for 'tool_choice'.", "tool_choice.type", "invalid_value")
 
 
-def _named(kind: str, name: str | None, functions: list[dict[str, Any]], has_code: bool) -> dict[str, Any]:
+def _named(kind: str, name: str | None, functions: list[FunctionTool], has_code: bool) -> JsonObject:
     if kind == "code_interpreter" and has_code:
         return {"type": "function", "function": {"name": MODEL_FACING}}
-    if kind == "function" and name in [function["name"] for function in functions]:
+    if kind == "function" and name in [function.name for function in functions]:
         return {"type": "function", "function": {"name": name}}
     raise _unknown_choice()
 
 
-def _allowed(given: Fields, functions: list[dict[str, Any]], has_code: bool) -> tuple[list[dict[str, Any]], bool, Any]:
+def _allowed(given: Fields, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
     allowed = [each for each in given.array("tools") if isinstance(each, dict)]
     names = {each.get("name") for each in allowed if each.get("type") == "function"}
     code = has_code and any(each.get("type") == "code_interpreter" for each in allowed)
-    kept = [function for function in functions if function["name"] in names]
+    kept = [function for function in functions if function.name in names]
     if not kept and not code:
         raise _unknown_choice()
     return kept, code, "required" if given.text("mode") == "required" else None

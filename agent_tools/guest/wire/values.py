@@ -44,7 +44,7 @@ class NotEncodable(ValueError):
 
 
 def encode(value: Any, path: str = "value") -> Encoded:
-    """What `json.dumps` takes for a value, and its attachments.
+    """Return what `json.dumps` takes for a value, and its attachments.
 
     Raises:
         NotEncodable: a part of it is of a type that does not cross, or it is nested too deep.
@@ -134,14 +134,14 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
         if isinstance(value, base) and type(value) is not base:
             try:
                 inner = plain(value)
-            except ValueError:  # pandas.NaT is a datetime that is none
+            except ValueError:  # pandas.NaT is a datetime without a date
                 break
             return _encode(inner, path, attachments, depth)
     raise NotEncodable(path, f"is of type {type(value).__qualname__}, which cannot cross")
 
 
 def _of_numpy(value: Any) -> Any:
-    """What Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
+    """Return what Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
     if value.dtype.kind in "mM":
         value = value.astype(f"{value.dtype.kind}8[us]")
     return value.item()
@@ -235,7 +235,7 @@ class _Decoder:
         try:
             return _SCALAR_READERS[tag](inner)
         except (LookupError, TypeError, AttributeError, ArithmeticError) as exc:
-            raise ValueError(f"a value of kind {str(tag)[:40]!r} that is none") from exc
+            raise ValueError(f"a malformed value of kind {str(tag)[:40]!r}") from exc
 
     def _tagged_list(self, tag: str, inner: list[Any], depth: int) -> Any:
         if tag == "dict":
@@ -264,7 +264,7 @@ class _Decoder:
 
 def _short(text: Any, most: int) -> str:
     if not isinstance(text, str) or len(text) > most:
-        raise ValueError("a number or a time that is none, or too long")
+        raise ValueError("a malformed number or time, or one that is too long")
     return text
 
 

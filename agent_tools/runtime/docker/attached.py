@@ -1,4 +1,4 @@
-"""What an engine attaches us to: its frames of output, and one short exchange with a command, within bounds.
+"""The streams that an engine attaches us to: its frames of output, and one short exchange with a command, bounded.
 
 Format of the stream: https://docs.docker.com/reference/api/engine/ (attach to a container, stream format).
 """

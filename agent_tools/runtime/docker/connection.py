@@ -54,7 +54,7 @@ class DockerConnection:
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine is reached over a unix socket, and so sees this machine's files."""
+        """Return whether the engine is reached over a unix socket, and so sees this machine's files."""
         return str(self.api().base_url).startswith(_LOCAL)
 
     def api(self, *, is_patient: bool = False) -> Any:

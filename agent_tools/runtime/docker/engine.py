@@ -118,7 +118,7 @@ class DockerEngine:
         self._remove_doubtful()
 
     def _remove_doubtful(self) -> None:
-        """Remove what was made although its making was given up, be it later: only its name is known."""
+        """Remove a container that was given up while it was being made: only its name is known."""
         for name, since in list(self._doubtful.items()):
             if time.monotonic() > since + DOUBT_SECONDS:
                 self._doubtful.pop(name, None)
@@ -171,7 +171,7 @@ class DockerEngine:
 
     @translated()
     def has_image(self, tag: str) -> bool:
-        """Whether the engine has the image."""
+        """Return whether the engine has the image."""
         try:
             self.connection.api().inspect_image(tag)
         except docker.errors.ImageNotFound:
@@ -242,6 +242,17 @@ class DockerEngine:
             api = self.connection.api()
             self._info = EngineInfo.of(api.info(), api.api_version)
         return self._info
+
+    @translated()
+    def bridge(self) -> str:
+        """Return the interface of its default network; '' if it has no such network, or runs on another machine."""
+        if not self.connection.is_local:
+            return ""
+        try:
+            options = self.connection.api().inspect_network("bridge").get("Options") or {}
+        except docker.errors.NotFound:
+            return ""
+        return str(options.get("com.docker.network.bridge.name", ""))
 
     @translated()
     def inspect(self, sandbox: Container) -> dict[str, Any]:

@@ -38,7 +38,11 @@ Progress = Callable[[str], None]
 
 
 def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
-    """The build context, by name, without what differs from machine to machine (the CA bundle)."""
+    """The build context, by name, without what differs from machine to machine (the CA bundle).
+
+    The image with further packages is a layer on the one without; what that is made from is in its context, too, so
+    that another such image gets another tag.
+    """
     files = {"Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes()}
     for name in ("requirements.lock", "font_fallback.py", "matplotlibrc"):
         files[name] = shipped(f"docker/{name}").read_bytes()
@@ -46,6 +50,9 @@ def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
         top = shipped(folder)
         files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
     files["extra-requirements.txt"] = "".join(f"{name}\n" for name in validated(packages)).encode()
+    if packages:
+        files["stack.dockerfile"] = files["Dockerfile"]
+        files["Dockerfile"] = shipped("docker/packages.dockerfile").read_bytes()
     return files
 
 
@@ -104,10 +111,12 @@ def ensure(engine: DockerEngine, packages: Sequence[str] = (), progress: Progres
 def build(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress = lambda _: None) -> str:
     """Build the image now, whether or not it is there."""
     tag = tag_for(packages)
+    stack = {"STACK_IMAGE": ensure(engine, progress=progress)} if packages else {}
     base = ensure_base(engine, progress)
-    progress(f"Building {tag} on {base}: Python, IPython and the data stack (a minute or two, once)")
+    contents = "further packages" if packages else "Python, IPython and the data stack (a minute or two, once)"
+    progress(f"Building {tag} on {base}: {contents}")
     origin = origin_on(base, engine.image_facts(base))
-    arguments = {"BASE_IMAGE": base, **origin.arguments, **settings.package_index()}
+    arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
     for line in engine.build(_tar(context_files(packages)), tag, arguments):
         for part in filter(None, (part.strip() for part in line.splitlines())):
             progress(part)

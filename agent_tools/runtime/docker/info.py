@@ -1,4 +1,4 @@
-"""What a Docker engine says of itself, as far as it matters here."""
+"""A Docker engine about itself, as far as it matters here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What `docker info` and `docker version` say that matters here."""
+    """The answers of `docker info` and `docker version` that matter here."""
 
     version: str
     api_version: str

@@ -1,4 +1,4 @@
-"""What an image says of its origin, in the standard labels: the base it was built on, and by which version."""
+"""The origin of an image, in the standard labels: the base it was built on, and the version that built it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an image comes from.
+    """The origin of an image.
 
     Attributes:
         base: the name of the image it was built on.
@@ -39,7 +39,7 @@ def origin_on(base: str, facts: Mapping[str, Any]) -> Origin:
 
 
 def origin_of(facts: Mapping[str, Any]) -> Origin:
-    """What the labels in an image's `inspect` say; images of other makers may say nothing."""
+    """Read the labels in an image's `inspect`; images of other makers may have none."""
     labels = (facts.get("Config") or {}).get("Labels") or {}
     base, digest, version = (labels.get(PREFIX + name) or UNKNOWN for name in ("base.name", "base.digest", "version"))
     return Origin(base, digest, version)

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped(name: str) -> Path:
-    """Where `docker/...`, `fonts/...` or `guest/...` lies: inside an installed wheel, or at the top of a checkout."""
+    """Return the path of `docker/...`, `fonts/...` or `guest/...`: in an installed wheel, or atop a checkout."""
     if name.startswith("guest"):
         return _PACKAGE / name
     installed = _PACKAGE / "shipped" / name

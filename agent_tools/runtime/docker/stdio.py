@@ -44,7 +44,7 @@ class AttachedStdio:
         return self._reader
 
     def receive(self) -> bytes | None:
-        """What the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
+        """Return what the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
         while self._reader >= 0:
             try:
                 data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)

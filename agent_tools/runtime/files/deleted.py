@@ -29,7 +29,7 @@ class Held:
 
 
 def held_files(first: int, device: int) -> Held:
-    """What a process and its descendants hold on one device. One that is gone meanwhile holds nothing.
+    """Return what a process and its descendants hold on one device. One that is gone meanwhile holds nothing.
 
     `first` itself is trusted, and may be one that cannot be looked at.
     """

@@ -56,7 +56,7 @@ class Download:
 
 
 def is_url(source: str) -> bool:
-    """Whether a source is fetched over HTTP."""
+    """Return whether a source is fetched over HTTP."""
     return source.lower().startswith(("http://", "https://"))
 
 
@@ -111,7 +111,7 @@ def _public_address(parts: SplitResult, allow_private: bool) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is on the public internet, looking through the ways IPv6 wraps an IPv4 address."""
+    """Return whether an address is on the public internet, looking through the ways IPv6 wraps an IPv4 address."""
     ip = ipaddress.ip_address(address.split("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         wrapped = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)

@@ -31,7 +31,7 @@ _BLOCK = 512  # bytes: the unit of st_blocks
 
 @dataclass(frozen=True)
 class Usage:
-    """What a folder holds: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
+    """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
 
     bytes: int
     entries: int
@@ -96,7 +96,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
 
 
 def usage(path: Path, limit: Usage) -> Usage:
-    """What the folder holds, counted until it is more than `limit`. A file with several names counts once."""
+    """Count what the folder holds, until it is more than `limit`. A file with several names counts once."""
     size = entries = levels = 0
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
@@ -114,7 +114,7 @@ def usage(path: Path, limit: Usage) -> Usage:
 
 @contextlib.contextmanager
 def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
-    """A regular file to read; None if there is none of that name."""
+    """Open a regular file to read; None if no file has that name."""
     with contextlib.ExitStack() as stack:
         try:
             fd, last = stack.enter_context(open_parent(path, name))

@@ -25,7 +25,7 @@ _TRIES = 1_000
 
 
 def is_account(uid: int) -> bool:
-    """Whether somebody of this machine has the uid."""
+    """Return whether an account of this machine has the uid."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -44,7 +44,7 @@ def _owner(folder: Path) -> int:
 
 
 class GuestIds:
-    """Which folder has which uid, as far as this process was asked. Thread-safe."""
+    """The uids of the folders that this process was asked about. Thread-safe."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-
 class Mirror:
     """One guest's work_dir and its likeness here. Used by the thread whose turn it is.
 
-    `connect` gives a socket to a fresh file server in the guest, None when there is none to be had.
+    `connect` gives a socket to a fresh file server in the guest, None when there is no guest to serve it.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ def _error(head: Mapping[str, Any]) -> str:
 
 
 def _folders_of(names: Iterable[str]) -> int:
-    """How many folders it takes to hold files of these names."""
+    """Count the folders that files of these names lie in."""
     count, before = 0, list[str]()
     for name in sorted(
         names, key=lambda name: name.replace("/", "\0")
@@ -273,7 +273,7 @@ def _total(files: Snapshot) -> int:
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether this is a relative name, not too deep and without a way out or what could disturb who reads it."""
+    """Return whether this is a relative name: not too deep, without a way out or what could disturb who reads it."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or _UNSAFE.search(name):
         return False
     if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here

@@ -34,7 +34,7 @@ class Brake:
 
 
 class Quota:
-    """How much one work_dir may hold, for all sandboxes of a session. What is there before may stay, but not grow."""
+    """The limits of one work_dir, for all sandboxes of a session. What is there before may stay, but not grow."""
 
     def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
         self.has_stopped_one = False
@@ -71,7 +71,7 @@ class Quota:
                 )
 
     def excess(self, held: Held | None = None) -> str:
-        """What is over a limit, in words that go on from 'it'; '' as a rule.
+        """Return what is over a limit, in words that go on from 'it'; '' as a rule.
 
         `held` is what the sandbox has of files that are deleted already: they count like those that are there.
         """
@@ -92,15 +92,21 @@ class Quota:
 
 
 class QuotaWatch:
-    """Holds one sandbox to a quota, until closed."""
+    """Holds one sandbox to a quota, until closed. `wait` is its clock: it waits for an event, some seconds at most."""
 
     def __init__(
-        self, quota: Quota, brake: Brake, is_busy: Callable[[], bool], held: Callable[[], Held] = Held
+        self,
+        quota: Quota,
+        brake: Brake,
+        is_busy: Callable[[], bool],
+        held: Callable[[], Held] = Held,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self.quota = quota
         self._brake = brake
         self._is_busy = is_busy
         self._held = held
+        self._wait = wait
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
         self._thread.start()
@@ -114,7 +120,7 @@ class QuotaWatch:
     def _run(self) -> None:
         self.quota.count()
         pause, idle_for = LOOK_EVERY, 0.0
-        while not self._closed.wait(pause):
+        while not self._wait(self._closed, pause):
             idle_for = 0.0 if self._is_busy() else idle_for + pause
             if 0.0 < idle_for < IDLE_LOOK_EVERY:
                 continue
@@ -139,5 +145,5 @@ class QuotaWatch:
         return self.quota.excess(held if self._is_busy() else Held(held.bytes))
 
     def _has_suspects(self) -> bool:
-        """Whether there may be code to stop. After one was killed there is none, until a run is let through again."""
+        """Return whether there may be code to stop. After a kill there is none, until a run is let through again."""
         return self._is_busy() or not self.quota.has_stopped_one

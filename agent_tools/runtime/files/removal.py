@@ -151,7 +151,7 @@ def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
 
 
 def _is_done(act: Callable[..., None], name: Path | str, dir_fd: int | None) -> bool:
-    """Whether it succeeded, or there was nothing to do it to."""
+    """Return whether it succeeded, or there was nothing to do it to."""
     try:
         act(name, dir_fd=dir_fd)
     except FileNotFoundError:

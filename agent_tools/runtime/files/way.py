@@ -85,7 +85,7 @@ def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
 
 
 def _link_target(part: str, folder: int, left: deque[str]) -> str | None:
-    """Where a link leads; None where the way ends, at a file or at what is not there."""
+    """Return where a link leads; None where the way ends, at a file or at what is not there."""
     try:
         return os.readlink(part, dir_fd=folder)
     except OSError:

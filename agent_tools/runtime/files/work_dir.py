@@ -1,4 +1,4 @@
-"""Which folder may be handed to code that is not trusted."""
+"""The folders that may be handed to code that is not trusted."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
 
 
 def _is_left_by(guests: set[int], fd: int, name: str, owner: int) -> bool:
-    """Whether a socket can only be one that code left there. Where the guest has our own uid, a dead one can."""
+    """Return whether a socket can only be one that code left there. Where the guest has our own uid, a dead one can."""
     return owner in guests and (owner != os.getuid() or not _is_listened_on(fd, name))
 
 
 def _is_listened_on(fd: int, name: str) -> bool:
-    """Whether a process has this socket open; true where that cannot be told."""
+    """Return whether a process has this socket open; True where that cannot be told."""
     try:
         with contextlib.ExitStack() as stack:
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)

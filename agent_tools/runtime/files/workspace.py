@@ -67,7 +67,7 @@ class Workspace:
         return str(target / name)
 
     def snapshot(self) -> Snapshot:
-        """What regular files are there now, links not followed, up to `max_listed_entries` entries."""
+        """List the regular files that are there now, links not followed, up to `max_listed_entries` entries."""
         found, _ = snapshot(self.path, self.limits.max_listed_entries)
         return found
 
@@ -115,7 +115,7 @@ class Workspace:
         return StagedFile(shown, name, is_renamed=name != safe_name(path.name))
 
     def _still_has(self, name: str) -> bool:
-        """Whether a staged file is still there as a file; the code may have deleted it."""
+        """Return whether a staged file is still there as a file; the code may have deleted it."""
         try:
             with open_folder(self.path) as fd:
                 return stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
@@ -206,7 +206,7 @@ def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_res
 
 
 def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
-    """Whether work_dir already holds this very content under this name, as from an earlier session."""
+    """Return whether work_dir already holds this very content under this name, as from an earlier session."""
     try:
         fd = os.open(name, OPEN_FILE, dir_fd=dir_fd)
     except OSError:

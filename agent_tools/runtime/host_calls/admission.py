@@ -78,5 +78,5 @@ class Admission:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more messages are to be read for now."""
+        """True while no more messages should be read."""
         return self.open_bytes > self._limits.max_open_bytes or self.refusals > self._limits.max_refusals

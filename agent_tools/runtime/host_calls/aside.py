@@ -25,7 +25,7 @@ class Aside:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for the work any more."""
+        """True once nobody waits for the work any more."""
         return self._over.is_set()
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What a host function is to the runtime: something to call, and what it allows."""
+"""A host function as the runtime knows it: something to call, and its policy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Union
 
+from agent_tools.errors import AgentToolsError
+
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+Keywords = dict[str, Any]
+"""The keyword arguments of a call."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What one function allows. None: as `CallLimits` says."""
+    """The policy of one function. None: as `CallLimits` says."""
 
     timeout: float | None = None
     """Seconds one call may take."""
@@ -32,16 +36,16 @@ class CallRequest:
     kwargs: Mapping[str, Any]
 
 
-class ArgumentError(Exception):
+class ArgumentError(AgentToolsError):
     """The arguments do not fit the function; the message says which."""
 
 
 class HostFunction(Protocol):
-    """What the guest can call."""
+    """A function that the guest can call."""
 
     policy: Policy
 
-    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Check the arguments and do the work.
 
         Raises:
@@ -63,7 +67,7 @@ class Clock(Protocol):
 
 
 @dataclass(eq=False)  # not frozen: who raises it again notes the way it went
-class Refused(Exception):
+class Refused(AgentToolsError):
     """A call that is answered with an error of ours, by the name it has in the guest."""
 
     kind: str

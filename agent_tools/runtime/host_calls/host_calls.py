@@ -17,11 +17,12 @@ from typing import Any
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.wire.budget import Budget, GivenUp
 from agent_tools.guest.wire.frames import TooLarge
-from agent_tools.guest.wire.values import Encoded, Rich, decode
+from agent_tools.guest.wire.values import Rich, decode
 from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
+from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_request
 from agent_tools.runtime.host_calls.service import CallService
 from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.settings import CallLimits
@@ -33,11 +34,7 @@ serving_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = context
 
 
 class HostCalls:
-    """The functions of one session. `serve` and `run` are for the thread whose turn it is.
-
-    `internal` are functions for the host's own code in the guest, of one argument at most and with an encoded result:
-    called where the socket is read, without limits.
-    """
+    """The functions of one session. `serve`, `run` and `script_call` are for the thread whose turn it is."""
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class HostCalls:
         rich: Rich | None = None,
     ) -> None:
         self.limits = limits or CallLimits()
-        self.internal: dict[str, Callable[..., Encoded]] = {}
+        self._script_call: ScriptCall | None = None
         self._service = CallService(functions, self.limits, rich)
         self._run: CallRun | None = None
         self._loop: OwnLoop | None = None
@@ -54,7 +51,7 @@ class HostCalls:
 
     @property
     def is_calling(self) -> bool:
-        """Whether this very task or thread works on a call of this session."""
+        """True while this very task or thread works on a call of this session."""
         return id(self._service) in callers.get()
 
     def serve(self, wire: CallWire) -> None:
@@ -77,6 +74,15 @@ class HostCalls:
                 self._run = None
                 run.end()
 
+    @contextlib.contextmanager
+    def script_call(self, call: ScriptCall | None) -> Iterator[None]:
+        """Serve the guest's part in a call of a script's function, while this context is open."""
+        self._script_call = call
+        try:
+            yield
+        finally:
+            self._script_call = None
+
     def close(self) -> None:
         """Hang up and end what is running."""
         if self._run:
@@ -92,8 +98,8 @@ class HostCalls:
         return self._loop
 
     def _is_wanted(self, number: int, name: str, size: int) -> bool:
-        """Whether a call is to be read; if not, it is answered. In our loop."""
-        if name in self.internal:
+        """Return whether a call should be read; if not, answer it. In our loop."""
+        if self._script_call and is_request(name):
             return True
         if self._run is not None:
             return self._run.is_wanted(number, name, size)
@@ -110,31 +116,29 @@ class HostCalls:
         run = self._run
         match head:
             case {"op": "call", "id": int(number), "name": str(name), "args": list(args), "kwargs": dict(kwargs)}:
-                if name in self.internal:
-                    self._begin_internal(number, name, args, attachments, size)
+                call = Call(number, name[:200], args, kwargs, attachments, size)
+                if self._script_call and is_request(name):
+                    self._begin_script(partial(self._answer_script, self._script_call, name, call), size)
                 elif run is None:
                     self._refuse_outside(number)
                 else:
-                    run.begin(Call(number, name[:200], args, kwargs, attachments, size))
+                    run.begin(call)
             case {"op": "cancel", "id": int(number)} if run:
                 run.cancel(number)
 
-    def _begin_internal(self, number: int, name: str, args: list[Any], attachments: list[bytes], size: int) -> None:
-        """Answer the host's own code in the guest; its long values are read in the thread for arguments."""
-        work = partial(self._answer_internal, number, self.internal[name], args, attachments)
+    def _begin_script(self, work: Callable[[Budget], None], size: int) -> None:
+        """Answer a request of the script's runner: a small one here, a large one in the thread for arguments."""
         if size <= SMALL_BYTES:
             work(Budget(size))
         else:
             run = self._run
             self._own_loop().reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
 
-    def _answer_internal(
-        self, number: int, function: Callable[..., Encoded], args: list[Any], attachments: list[bytes], budget: Budget
-    ) -> None:
+    def _answer_script(self, script: ScriptCall, request: Request, call: Call, budget: Budget) -> None:
         try:
-            value = read(lambda: decode(args[:1], attachments, self._service.rich, budget))
-            encoded, parts = function(*value)
-            self._service.reply({"op": "result", "id": number, "value": encoded}, parts)
-        except (Refused, TypeError, TooLarge, GivenUp) as exc:
+            given = read(lambda: decode(call.args[:1], call.attachments, self._service.rich, budget))
+            encoded, parts = script.answer(request, given)
+            self._service.reply({"op": "result", "id": call.number, "value": encoded}, parts)
+        except (Refused, TooLarge, GivenUp) as exc:
             message = exc.message if isinstance(exc, Refused) else str(exc)
-            self._service.fail(number, "HostCallArgumentError", message)
+            self._service.fail(call.number, "HostCallArgumentError", message)

@@ -110,12 +110,12 @@ def _too_rich(*_: Any) -> Any:
 def _arguments(call: Call, rich: Rich | None, budget: Budget) -> Arguments:
     args, kwargs = read(lambda: decode([call.args, call.kwargs], call.attachments, rich, budget))
     if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
-        raise Refused("HostCallArgumentError", "The names of the arguments are none.", "error")
+        raise Refused("HostCallArgumentError", "The keyword arguments must be an object whose names are text.", "error")
     return args, kwargs
 
 
 def read(decoded: Callable[[], Any]) -> Any:
-    """What was decoded.
+    """Return what was decoded.
 
     Raises:
         Refused: it cannot be.

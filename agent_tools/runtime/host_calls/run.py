@@ -54,7 +54,7 @@ class CallRun:
         self.has_ended = False
 
     def is_wanted(self, number: int, name: str, size: int) -> bool:
-        """Whether a call may be made, before it is read; if not, it is answered. In our loop."""
+        """Return whether a call may be made, before it is read; if not, answer it. In our loop."""
         try:
             self._admission.check(name)
         except Refused as refusal:
@@ -240,7 +240,7 @@ class CallRun:
 
 
 async def asked(approve: Approve, request: CallRequest) -> bool:
-    """What an approval says; one that is not async may wait for a person, and so has a thread."""
+    """Ask for an approval; one that is not async may wait for a person, and so has a thread."""
     is_async = inspect.iscoroutinefunction(approve)
     answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
     return await answer if isinstance(answer, Awaitable) else answer

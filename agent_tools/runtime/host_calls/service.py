@@ -1,4 +1,4 @@
-"""What serves the calls of one session: the functions, their limits, and the wire on which they are answered."""
+"""The service behind the calls of one session: the functions, their limits, and the wire with the answers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.settings import CallLimits
 
-MAX_ERROR_CHARS = 2_000
-"""Of what a failed call says, so much is told to the guest."""
+MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
 
 
 @dataclass(eq=False)

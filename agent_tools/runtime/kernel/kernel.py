@@ -43,7 +43,7 @@ class _Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True once nothing more will happen to it."""
         return isinstance(self.state, Over)
 
 
@@ -63,7 +63,7 @@ class Kernel:
 
     @property
     def end_reason(self) -> str:
-        """Why the kernel ended, as a clause; '' while it lives."""
+        """The reason for which the kernel ended, as a clause; '' while it lives."""
         return describe(self._ended, self._memory) if self._ended else ""
 
     def is_alive(self) -> bool:

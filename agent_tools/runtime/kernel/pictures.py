@@ -9,6 +9,7 @@ import base64
 import binascii
 import struct
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.settings import Limits
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -17,8 +18,8 @@ _WHITESPACE = b" \t\n\r\v\f"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers, which carry the dimensions
 
 
-class PictureRefused(ValueError):
-    """Why a picture is not kept."""
+class PictureRefused(AgentToolsError, ValueError):
+    """A picture cannot be kept; the message says why."""
 
 
 def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:

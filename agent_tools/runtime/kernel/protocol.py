@@ -100,7 +100,7 @@ def _read_object(packed: bytes) -> dict[str, Any]:
     """
     value = _read_json(packed)
     if not isinstance(value, dict):
-        raise ValueError("not an object")
+        raise ValueError("no object")
     return value
 
 
@@ -109,7 +109,7 @@ def _read_json(packed: bytes) -> Any:
 
 
 def _is_costly(packed: bytes) -> bool:
-    """Whether reading a content would cost more memory and time than it can be worth."""
+    """Return whether reading a content would cost more memory and time than it can be worth."""
     if has_more_parts(packed, MAX_MARKS):
         return True
     return len(packed) * 4 > MAX_DECODED_BYTES and _decoded_size(packed) > max(len(packed), MAX_DECODED_BYTES)
@@ -122,7 +122,7 @@ def _decoded_size(packed: bytes) -> int:
 
 
 def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
-    """What an iopub message shows the reader: nothing, its output, or that with notes of what it had to lose."""
+    """Yield what an iopub message shows: nothing, its output, or its output with notes of what was left out."""
     content = message.content
     match message.kind:
         case "stream" | "execute_result" | "display_data" | "update_display_data" if message.unread:

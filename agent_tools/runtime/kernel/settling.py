@@ -18,7 +18,7 @@ class Settling:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """What has come so far, settled."""
+        """The outputs that have come so far, settled."""
         return tuple(self._outputs)
 
     def add(self, output: Output) -> None:

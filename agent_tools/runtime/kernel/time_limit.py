@@ -19,7 +19,7 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """When the time is up (monotonic seconds); infinity while the limit is held."""
+        """The moment at which the time is up (monotonic seconds); infinity while the limit is held."""
         return math.inf if self._is_held else self._deadline
 
     def hold(self) -> None:

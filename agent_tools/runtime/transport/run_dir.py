@@ -42,7 +42,7 @@ class RunDir:
 
     @property
     def init_socket(self) -> Path:
-        """Where the host listens for PID 1."""
+        """The path on which the host listens for PID 1."""
         return self.mounted / "init.sock"
 
     def remove(self) -> None:

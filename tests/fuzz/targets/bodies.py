@@ -10,12 +10,12 @@ from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.http import parsed
+from agent_tools.gateway.requests.container_fields import refuse_network
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.history import Past, container_of, messages_of_items
+from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.request import read_request
-from agent_tools.gateway.responses.tools import check_network
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -64,7 +64,7 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     container_of(request.input)
-    messages_of_items(request.input, Past("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
+    messages_of_items(request.input, CallHistory("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
 
 
 def _chat(body: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def _chat(body: dict[str, Any]) -> None:
 
 def _container(body: dict[str, Any]) -> None:
     given = Fields(body)
-    check_network(given)
+    refuse_network(given)
     given.needed("name"), given.text("memory_limit"), given.array("file_ids"), given.object("expires_after")
 
 

@@ -77,7 +77,7 @@ def _show(channel: int, parts: list[bytes]) -> None:
     message = read_message(channel, parts)
     assert isinstance(message.parent_id, str)
     shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content, LIMITS)]
-    answer = markdown(Execution(settle(shown)), {})
+    answer = markdown(Execution(settle(shown)))
     answer.encode()
     assert "\x1b" not in answer
     assert len(answer) < 2 * LIMITS.max_text_chars + 4 * LIMITS.max_rich_chars

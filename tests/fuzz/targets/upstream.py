@@ -15,10 +15,11 @@ import openai
 
 from agent_tools.agents.round import Round
 from agent_tools.errors import ModelError
-from agent_tools.gateway.responses.composer import Composer, Scene
+from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.settings import Endpoint
+from agent_tools.settings import Endpoint, Limits
+from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -81,8 +82,10 @@ def follow(parts: Parts) -> None:
             yield delta
 
     reply = model.reply([{"role": "user", "content": "1"}])
-    answer, shown = Round(1, {"python": True, "f": False}), 0
-    composer = Composer({"output": []}, Scene("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: ""))
+    answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
+    composer = Composer(
+        {"output": []}, ResponseContext("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: "")
+    )
     try:
         for step in answer.read(counted(reply)):
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))

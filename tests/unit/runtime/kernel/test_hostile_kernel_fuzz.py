@@ -96,7 +96,7 @@ class Host:
 
         self.engine.script = script
         execution = self.tool.run(ATTACK, timeout=10.0)
-        assert_is_safe(markdown(execution, dict(zip(execution.images, execution.figures))))
+        assert_is_safe(markdown(execution))
         self.assert_goes_on()
 
     def assert_goes_on(self) -> None:

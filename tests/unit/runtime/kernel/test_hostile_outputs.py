@@ -342,7 +342,7 @@ def test_rich_text_is_data_and_never_markdown(new_tool: NewTool, mime: str) -> N
     tool = new_tool(FakeEngine(in_turn(shows({mime: EVIL}), finishes)))
     execution = attacked(tool)
     assert execution.outputs == (Display({mime: EVIL}),)
-    assert markdown(execution, {}) == NOTHING
+    assert markdown(execution) == NOTHING
 
 
 NEUTRALISED = {
@@ -378,7 +378,7 @@ def test_hostile_text_is_shown_inside_one_fence_and_does_nothing(
     tool = new_tool(FakeEngine(attack))
     execution = attacked(tool)
     assert [type(output) for output in execution.outputs] == [Stream, Result, Display, Error]
-    answer = markdown(execution, {})
+    answer = markdown(execution)
     assert [line for line in outside_of_fences(answer) if line] == [
         "stdout:",
         "execute_result:",

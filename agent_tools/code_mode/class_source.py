@@ -1,0 +1,42 @@
+"""The source text of TypedDict classes, as the stubs in the guest show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of a TypedDict; `type` is the text of its annotation, `note` becomes a comment."""
+
+    name: str
+    type: str
+    is_required: bool = True
+    note: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return the line of the class that declares the key."""
+        annotation = self.type if self.is_required else f"NotRequired[{self.type}]"
+        note = one_line(self.note)
+        return f"    {self.name}: {annotation}" + (f"  # {note}" if note else "")
+
+
+def typed_dict_source(name: str, fields: Iterable[Field], doc: str = "") -> str:
+    """Return the definition of a TypedDict."""
+    body = [f"    {docstring_source(one_line(doc))}"] if doc else []
+    body += [field.line for field in fields]
+    return "\n".join([f"class {name}(TypedDict):", *(body or ["    pass"])])
+
+
+def docstring_source(doc: str) -> str:
+    """Return a docstring as a literal; that of several lines ends on a line of its own."""
+    text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = f'{text[:-1]}\\"' if text.endswith('"') else text
+    return f'"""{text}"""' if "\n" not in text else f'"""{text}\n"""'
+
+
+def one_line(text: str) -> str:
+    """Return a text with every run of white space as one space: what follows a `#` must not leave its line."""
+    return " ".join(text.split())

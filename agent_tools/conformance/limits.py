@@ -1,0 +1,81 @@
+"""The rules on the limits of a container: those in force where the host shows them, else those in its settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from agent_tools.conformance.facts import ContainerFacts
+from agent_tools.conformance.finding import LIMITS
+from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
+from agent_tools.settings import MIB
+
+MOST_OPEN_FILES = 65_536
+
+
+def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
+    """Return the cgroup's limit, where the host shows it, else the setting; infinity without a limit."""
+    if name in facts.limits:
+        return facts.limits[name], "in force"
+    return setting if setting > 0 else math.inf, "set"
+
+
+def _memory(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "memory", facts.settings.memory)
+    return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _swap(facts: ContainerFacts) -> Judgement:
+    memory, both = facts.settings.memory, facts.settings.memory_and_swap
+    beyond = facts.limits.get("swap", both - memory if memory and both >= 0 else math.inf)
+    return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
+
+
+def _cpu(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "cpu", facts.settings.cpu)
+    return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _pids(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "pids", facts.settings.pids)
+    return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _log(facts: ContainerFacts) -> Judgement:
+    kind, options = facts.settings.log, facts.settings.log_options
+    if kind == "none" or (kind in {"json-file", "local"} and "max-size" in options):
+        return True, f"{kind} {options.get('max-size', '')}".strip()
+    if kind == "local":
+        return True, "local, with its default bound"
+    return (False, "json-file without a bound") if kind == "json-file" else (None, kind)
+
+
+def _memory_files(facts: ContainerFacts) -> Judgement:
+    if not facts.mounts:
+        return None, UNSEEN
+    writable = [mount for mount in facts.mounts if mount.kind == "tmpfs" and "ro" not in mount.options]
+    folders = [mount for mount in writable if not mount.target.startswith(("/proc/", "/sys/"))]
+    loose = [mount.target for mount in folders if not any(option.startswith("size=") for option in mount.options)]
+    return not loose, f"unbounded: {', '.join(loose)}" if loose else ", ".join(
+        mount.target for mount in folders
+    ) or "none"
+
+
+def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
+    return of_every_process(
+        lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
+        lambda process: process.limits.get(name, "not told"),
+    )
+
+
+LIMIT_RULES = (
+    Rule(LIMITS, "memory", _memory),
+    Rule(LIMITS, "swap beyond it", _swap),
+    Rule(LIMITS, "CPU", _cpu),
+    Rule(LIMITS, "processes", _pids),
+    Rule(LIMITS, "memory-backed folders", _memory_files),
+    Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
+    Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
+    Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
+    Rule(LIMITS, "log", _log),
+)

@@ -1,0 +1,75 @@
+"""The errors that clients get for failures: one ladder for every route and every job."""
+
+from __future__ import annotations
+
+import logging
+
+from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
+from agent_tools.gateway.containers import failures as containers
+from agent_tools.gateway.requests.failures import ApiError
+
+MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on
+_CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str | None]] = {  # status, code, param
+    containers.ContainerNotFound: (404, "container_not_found", None),
+    containers.ContainerFileNotFound: (404, "container_file_not_found", None),
+    containers.UploadNotFound: (404, "file_not_found", None),
+    containers.ContainerExpired: (400, None, None),
+    containers.ContainerNotDeleted: (503, "container_not_deleted", None),
+    containers.TooManyContainers: (429, "too_many", None),
+    containers.NoSandbox: (503, "overloaded", None),
+    containers.MemoryRefused: (400, None, "memory_limit"),
+    containers.StorageFull: (400, "storage_limit_exceeded", None),
+    containers.DiskFull: (507, "insufficient_storage", None),
+    containers.FileTooLarge: (413, "file_too_large", "file"),
+    containers.FileNotWritten: (400, None, "file"),
+}
+_log = logging.getLogger(__name__)
+
+
+def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
+    """Return the error for a failure. An unknown failure is only named as one; the log has its place.
+
+    `is_clients_key` is true if the upstream was asked with the client's own key.
+    """
+    match exc:
+        case ApiError():
+            return exc
+        case containers.ContainersError():
+            status, code, param = _CONTAINERS[type(exc)]
+            return ApiError(status, exc.message, code=code, param=param)
+        case ModelError():
+            return _model_error(exc, is_clients_key)
+        case AgentToolsError():
+            _log.error("a request failed: %s", type(exc).__name__)
+            return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")
+        case _:
+            _log.error("a request failed: %s in %s", type(exc).__name__, _place(exc))
+            return ApiError(500, "The gateway failed.", code="internal_error")
+
+
+def engine_error(failure: Exception | None) -> ApiError | None:
+    """Return the error of a failure that ends the whole answer; None if the model can still do something about it."""
+    cause = failure.exception if isinstance(failure, ToolServiceError) else failure
+    if isinstance(cause, EngineError):
+        message = "The code interpreter is not available now: its engine does not work."
+        return ApiError(503, message, code="code_interpreter_unavailable")
+    return None
+
+
+def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
+    """Return the upstream's failure: a client's own mistakes as they are, all else as a bad gateway."""
+    detail = exc.detail[:MAX_DETAIL] or str(exc)
+    status = exc.status or 502
+    if status in (401, 403) and not is_clients_key:
+        return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
+    if 400 <= status < 500:
+        return ApiError(status, detail, code=exc.code)
+    return ApiError(status, detail, code=exc.code or "upstream_error")
+
+
+def _place(exc: BaseException) -> str:
+    """Return the line an exception comes from: no values, which could be anyone's words."""
+    traceback = exc.__traceback__
+    while traceback and traceback.tb_next:
+        traceback = traceback.tb_next
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}" if traceback else "?"

@@ -1,0 +1,81 @@
+"""The failures of containers and files: a model is told the message, and each door makes its own error of the class."""
+
+from __future__ import annotations
+
+from agent_tools.errors import ToolServiceError
+
+
+class ContainersError(ToolServiceError):
+    """Base of these failures. The message says what happened and what to do next."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code=type(self).__name__, message=message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotFound(ContainersError):
+    """The owner has no object of this id."""
+
+    noun = "object"
+
+    def __init__(self, id_: str) -> None:
+        super().__init__(f"No {self.noun} found with id '{id_[:80]}'.")
+
+
+class ContainerNotFound(NotFound):
+    """The owner has no such container."""
+
+    noun = "container"
+
+
+class ContainerFileNotFound(NotFound):
+    """The container has no such file."""
+
+    noun = "container file"
+
+
+class UploadNotFound(NotFound):
+    """The owner has uploaded no such file."""
+
+    noun = "file"
+
+
+class ContainerExpired(ContainersError):
+    """The container is over."""
+
+    def __init__(self) -> None:
+        super().__init__("Container is expired.")
+
+
+class ContainerNotDeleted(ContainersError):
+    """The container is over, but some of its files could not be deleted yet."""
+
+
+class TooManyContainers(ContainersError):
+    """The owner has as many containers as allowed."""
+
+
+class NoSandbox(ContainersError):
+    """Every sandbox is in use."""
+
+
+class MemoryRefused(ContainersError):
+    """No such memory tier is available here."""
+
+
+class StorageFull(ContainersError):
+    """The owner's files are as large or as many as allowed."""
+
+
+class DiskFull(ContainersError):
+    """The disk is nearly full for everyone."""
+
+
+class FileTooLarge(ContainersError):
+    """The file is larger than allowed."""
+
+
+class FileNotWritten(ContainersError):
+    """The file cannot be written under this name."""

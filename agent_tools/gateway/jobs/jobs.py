@@ -1,0 +1,179 @@
+"""The jobs of a gateway: each does one client's work in a thread, and the event loop follows its log."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from agent_tools.agents.cancel import Cancel
+from agent_tools.gateway.client_errors import client_error
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.jobs.admission import Admission
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.requests.failures import ApiError, busy, stopped
+
+LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
+Event = Mapping[str, Any]
+
+
+class Job(ABC):
+    """One client's work: the events it yields, how it tells its failure, and what it holds until it is closed.
+
+    Attributes:
+        cancel: ends the work when set, from any thread.
+        is_stopped: the work is ended because the gateway stops; set before `cancel`.
+        failure: the error that ended the work, if one did.
+        log: the events so far.
+    """
+
+    def __init__(self, log: EventLog, *, is_clients_key: bool = False) -> None:
+        self.cancel = Cancel()
+        self.is_stopped = False
+        self.failure: ApiError | None = None
+        self.log = log
+        self._is_clients_key = is_clients_key
+
+    @abstractmethod
+    def events(self) -> Generator[Event, None, None]:
+        """Do the work; yield its events as they come. Any exception ends it."""
+
+    @abstractmethod
+    def failed(self, failure: ApiError) -> Iterator[Event]:
+        """Yield the events by which a client learns of a failure."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the work holds."""
+
+    def record(self, event: Event) -> None:
+        """Append an event to the log."""
+        self.log.append(event)
+
+    def work(self) -> None:
+        """Do the work to its end, whatever happens, and record its events. For a thread."""
+        try:
+            with closing(self.events()) as events:
+                for event in events:
+                    self.record(event)
+        except Exception as exc:  # noqa: BLE001  (the outermost loop of a door)
+            self.failure = client_error(exc, is_clients_key=self._is_clients_key)
+            for event in self.failed(self.failure):
+                self.record(event)
+        finally:
+            self.close()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A job's place among those that are active, and with a sandbox if it needs one."""
+
+    owner: str
+    needs_sandbox: bool
+
+
+_Kind = TypeVar("_Kind", bound=Job)
+
+
+class Jobs:
+    """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop."""
+
+    def __init__(self, config: GatewayConfig, pool: Executor) -> None:
+        self._config = config
+        self._pool = pool
+        share = config.key_share if len(config.api_keys) > 1 else 1.0
+        places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
+        queue, patience = config.max_queue, config.queue_timeout
+        self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
+        self._held: Counter[str] = Counter()
+        self._following: set[Job] = set()
+        self._loop = asyncio.get_running_loop()
+        self._is_closing = False
+
+    @property
+    def active(self) -> int:
+        """The number of jobs that have entered, or wait for a sandbox."""
+        return sum(self._held.values())
+
+    async def enter(self, owner: str, *, needs_sandbox: bool) -> Place:
+        """Take a place for one job, waiting for a sandbox if it needs one.
+
+        Raises:
+            ApiError: 429 or 503.
+        """
+        if self._is_closing:
+            raise stopped()
+        if self.active >= self._config.max_responses:
+            raise busy(429, "Too many responses are under way; try again later.", 5)
+        if self._held[owner] >= self._most:
+            raise busy(429, f"You have {self._most:,} active responses, the maximum for a key; try again later.", 5)
+        self._held[owner] += 1
+        try:
+            if needs_sandbox:
+                await self.admission.enter(owner)
+        except BaseException:
+            self._held[owner] -= 1
+            raise
+        return Place(owner, needs_sandbox)
+
+    def leave(self, place: Place) -> None:
+        """Give a place back."""
+        self._held[place.owner] -= 1
+        if place.needs_sandbox:
+            self.admission.leave(place.owner)
+
+    def follow(self, job: Job, place: Place) -> None:
+        """Start a job that has entered; it leaves at its end."""
+        self._following.add(job)
+        self._pool.submit(self._work, job, place)
+
+    def all_of(self, kind: type[_Kind]) -> list[_Kind]:
+        """List the active jobs of one kind."""
+        return [job for job in self._following if isinstance(job, kind)]
+
+    def abandon(self, job: Job) -> None:
+        """End a job that nobody waits for."""
+        self._loop.run_in_executor(None, job.cancel.set)
+
+    async def close(self) -> None:
+        """Admit no more, let the active jobs end within the grace there is, then end them."""
+        self._is_closing = True
+        self.admission.close(stopped())
+        await self._quiet(self._config.shutdown_grace)
+        for job in list(self._following):
+            job.is_stopped = True
+            await run_in_threadpool(job.cancel.set)
+        await self._quiet(LAST_WORDS)
+
+    async def _quiet(self, patience: float) -> None:
+        """Wait until no job is active, for so many seconds at most."""
+        waiting = [asyncio.ensure_future(job.log.closed()) for job in self._following]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=patience)
+            for each in late:
+                each.cancel()
+
+    def _work(self, job: Job, place: Place) -> None:
+        try:
+            job.work()
+        finally:
+            self._end_soon(job, place)
+
+    def _end_soon(self, job: Job, place: Place) -> None:
+        try:
+            self._loop.call_soon_threadsafe(partial(self._end, job, place))
+        except RuntimeError:  # the loop is closed, and with it all places
+            job.log.close()
+
+    def _end(self, job: Job, place: Place) -> None:
+        self.leave(place)
+        self._following.discard(job)
+        job.log.close()  # last: whoever waited for the end finds the place free

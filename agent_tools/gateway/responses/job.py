@@ -1,0 +1,108 @@
+"""One response as a job: its turn, its events, and its end, which is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.gateway.jobs.event_log import EventLog, encoded
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.responses.body import fresh_body
+from agent_tools.gateway.responses.composer import Composer
+from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.store import packed
+from agent_tools.gateway.turn_job import TurnJob
+from agent_tools.models.base import Usage
+from agent_tools.models.wire import wire_messages
+
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+
+class ResponseJob(TurnJob):
+    """A response; made in a thread, with a log of the event loop.
+
+    Attributes:
+        plan: the request and all that its turn needs.
+        body: the response as it stands.
+        answer: the response's body as JSON: as it was at first, until it has ended.
+    """
+
+    def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
+        super().__init__(services, plan.request.model, log)
+        self.plan = plan
+        self.body = fresh_body(plan.request)
+        self.answer = packed(self.body)
+        self._composer = Composer(self.body, plan.context)
+        self._conversation = list(plan.conversation)
+        self._usage = Usage()
+        self._told: dict[str, str] = {}
+        self._storage = ResponseStorage(services, plan, self.id)
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return str(self.body["id"])
+
+    def events(self) -> Generator[Event, None, None]:
+        """Make the response, event by event."""
+        yield from self._composer.begin()
+        messages = [*self.plan.instructions, *self._conversation]
+        for step in self.steps(self.plan.turn, messages, [self.plan.tool] if self.plan.tool else []):
+            self._note(step)
+            yield from self._composer.feed(step)
+
+    def failed(self, failure: ApiError) -> Iterator[Event]:
+        """Yield the events of a response that cannot go on."""
+        yield from self._composer.fail(failure, self._usage)
+
+    def record(self, event: Mapping[str, Any]) -> None:
+        """Append an event to the log; before the last one, let go of the container and store the response."""
+        if event["type"] in TERMINAL:
+            self._end(event)
+        super().record(event)
+
+    def close(self) -> None:
+        """Let go of the container, however the response ended."""
+        if self.plan.tool:
+            self.plan.tool.close()
+        super().close()
+
+    def save_start(self) -> None:
+        """Store that the response is under way, so that it can be asked for."""
+        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation))
+
+    def _note(self, step: Step) -> None:
+        """Remember what the next response will need."""
+        match step:
+            case CallDone(call=call):
+                self._told[call.id] = step.text
+            case RoundDone(messages=messages, usage=usage):
+                self._conversation += wire_messages(messages)
+                self._usage += usage or Usage()
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        """Let go of the container and store the response, before anyone hears of its end."""
+        tool, request, body = self.plan.tool, self.plan.request, event["response"]
+        container_id = tool.container_id if tool and tool.has_container else None
+        if tool:
+            tool.close()
+        self.answer = packed(body)
+        if not request.store:
+            return
+        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id)
+        if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
+            body["store"] = False  # the client gets the answer all the same, and reads that it is not stored
+            self.answer = packed(body)
+            if request.background:
+                self._storage.give_up(body)
+        if request.background:
+            self._storage.release()
+
+    def _told_by_item(self) -> dict[str, str]:
+        """Return what the model was told of each call, by the ids of the calls' items."""
+        ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
+        return {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}

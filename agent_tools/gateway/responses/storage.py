@@ -1,0 +1,128 @@
+"""Storing one response: from its start if it is made in the background, else at its end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.gateway.containers.failures import DiskFull
+from agent_tools.gateway.jobs.event_log import Logged, packed_events
+from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.gateway.responses.body import listed_items
+from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.share import ResponseShare
+from agent_tools.gateway.responses.stored_items import keep
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.records import ResponseBody, StoredEvents, StoredResponse
+from agent_tools.gateway.store.store import StoreError, packed, packed_lines
+
+NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A response as it stands: its status, its body as JSON, and the state that the next response builds on."""
+
+    status: str
+    body: str
+    conversation: Sequence[Mapping[str, Any]]
+    container_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A response that has ended. `told` holds the results of its calls, by their items' ids."""
+
+    body: JsonObject
+    snapshot: Snapshot
+    told: Mapping[str, str]
+    events: Sequence[Logged]
+
+
+class ResponseStorage:
+    """Stores one response. For one thread at a time."""
+
+    def __init__(self, services: Services, plan: Plan, id_: str) -> None:
+        self._services = services
+        self._store = services.store
+        self._share = ResponseShare(services.config, services.store, services.shares)
+        self._plan = plan
+        self._id = id_
+        self._input_size = 0
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Store a response that is only begun, so that it can be asked for."""
+        self._services.background.begin(self._id)
+        self._store.add(self._record(snapshot))
+
+    def end(self, outcome: Outcome) -> bool:
+        """Store a response that has ended; return False if that failed."""
+        try:
+            self._share.check_disk()
+            if self._plan.request.background:
+                is_there = self._change(outcome)
+            else:
+                is_there = True
+                self._store.add(self._record(outcome.snapshot, _size(outcome.told)))
+            if is_there:
+                keep(self._store, self._plan.owner, outcome.body, outcome.told)
+        except (StoreError, DiskFull) as exc:
+            _log.error("a response could not be stored: %s", type(exc).__name__)
+            return False
+        return True
+
+    def give_up(self, body: Mapping[str, Any]) -> None:
+        """Note that a background response, whose start is stored, could not be stored at its end."""
+        failed = {**body, "status": "failed", "error": {"code": "server_error", "message": NOT_STORED}, "output": []}
+        with suppress(StoreError):  # it will fail like those of lost gateways
+            self._store.change(ResponseBody, self._id, status="failed", body=packed(failed))
+
+    def release(self) -> None:
+        """Drop the claim of this gateway on a background response."""
+        with suppress(StoreError):
+            self._services.background.end(self._id)
+
+    def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
+        """Return the row; `more` are the bytes that are stored beside it."""
+        lines = packed_lines(listed_items(self._plan.request.input))
+        conversation = packed(snapshot.conversation)
+        self._input_size = len(lines)
+        return StoredResponse(
+            id=self._id,
+            owner=self._plan.owner,
+            created_at=time.time(),
+            status=snapshot.status,
+            background=self._plan.request.background,
+            bytes=self._input_size + len(snapshot.body) + len(conversation) + more,
+            container_id=snapshot.container_id,
+            body=snapshot.body,
+            input=lines,
+            conversation=conversation,
+        )
+
+    def _change(self, outcome: Outcome) -> bool:
+        """Store the end of a background response with all its events; return False if it was deleted meanwhile."""
+        snapshot, data = outcome.snapshot, packed_events(outcome.events)
+        conversation = packed(snapshot.conversation)
+        self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=data))
+        is_there = self._store.change(
+            StoredResponse,
+            self._id,
+            status=snapshot.status,
+            bytes=self._input_size + len(snapshot.body) + len(conversation) + _size(outcome.told) + len(data),
+            container_id=snapshot.container_id,
+            body=snapshot.body,
+            conversation=conversation,
+        )
+        if not is_there:
+            self._store.delete(StoredEvents, id=self._id)
+        return is_there
+
+
+def _size(told: Mapping[str, str]) -> int:
+    return sum(map(len, told.values()))

@@ -1,0 +1,1 @@
+"""The gateway's store: tables, records as values, and the reading and writing of both."""

@@ -1,0 +1,88 @@
+"""The tables of the store, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+responses = sa.Table(
+    "responses",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("background", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of the columns below, of its events, and of what calls told
+    sa.Column("container_id", sa.String(64)),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("input", sa.Text, nullable=False),  # a line for each item, which begins with its id
+    sa.Column("conversation", sa.Text, nullable=False),
+    sa.Index("ix_responses_share", "owner", "bytes"),  # so that no row is read to add them up
+)
+items = sa.Table(
+    "items",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("response_id", sa.String(64), nullable=False, index=True),
+)
+background = sa.Table(  # responses in the background that have not ended, and the gateway of each
+    "under_way",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("gateway", sa.Text, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+)
+events = sa.Table(  # those of responses that were made in the background, to be streamed again
+    "events",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+calls = sa.Table(
+    "calls",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("told", sa.Text, nullable=False),
+)
+containers = sa.Table(
+    "containers",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("last_active_at", sa.Float, nullable=False),
+    sa.Column("idle_minutes", sa.Float, nullable=False),
+    sa.Column("memory_limit", sa.String(8), nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("has_run", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False, default=0),  # of its files, when they were last counted
+)
+container_files = sa.Table(
+    "container_files",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("container_id", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("source", sa.String(16), nullable=False),
+    sa.UniqueConstraint("container_id", "path"),
+)
+uploads = sa.Table(
+    "uploads",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("purpose", sa.String(32), nullable=False),
+)

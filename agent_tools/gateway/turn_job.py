@@ -1,0 +1,54 @@
+"""A job that is a turn between a model and its tools: counted, traced, and bounded in size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
+from agent_tools.agents.turn import Turn
+from agent_tools.gateway.client_errors import engine_error
+from agent_tools.gateway.containers.tool import ContainerTool
+from agent_tools.gateway.jobs.event_log import EventLog
+from agent_tools.gateway.jobs.jobs import Job
+from agent_tools.gateway.requests.failures import ApiError, stopped
+from agent_tools.gateway.services import Services
+from agent_tools.models.base import Conversation
+
+
+class TurnJob(Job):
+    """The common part of responses and chat completions."""
+
+    def __init__(self, services: Services, model: str, log: EventLog) -> None:
+        super().__init__(log, is_clients_key=services.config.passes_clients_keys)
+        self._services = services
+        self._spans = services.tracer.turn(model)
+
+    def steps(self, turn: Turn, messages: Conversation, tools: Sequence[ContainerTool]) -> Iterator[Step]:
+        """Run a turn and yield its steps; a sandbox starts as soon as the model begins to write a call.
+
+        Raises:
+            ApiError: the gateway stops, no engine works, or the log is full.
+        """
+        with closing(turn.run(messages, self.cancel)) as steps:
+            for step in steps:
+                if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
+                    raise stopped()
+                self._services.metrics.step(step)
+                self._spans.step(step)
+                _warm_up(tools, step)
+                yield step
+                if isinstance(step, CallDone) and (failure := engine_error(step.failure)):
+                    raise failure
+                if self.log.is_full and not isinstance(step, Finished):
+                    raise ApiError(500, "The response became larger than allowed.", code="response_too_large")
+
+    def close(self) -> None:
+        """End the spans."""
+        self._spans.end()
+
+
+def _warm_up(tools: Sequence[ContainerTool], step: Step) -> None:
+    for tool in tools:
+        if isinstance(step, CallBegun) and step.name == tool.name:
+            tool.warm_up()

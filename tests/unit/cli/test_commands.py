@@ -1,0 +1,215 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from agent_tools import __version__
+from agent_tools.cli import cli
+from agent_tools.cli.options import Size
+from agent_tools.settings import GIB, MIB
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that name it."""
+    yield path, group
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(cli))
+
+
+def options(path: tuple[str, ...]) -> list[click.Option]:
+    return [param for param in COMMANDS[path].params if isinstance(param, click.Option)]
+
+
+def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command line as a process of its own, on a machine without an engine."""
+    environ = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", "HOME": str(folder)}
+    command = [sys.executable, "-m", "agent_tools", *arguments]
+    paths = os.pathsep.join(path for path in (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")) if path)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**environ, "PYTHONPATH": paths},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_all_commands_are_there() -> None:
+    assert {" ".join(path) for path in COMMANDS} == {
+        *("", "run", "repl", "chat", "serve", "doctor", "clean"),
+        *("image", "image build", "image show", "image sbom", "image rm"),
+    }
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_shows_every_option(flag: str) -> None:
+    shown = {path: CliRunner().invoke(cli, [*path, flag]) for path in COMMANDS}
+    assert [path for path, result in shown.items() if result.exit_code] == []
+    assert [
+        (*path, opt)
+        for path, result in shown.items()
+        for option in options(path)
+        for opt in option.opts
+        if opt not in result.output
+    ] == []
+
+
+def test_every_option_has_a_meaning() -> None:
+    assert [(*path, option.name) for path in COMMANDS for option in options(path) if not option.help] == []
+
+
+def test_every_command_has_a_line_of_its_own() -> None:
+    assert [path for path, command in COMMANDS.items() if not command.get_short_help_str(limit=200)] == []
+
+
+def test_the_version_is_the_packages() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output == f"agent-tools, version {__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["run", "repl", "chat"])
+def test_what_runs_code_has_the_sandboxs_options(name: str) -> None:
+    found = {opt for param in COMMANDS[(name,)].params for opt in param.opts}
+    assert {"--work-dir", "--memory", "--cpus", "--network", "--package", "--oci-runtime", "--timeout"} <= found
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *(("0", 0), ("100", 100), ("1k", 1024), ("512m", 512 * MIB), ("2g", 2 * GIB), ("2G", 2 * GIB)),
+        *(("64kb", 65536), ("2GB", 2 * GIB), ("100b", 100), ("1.5k", 1536), ("0.5g", GIB // 2), (" 1m ", MIB)),
+        *(("3M", 3 * MIB), (4096, 4096)),
+    ],
+)
+def test_a_size_is_bytes_with_a_unit(text: object, size: int) -> None:
+    assert Size().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1", "+1", "1t", "1 m", "1mm", "1,5g", "1e3", "nan", "inf", "0x10", "1.g"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"is not a size; write e\.g\. 512m or 2g"):
+        Size().convert(text, None, None)
+
+
+USAGE = {
+    "script and code": (["run", "script.py", "-c", "1"], "not both"),
+    "missing script": (["run", "none.py"], "none.py cannot be read"),
+    "a folder": (["run", "."], "is a directory"),
+    "not text": (["run", "binary.py"], "binary.py cannot be read"),
+    "unknown option": (["run", "--privileged"], "No such option"),
+    "unknown command": (["fly"], "No such command"),
+    "no size": (["run", "-c", "1", "--memory", "lots"], "is not a size"),
+    "no number": (["run", "-c", "1", "--cpus", "many"], "is not a valid float"),
+    "two scripts": (["run", "script.py", "script.py"], "unexpected extra argument"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "reason"), USAGE.values(), ids=USAGE.keys())
+def test_wrong_usage_is_told_and_exits_with_2(
+    arguments: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("1")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert reason in result.output
+
+
+UNUSABLE = {
+    "the host's network": ["--network", "host"],
+    "another container's network": ["--network", "container:db"],
+    "too little memory": ["--memory", "1m"],
+    "no memory": ["--memory", "0"],
+    "no processor": ["--cpus", "0"],
+    "fewer processors than none": ["--cpus", "-1"],
+    "a package from elsewhere": ["--package", "x @ https://evil.example/x.whl"],
+}
+
+
+@pytest.mark.parametrize("options", UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "run", "-c", "1", *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("agent-tools: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "-c", "1"],
+        ["repl"],
+        ["clean"],
+        ["image", "show"],
+        ["image", "build"],
+        ["image", "sbom"],
+        ["image", "rm"],
+    ],
+    ids=" ".join,
+)
+def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, *arguments)
+    assert done.returncode == 3
+    assert done.stderr.startswith("agent-tools: No Docker engine answers (No such file or directory).")
+    assert "DOCKER_HOST" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "doctor")
+    assert done.returncode == 1
+    for words in ("python", "engine", "fail", "not reachable", "No Docker engine"):
+        assert words in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--runtime", "runsc"], ["--container", "box"]], ids=" ".join)
+def test_doctors_options_for_the_probe_need_the_probe(option: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["doctor", *option])
+    assert result.exit_code == 2
+    assert "go with --probe" in result.output
+
+
+def test_a_container_is_probed_under_the_runtime_it_has() -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--probe", "--container", "box", "--runtime", "runsc"])
+    assert result.exit_code == 2
+    assert "a container has its own" in result.output
+
+
+def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "doctor", "--probe", "--container", "box")
+    assert done.returncode == 3
+    assert "No Docker engine answers" in done.stderr
+    assert done.stdout == ""
+
+
+def test_chat_wants_to_know_the_model(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--once", "Hi")
+    assert done.returncode == 2
+    assert "Give --model, or set AGENT_TOOLS_MODEL." in done.stderr
+
+
+def test_chat_wants_the_key_it_was_told_of(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--model", "m", "--api-key-env", "NO_SUCH_KEY", "--once", "Hi")
+    assert done.returncode == 2
+    assert "the environment variable NO_SUCH_KEY is not set" in done.stderr
+
+
+def test_chat_says_where_a_model_may_be_found(tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, "chat", "--model", "m", "--once", "Hi")
+    assert done.returncode == 3
+    assert "Set OPENAI_BASE_URL" in done.stderr

@@ -1,0 +1,86 @@
+"""The tools of a real MCP server as host functions."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.code_mode import Policy, Toolset, mcp_tools
+from agent_tools.code_mode.async_script import AsyncScript
+from agent_tools.errors import GuestError
+from tests.code_mode import sandbox
+
+SERVER = Path(__file__).parents[2] / "mcp_server.py"
+
+
+def with_tools(use: Callable[[Toolset], Awaitable[None]], **options: Any) -> None:
+    """Connect to the server and use its tools."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    async def main() -> None:
+        started = StdioServerParameters(command=sys.executable, args=[str(SERVER)])
+        async with stdio_client(started) as (reader, writer), ClientSession(reader, writer) as session:
+            await session.initialize()
+            await use(Toolset(await mcp_tools(session, **options)))
+
+    asyncio.run(main())
+
+
+async def run(script: AsyncScript, body: str) -> Any:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    await script.load_script(f"import asyncio\nasync def main():\n{lines}")
+    return await script.run("main")
+
+
+def test_schemas_become_types_and_results_are_structured() -> None:
+    async def use(tools: Toolset) -> None:
+        stubs = tools.stubs()
+        assert "async def w_get_weather(*, city: str, days: int | None = None) -> WGetWeatherResult:" in stubs
+        assert "class WGetWeatherResult(TypedDict):\n    city: str\n    celsius: int" in stubs
+        assert "async def w_plain_text() -> str:" in stubs
+        async with sandbox(tools) as script:
+            both = "return await asyncio.gather(w_get_weather(city='Oslo', days=2), w_get_weather(city='Rome'))"
+            assert await run(script, both) == [{"city": "Oslo", "celsius": 22}, {"city": "Rome", "celsius": 21}]
+            assert await run(script, "return await w_plain_text()") == "only text"
+
+    with_tools(use, prefix="w_")
+
+
+def test_a_tool_whose_name_python_does_not_have_is_called_by_another() -> None:
+    async def use(tools: Toolset) -> None:
+        async with sandbox(tools) as script:
+            assert "user 7" in str(await run(script, "return await user_find(user='7')"))
+
+    with_tools(use, include=["user.*"])
+
+
+def test_a_tool_that_fails_raises_in_the_guest_with_the_server_s_words() -> None:
+    async def use(tools: Toolset) -> None:
+        async with sandbox(tools) as script:
+            with pytest.raises(GuestError, match=r"McpError: .*fail"):
+                await run(script, "await fail(why='out of cheese')")
+
+    with_tools(use)
+
+
+def test_arguments_are_checked_before_the_server_is_asked() -> None:
+    async def use(tools: Toolset) -> None:
+        async with sandbox(tools) as script:
+            with pytest.raises(GuestError, match=r"HostCallArgumentError: get_weather: .*city"):
+                await run(script, "await get_weather(city=5)")
+
+    with_tools(use)
+
+
+def test_names_are_chosen_by_patterns_and_share_a_policy() -> None:
+    async def use(tools: Toolset) -> None:
+        assert list(tools.functions) == ["get_weather"]
+        assert tools.functions["get_weather"].policy.max_calls == 1
+
+    with_tools(use, include=["get_*"], policy=Policy(max_calls=1))

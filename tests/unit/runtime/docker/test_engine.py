@@ -1,0 +1,119 @@
+"""The Docker engine where it answers nothing: what is asked of it then, and for how long. Without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+import pytest
+import requests
+
+from agent_tools.errors import EngineUnavailable
+from agent_tools.runtime.docker.engine import LOOK_SECONDS, DockerEngine
+from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
+
+TIMEOUT = 60
+
+
+class HangingApi:
+    """The SDK's client of an engine that answers up to one request, and then nothing; notes how long each may take."""
+
+    def __init__(self, hangs_at: str, timeout: int, waited: list[int]) -> None:
+        self.api = self
+        self.hangs_at = hangs_at
+        self.timeout = timeout
+        self.waited = waited
+
+    def __getattr__(self, request: str) -> Any:
+        def ask(*args: Any, **kwargs: Any) -> dict[str, str]:
+            if request == self.hangs_at or self.waited:
+                self.waited.append(self.timeout)
+                raise requests.ReadTimeout(f"{request} was not answered")
+            return {"Id": "c1"}
+
+        return ask
+
+    def close(self) -> None:
+        pass
+
+
+class HangingConnection:
+    """As much of a connection as making a sandbox needs."""
+
+    def __init__(self, hangs_at: str) -> None:
+        self.hangs_at = hangs_at
+        self.waited: list[int] = []
+
+    def api(self) -> HangingApi:
+        return self.new_client(TIMEOUT)
+
+    def new_client(self, timeout: int) -> HangingApi:
+        return HangingApi(self.hangs_at, timeout, self.waited)
+
+
+@pytest.mark.parametrize("step", ["create_container_from_config", "start"])
+def test_an_engine_that_stops_answering_while_a_sandbox_is_made_is_waited_for_once(step: str) -> None:
+    engine = DockerEngine(TIMEOUT)
+    connection = HangingConnection(step)
+    engine.connection = connection  # type: ignore[assignment]
+    with pytest.raises(EngineUnavailable):
+        engine.start(_spec())
+    assert connection.waited[0] == TIMEOUT
+    assert sum(connection.waited[1:]) <= LOOK_SECONDS
+
+
+def test_what_may_have_been_made_is_looked_for_briefly_before_another_is_made() -> None:
+    engine = DockerEngine(TIMEOUT)
+    connection = HangingConnection("create_container_from_config")
+    engine.connection = connection  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(EngineUnavailable):
+            engine.start(_spec())
+    assert connection.waited.count(TIMEOUT) == 2
+    assert sum(connection.waited) <= 2 * TIMEOUT + 3 * LOOK_SECONDS
+
+
+def _spec() -> SandboxSpec:
+    return SandboxSpec(
+        image="agent-tools:0123456789abcdef",
+        run_dir=Path("/run/agent_tools"),
+        work_dir=Path("/srv/work"),
+        guest=Guest(inside=(10001, 10001), outside=(10001, 10001)),
+        isolation=Isolation(),
+        labels={"agent_tools.name": "one"},
+    )
+
+
+class Networks:
+    """A connection to an engine that answers one inspection of its network, or fails it."""
+
+    def __init__(self, answer: object, is_local: bool) -> None:
+        self.answer = answer
+        self.is_local = is_local
+
+    def api(self) -> Networks:
+        return self
+
+    def inspect_network(self, name: str) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+DOCKER0 = {"Options": {"com.docker.network.bridge.name": "docker0"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_local", "bridge"),
+    [
+        pytest.param(DOCKER0, True, "docker0", id="the default network's"),
+        pytest.param(DOCKER0, False, "", id="on another machine"),
+        pytest.param({"Options": None}, True, "", id="a network without a bridge"),
+        pytest.param(docker.errors.NotFound("no network"), True, "", id="no default network"),
+    ],
+)
+def test_the_bridge_of_an_engine_is_its_interface_on_this_machine(answer: object, is_local: bool, bridge: str) -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = Networks(answer, is_local)  # type: ignore[assignment]
+    assert engine.bridge() == bridge

@@ -1,0 +1,258 @@
+"""The brake on a guest that fills its work_dir."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.words import Pause, Resume
+from agent_tools.runtime.files.deleted import Held
+from agent_tools.runtime.files.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
+from agent_tools.settings import MIB, Limits
+
+FOREVER = 20.0  # seconds: only a failing test waits this long
+HASTE = 50  # how many seconds of a watch pass in one of ours
+
+
+class Guest:
+    """Takes the watcher's orders. `when_paused` runs at each pause, as what a guest's last moments may do."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.reason = ""
+        self.is_busy = True
+        self.resumed = threading.Event()
+        self.killed = threading.Event()
+        self.when_paused: Callable[[], object] = lambda: None
+
+    def tell(self, order: Pause | Resume) -> None:
+        self.words.append(type(order).__name__.lower())
+        if isinstance(order, Pause):
+            self.when_paused()
+        else:
+            self.resumed.set()
+
+    def kill(self, reason: str) -> None:
+        self.words.append("kill")
+        self.reason = reason
+        self.is_busy = False
+        self.killed.set()
+
+
+class Clock:
+    """A watch's clock that runs fast, and says how many seconds have passed on it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._passed = threading.Condition()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        is_set = event.wait(seconds / HASTE)
+        with self._passed:
+            self.now += seconds
+            self._passed.notify_all()
+        return is_set
+
+    def reaches(self, seconds: float) -> bool:
+        """Wait until so many seconds have passed."""
+        with self._passed:
+            return self._passed.wait_for(lambda: self.now >= seconds, FOREVER)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def guest() -> Guest:
+    return Guest()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, guest: Guest, clock: Clock) -> Iterator[Callable[..., Quota]]:
+    watches: list[QuotaWatch] = []
+
+    def make(quota: Quota | None = None, **limits: int) -> Quota:
+        quota = quota or Quota(tmp_path, Limits(**{"min_disk_free": 0, **limits}))  # type: ignore[arg-type]
+        watches.append(QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait))
+        quota.refuse_excess()  # which waits until what is there was counted
+        return quota
+
+    yield make
+    for each in watches:
+        each.close()
+
+
+def fill(path: Path, size: int, name: str = "big") -> Path:
+    (path / name).write_bytes(os.urandom(size))
+    return path / name
+
+
+def test_bytes_over_the_limit_pause_and_then_kill_with_the_reason(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    watch(max_work_dir_bytes=MIB)
+    fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    assert guest.words == ["pause", "kill"]
+    assert guest.reason == "it filled work_dir beyond 1,048,576 bytes (max_work_dir_bytes)"
+
+
+def test_entries_over_the_limit_kill(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    watch(max_work_dir_entries=10)
+    for number in range(11):
+        (tmp_path / str(number)).touch()
+    assert guest.killed.wait(FOREVER)
+    assert "10 entries (max_work_dir_entries)" in guest.reason
+
+
+def test_folders_too_deep_to_count_kill(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    watch()
+    tmp_path.joinpath(*["d"] * 70).mkdir(parents=True)
+    assert guest.killed.wait(FOREVER)
+    assert "nested folders in work_dir more than 64 deep" in guest.reason
+
+
+def test_a_disk_that_runs_full_kills(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    free = [10 * MIB]
+    watch(Quota(tmp_path, Limits(min_disk_free=3 * MIB), lambda _: free[0]))
+    free[0] = 3 * MIB - 1
+    assert guest.killed.wait(FOREVER)
+    assert guest.reason == "it left less than 3,145,728 bytes free on the disk of work_dir (min_disk_free)"
+
+
+def test_a_disk_that_is_nearly_full_already_may_lose_half_of_the_rest(tmp_path: Path) -> None:
+    free = [MIB]
+    quota = Quota(tmp_path, Limits(), lambda _: free[0])
+    quota.count()
+    free[0] = MIB // 2
+    assert quota.excess() == ""
+    free[0] -= 1
+    assert "left less than 524,288 bytes free" in quota.excess()
+
+
+def test_what_was_there_before_may_stay_but_not_grow(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    fill(tmp_path, 3 * MIB, "before")
+    quota = watch(max_work_dir_bytes=MIB)
+    assert quota.excess() == ""
+    fill(tmp_path, MIB, "more")
+    assert guest.killed.wait(FOREVER)
+
+
+def test_an_excess_that_is_gone_when_the_guest_stands_still_is_forgiven(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    big = tmp_path / "big"
+    guest.when_paused = lambda: big.unlink(missing_ok=True)
+    quota = watch(max_work_dir_bytes=MIB)
+    fill(tmp_path, 2 * MIB)
+    assert guest.resumed.wait(FOREVER)
+    assert guest.words == ["pause", "resume"]
+    quota.refuse_excess()
+
+
+def test_no_code_runs_before_files_are_deleted_and_then_it_does(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    quota = watch(max_work_dir_bytes=MIB)
+    big = fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    with pytest.raises(FileRejected) as refusal:
+        quota.refuse_excess()
+    assert str(refusal.value) == (
+        "No code was run: earlier code filled work_dir beyond 1,048,576 bytes (max_work_dir_bytes). "
+        f"Delete files in {tmp_path}, or raise that limit."
+    )
+    big.unlink()
+    quota.refuse_excess()
+
+
+def test_a_fresh_sandbox_does_not_make_the_excess_legal(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    quota = watch(max_work_dir_bytes=MIB)
+    fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    with pytest.raises(FileRejected):
+        watch(quota)
+
+
+def test_a_kernel_that_starts_over_an_excess_is_left_alone_until_a_run_is_let_through(
+    guest: Guest, tmp_path: Path, clock: Clock
+) -> None:
+    quota = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0))
+    quota.count()
+    fill(tmp_path, 2 * MIB)
+    quota.has_stopped_one = True
+    guest.is_busy = False
+    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait)
+    try:
+        assert clock.reaches(3 * IDLE_LOOK_EVERY)
+        assert guest.words == []
+        guest.is_busy = True
+        assert guest.killed.wait(FOREVER)
+    finally:
+        watched.close()
+
+
+def test_a_guest_that_fills_work_dir_between_runs_is_stopped_too(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path, clock: Clock
+) -> None:
+    guest.is_busy = False
+    watch(max_work_dir_bytes=MIB)
+    fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    assert clock.now >= IDLE_LOOK_EVERY
+
+
+def test_closing_ends_the_thread(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    before = threading.active_count()
+    watched = QuotaWatch(Quota(tmp_path, Limits()), Brake(guest.tell, guest.kill), lambda: False)
+    watched.close()
+    watched.close()
+    assert threading.active_count() == before
+
+
+def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_path: Path) -> None:
+    quota = Quota(tmp_path, Limits(max_work_dir_bytes=2 * MIB, min_disk_free=0))
+    quota.count()
+    fill(tmp_path, MIB)
+    assert quota.excess(Held(MIB // 2)) == ""
+    assert quota.excess(Held(2 * MIB)) == (
+        "filled work_dir beyond 2,097,152 bytes with deleted files it holds open (max_work_dir_bytes)"
+    )
+
+
+def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
+    tmp_path: Path, guest: Guest, clock: Clock
+) -> None:
+    quota = Quota(tmp_path, Limits(min_disk_free=0))
+    brake, hidden = Brake(guest.tell, guest.kill), Held(0, is_hidden=True)
+    watched = QuotaWatch(quota, brake, lambda: guest.is_busy, lambda: hidden, clock.wait)
+    try:
+        assert guest.killed.wait(FOREVER)
+        assert guest.reason == "it hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
+    finally:
+        watched.close()
+
+
+def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest, clock: Clock) -> None:
+    looks = [threading.Event(), threading.Event()]
+
+    def look() -> Held:
+        next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
+        return Held(0, is_hidden=True)
+
+    brake = Brake(guest.tell, guest.kill)
+    watched = QuotaWatch(Quota(tmp_path, Limits(min_disk_free=0)), brake, lambda: False, look, clock.wait)
+    try:
+        assert all(event.wait(FOREVER) for event in looks)
+        assert guest.words == []
+    finally:
+        watched.close()
