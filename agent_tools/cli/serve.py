@@ -32,20 +32,19 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
     """
     try:
-        from agent_tools.gateway.config import read_config
-        from agent_tools.gateway.serve import problems
-        from agent_tools.gateway.serve import serve as serve_gateway
+        from agent_tools.gateway import config as gateway_config
+        from agent_tools.gateway import serve as gateway
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    config = read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
+    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
     for name, value in config.shown():
         notes.print(f"{name} = {value}", style="dim", markup=False)
     runtime = docker_runtime()
-    for problem in problems(config, runtime):
+    for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(config.packages)
-    serve_gateway(config, runtime)
+    gateway.serve(config, runtime)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
+from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -152,8 +153,6 @@ class SandboxContext:
         return self._script
 
     def _started(self) -> Script:
-        from agent_tools.runtime.sandbox import SessionSpec  # loads jupyter_client
-
         template, runtime = self._template, _runtime_of(self._template)
         if self._work_dir is None:
             self._temporary = tempfile.mkdtemp(prefix="agent-tools-")

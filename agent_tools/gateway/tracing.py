@@ -82,10 +82,9 @@ def _configured() -> Any:
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk import trace
     except ImportError:
         return None
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider = trace.TracerProvider()
+    provider.add_span_processor(trace.export.BatchSpanProcessor(OTLPSpanExporter()))
     return provider

@@ -12,6 +12,7 @@ Theory of operation
 
 import asyncio
 import contextlib
+import io
 import itertools
 import os
 import select
@@ -246,8 +247,6 @@ def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | No
 
 
 def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
-    import io
-
     if kind == "frame":
         import pyarrow
 

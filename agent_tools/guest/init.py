@@ -19,8 +19,12 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from . import files
 from .lifeline import SocketLifeline, StdioLifeline
 from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
+
+RunKernel = Callable[[list[int], str], None]
+"""Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
@@ -34,19 +38,20 @@ def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
-    from . import startup  # noqa: F401  (the preload: everything a kernel needs, imported once)
+    from . import startup  # the preload: everything a kernel needs, imported once
 
     gc.collect()
     gc.freeze()  # keeps the forks' pages shared
     _set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host).serve()
+    Init(host, startup.run_kernel).serve()
 
 
 class Init:
-    """Holds at most one kernel and speaks to the host."""
+    """Holds at most one kernel, a fork that does `run_kernel`, and speaks to the host."""
 
-    def __init__(self, host: SocketLifeline | StdioLifeline) -> None:
+    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel) -> None:
         self.host = host
+        self.run_kernel = run_kernel
         self.kernel_pid = 0
         self.kernel_fd = -1
         self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
@@ -115,9 +120,16 @@ class Init:
         os.set_blocking(reader, False)
         pid = os.fork()
         if pid == 0:
-            _in_fork(lambda: _become_kernel(self.host, descriptors), writer)
+            _in_fork(lambda: self.become_kernel(descriptors), writer)
         os.close(writer)
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
+
+    def become_kernel(self, descriptors: list[int]) -> None:
+        """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
+        self.host.close()
+        _set_dumpable(True)
+        _prefer_as_oom_victim()
+        self.run_kernel(descriptors, WORK_DIR)
 
     def serve_files(self, descriptors: list[int]) -> None:
         """Fork a server of work_dir for a host that cannot see the folder."""
@@ -202,20 +214,8 @@ def _in_fork(work: Callable[[], None], report: int) -> NoReturn:
         os._exit(code)
 
 
-def _become_kernel(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:
-    """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
-    host.close()
-    _set_dumpable(True)
-    _prefer_as_oom_victim()
-    from . import startup
-
-    startup.run_kernel(descriptors, WORK_DIR)
-
-
 def _become_file_server(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:
     host.close()
-    from . import files
-
     files.serve(descriptors[0], WORK_DIR)
 
 

@@ -1,6 +1,7 @@
 """The module `sandbox`, which code imports to call host functions by name, and through which the host defines stubs."""
 
 import asyncio
+import linecache
 import sys
 import types
 from collections.abc import Callable
@@ -26,8 +27,6 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
 
     def define(name: str, source: str) -> None:
         """Make a module of this source, and give its public names to the cells."""
-        import linecache
-
         file = f"<{name}>"
         module = types.ModuleType(name)
         module.__dict__.update(_call=host.call, _call_sync=host.call_sync)

@@ -99,3 +99,8 @@ def _shown_default(value: Any) -> dict[str, Any]:
         return {"default": to_jsonable_python(value)}
     except PydanticSerializationError:
         return {}
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value as JSON has it; what JSON does not know becomes text."""
+    return to_jsonable_python(value, fallback=str)

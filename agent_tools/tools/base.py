@@ -17,6 +17,7 @@ from agent_tools import settings
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.tools.params import Params, load_json
 from agent_tools.tools.registry import TOOL_REGISTRY, Config, register_tool
 
@@ -125,8 +126,6 @@ class BaseToolWithFileAccess(BaseTool):
         Raises:
             ToolServiceError: a file could not be brought in.
         """
-        from agent_tools.runtime.files.workspace import Workspace
-
         me = Guest(inside=_own_ids(), outside=_own_ids())
         workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, settings.Limits())
         for staged in workspace.stage(list(files or ())):

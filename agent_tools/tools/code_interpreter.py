@@ -18,6 +18,9 @@ from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.options import Options
@@ -28,8 +31,6 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.files.workspace import Workspace
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
 
@@ -243,8 +244,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
 
     def _session(self) -> Session:
-        from agent_tools.runtime.sandbox import SessionSpec
-
         runtime = self._open_runtime()
         session = runtime.find(self.instance_id)
         if session:
@@ -265,7 +264,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             return None, ""
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
-        from agent_tools.runtime.host_calls.host_calls import HostCalls
 
         toolset = Toolset.of(self.options.hostcalls)
         functions = recorded(toolset.functions, self.options.record, self.options.replay)
@@ -283,8 +281,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def _open_workspace(self) -> Workspace:
         if self._workspace is None or not self._workspace.path.is_dir():
-            from agent_tools.runtime.files.workspace import Workspace
-
             guest = self._open_runtime().engine.guest(Path(self.work_dir))
             path = prepare_work_dir(Path(self.work_dir), guest)
             self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)

@@ -39,17 +39,17 @@ class FunctionTool(BaseTool):
 
     def __init__(self, function: Callable[..., Any], name: str = "", description: str = "") -> None:
         try:
-            from agent_tools.tools.arguments import Arguments
-            from agent_tools.tools.docstring import read_docstring
+            from agent_tools.tools import arguments, docstring
         except ImportError as exc:
             raise ImportError("Functions as tools need more: pip install 'agent-tools-sandbox[agents]'") from exc
-        doc = read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
+        doc = docstring.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
         self._call_it = function
         self.name = name or getattr(function, "__name__", "")
         if not self.name.isidentifier():
             raise TypeError(f"{function!r} has no name of its own: pass FunctionTool(function, name='...').")
         self.description = description or doc.summary or self.name.replace("_", " ")
-        self._arguments = Arguments(self.name, function, doc.arguments)
+        self._plain_json = arguments.plain_json
+        self._arguments = arguments.Arguments(self.name, function, doc.arguments)
         self.parameters = self._arguments.schema()
         super().__init__()
 
@@ -66,16 +66,13 @@ class FunctionTool(BaseTool):
             raise InvalidParams("the arguments are not JSON: give an object with the function's arguments.") from exc
         arguments = self._arguments.check(given)
         if inspect.iscoroutinefunction(self._call_it):
-            return _told(_run_async(self._call_it, arguments))
-        return _told(self._call_it(**arguments))
+            return self._told(_run_async(self._call_it, arguments))
+        return self._told(self._call_it(**arguments))
 
-
-def _told(value: Any) -> Any:
-    """Return a function's result as agents take it: text, content items, or plain JSON values."""
-    from pydantic_core import to_jsonable_python
-
-    is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
-    return value if isinstance(value, str) or is_items else to_jsonable_python(value, fallback=str)
+    def _told(self, value: Any) -> Any:
+        """Return a function's result as agents take it: text, content items, or plain JSON values."""
+        is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
+        return value if isinstance(value, str) or is_items else self._plain_json(value)
 
 
 def _run_async(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

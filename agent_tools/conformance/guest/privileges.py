@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import os
 import platform
+import resource
 import shutil
 from functools import partial
 from typing import Any, Callable
@@ -75,8 +76,6 @@ def _change_root() -> list[str]:
 
 def _touch_init() -> list[str]:
     """Set the priority and limits that PID 1 already has."""
-    import resource
-
     found = []
     attempts: dict[str, Callable[[], object]] = {
         "priority": lambda: os.setpriority(os.PRIO_PROCESS, 1, os.getpriority(os.PRIO_PROCESS, 1)),
@@ -100,8 +99,6 @@ def _programs(*names: str) -> list[str]:
 
 
 def _raise_limits() -> list[str]:
-    import resource
-
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard + 1))

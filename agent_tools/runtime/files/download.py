@@ -55,11 +55,6 @@ class Download:
     chunks: Iterator[bytes]
 
 
-def is_url(source: str) -> bool:
-    """Return whether a source is fetched over HTTP."""
-    return source.lower().startswith(("http://", "https://"))
-
-
 def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
     """Start fetching a URL.
 

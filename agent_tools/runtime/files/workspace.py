@@ -20,10 +20,11 @@ from urllib.parse import unquote, urlsplit
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.files.download import CHUNK, is_url, open_url
 from agent_tools.runtime.files.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
 from agent_tools.runtime.files.way import parts_below
 from agent_tools.settings import Limits
+
+CHUNK = 256 * 1024  # bytes of a file that are read at once
 
 
 @dataclass
@@ -95,6 +96,8 @@ class Workspace:
         key = ("url", url)
         if key in self._staged and self._still_has(self._staged[key]):
             return StagedFile(shown, self._staged[key])
+        from agent_tools.runtime.files.download import open_url  # loads urllib3
+
         download = open_url(url, self.limits, self.allow_private_urls)
         wanted = safe_name(download.name)
         with open_folder(self.path) as dir_fd:
@@ -224,3 +227,8 @@ def _digest(fd: int) -> bytes:
     while chunk := os.read(fd, CHUNK):
         digest.update(chunk)
     return digest.digest()
+
+
+def is_url(source: str) -> bool:
+    """Return whether a source is fetched over HTTP."""
+    return source.lower().startswith(("http://", "https://"))
