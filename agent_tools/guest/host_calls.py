@@ -70,7 +70,7 @@ class Host:
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a host function and await its answer; cancelling this cancels it there."""
         loop = asyncio.get_running_loop()
-        if loop not in self._loops:
+        if loop not in self._loops:  # it watches the socket from now on; between calls nothing comes
             loop.add_reader(self._socket.fileno(), self.take_in)
             self._loops.add(loop)
         future: asyncio.Future[Any] = loop.create_future()
@@ -127,7 +127,7 @@ class Host:
     def _lead_or_follow(self, answers: list[Any]) -> None:
         """Wait until something has come: as the leader by reading, else by waiting for the leader."""
         with self._turn:
-            if answers:
+            if answers:  # another thread took it in between the last look and this one
                 return
             if self._has_leader:
                 self._turn.wait()

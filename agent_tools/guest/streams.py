@@ -1,7 +1,15 @@
 """stdout and stderr as messages: in the order of printing, and with what subprocesses write to the descriptors.
 
-Printed text is kept until something else is sent (session.py), until there is much of it, or until the watcher finds
-that it has waited long enough: a flush need not send anything itself, because nothing can overtake the text.
+Theory of operation
+    Both streams share one list of pieces (`Printed`), so text keeps its order across them. A piece belongs to one
+    request, by its parent header. The pieces are sent before anything else that is sent (session.py), when there is
+    much of them, or when the watcher finds that they have waited long enough. So nothing can overtake printed text,
+    and a flush need not send anything.
+
+    The descriptors 1 and 2 are pipes whose reading ends the kernel has. What subprocesses and C libraries write is
+    taken in by the watcher, at each flush (IPython flushes before it shows anything), and at the end of the cell.
+
+    A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
 """
 
 import codecs

@@ -5,6 +5,10 @@
     other     bytes of that stream; an empty payload ends it
     CREDIT|n  u32: so many more bytes may be sent on channel n
 
+Theory of operation: a channel is a socket at each end. The bytes that a socket has are read only while the pipe has
+room for them (MAX_OUT) and the other end has granted them (`may_send`); the bytes that come for a socket wait in
+`pending`, and are granted anew once it has taken them. The pipe's own back-pressure does the rest.
+
 Neither end sends more on a channel than the other has granted, so one stream that nobody reads holds up no other, and
 neither end ever buffers more than WINDOW bytes of a stream. Nothing in here waits. Standard library only.
 """

@@ -1,4 +1,18 @@
-"""The calls of one run: admitted within its limits, done in an event loop, answered, and recorded."""
+"""The calls of one run: admitted within its limits, done in an event loop, answered, and recorded.
+
+Theory of operation
+    Two event loops take part, and often they are one. In *our* loop, a thread of the session, the guest's socket is
+    read; what comes is admitted or refused there (`is_wanted`, `begin`, `cancel`). The calls themselves are tasks of
+    the *caller's* loop, if the run was started from one: there a host function finds the connections and locks that
+    belong to that loop. Otherwise they are tasks of ours.
+
+    A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
+    own `concurrency`) -> its arguments, read here when they are small and in a thread beside the loop when they are
+    not -> an approval, during which the run's clock stands still -> the function, under its time limit -> the record,
+    and only then the answer: with the answer the code goes on, and may end the run.
+
+    The run ends by cancelling what is left, and waits for it no longer than END_SECONDS.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +48,7 @@ callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("caller
 
 
 class CallRun:
-    """The calls of one run. Methods with a leading underscore run in the event loop."""
+    """The calls of one run. Methods with a leading underscore run in the caller's loop; `_refuse` and `_note` in both."""
 
     def __init__(self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, own: OwnLoop) -> None:
         self._service = service
@@ -45,10 +59,10 @@ class CallRun:
         self._loop = loop
         self._clock = clock
         self._started = time.monotonic()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the records, which both loops write and the run's thread takes
         self._over: list[HostCall] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._places: dict[str, asyncio.Semaphore] = {}
         self._refused = 0
         self._held = 0  # approvals that are being asked for
         self.has_ended = False
@@ -148,7 +162,10 @@ class CallRun:
         """Its status, what is told of its failure, and the answer."""
         try:
             function = self._service.functions[call.name]
-            async with self._turn("", self._limits.max_concurrent), self._turn(call.name, function.policy.concurrency):
+            async with (
+                self._place("", self._limits.max_concurrent),
+                self._place(call.name, function.policy.concurrency),
+            ):
                 if small := self._reading.small(call):
                     return "ok", "", await self._answer(call, function, *small)
                 async with self._reading.arguments(call) as arguments:
@@ -213,12 +230,12 @@ class CallRun:
         except TooLarge as exc:
             raise Refused("HostCallTooLarge", f"The result of {call.name} is too large: {exc}", "error") from exc
 
-    def _turn(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
+    def _place(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
         if width is None:
             return contextlib.nullcontext()
-        if name not in self._turns:
-            self._turns[name] = asyncio.Semaphore(width)
-        return self._turns[name]
+        if name not in self._places:
+            self._places[name] = asyncio.Semaphore(width)
+        return self._places[name]
 
     def _told(self, exc: Exception) -> str:
         return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"

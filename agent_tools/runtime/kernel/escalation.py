@@ -248,6 +248,8 @@ def _end_killed(state: Any, event: Any, _moment: Moment) -> State:
     return Over(Ended(event.exit, state.why, state.detail, state.cause))
 
 
+# A state that lacks an event lets it pass: a reply after the kill was ordered changes nothing, for example, because
+# PID 1 carries the order out whatever the kernel says.
 Move = Callable[[State, Event, Moment], State]
 
 TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {

@@ -58,7 +58,7 @@ class Kernel:
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
         self._run: _Run | None = None
-        self._holds = 0
+        self._holds = 0  # approvals that are being asked for: the clock goes on when the last one is answered
         self._lock = threading.RLock()  # guards the run's state and its time limit
 
     @property
@@ -164,13 +164,14 @@ class Kernel:
                     yield from beside()
                     yield output
                 self._look_after(run)
-                if run.is_over:
+                if run.is_over:  # what follows the reply, `idle` first of all, belongs to nobody: the next run drops it
                     break
             yield from beside()
 
     def _look_after(self, run: _Run) -> None:
         """Take the step that is due against code that should have ended, or a guest that answers no more."""
         with self._lock:
+            # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
             if run.cancelled.is_set():
                 self._advance(run, escalation.Cancelled())
             moment = Moment(time.monotonic(), run.limit.deadline)

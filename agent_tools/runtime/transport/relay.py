@@ -1,5 +1,12 @@
 """Carries a sandbox's words and channels between its stdio and local sockets, in one thread that never waits for one.
 
+Theory of operation
+    The thread polls three kinds of descriptors: the sandbox's stdio, the local end of the lifeline's words, and the
+    local end of every channel. Each round it takes in what stdio has, then the words of this process, then moves
+    bytes between the multiplexer and the channels, and last writes what the multiplexer has for stdio. An order is
+    taken before the bytes of the channels that it opens, and a report is passed on after the bytes before it, so both
+    sides see things in the order in which they happened.
+
 To the rest of the host the sandbox looks as if it were reached over unix sockets. The frames, and the bound on what
 either side may have on its way, are guest/wire/mux.py's; a guest that breaks them is hung up on.
 """
