@@ -48,7 +48,7 @@ callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("caller
 
 
 class CallRun:
-    """The calls of one run. Methods with a leading underscore run in the caller's loop; `_refuse` and `_note` in both."""
+    """The calls of one run. `_refuse` and `_note` run in either loop, all that begins with `_` else in the caller's."""
 
     def __init__(self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, own: OwnLoop) -> None:
         self._service = service
