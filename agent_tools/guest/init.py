@@ -21,15 +21,17 @@ from typing import NoReturn
 
 from . import files
 from .lifeline import SocketLifeline, StdioLifeline
+from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
 
+Alarms = list[tuple[float, int]]
+"""Monotonic times and signals, in order."""
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 MAX_TRACEBACK = 2048  # characters of a failed start told to the host
-REAP_SECONDS = 1.0  # how often adopted processes that ended are collected
 PR_SET_DUMPABLE = 4
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
@@ -57,7 +59,9 @@ class Init:
         self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
         self.generation = 0
         self.oom_kills = 0
-        self.alarms: list[tuple[float, int]] = []  # monotonic time, signal; in order
+        self.ordered: Alarms = []
+        self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
+        self.page: AlarmReader | None = None
 
     def serve(self) -> None:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
@@ -66,6 +70,7 @@ class Init:
             if self.kernel_fd >= 0:
                 readers.append(self.kernel_fd)
             readable, writable, _ = select.select(readers, writers, [], self.patience())
+            self.look_at_page()
             self.ring()
             self.reap()
             for order, descriptors in self.host.exchange({*readable, *writable}):
@@ -78,31 +83,41 @@ class Init:
 
     def patience(self) -> float:
         """Seconds until something is due without anyone's word."""
-        due = self.alarms[0][0] - time.monotonic() if self.alarms else REAP_SECONDS
-        return max(0.0, min(due, REAP_SECONDS))
+        due = [alarms[0][0] - time.monotonic() for alarms in (self.ordered, self.shown) if alarms]
+        return max(0.0, min([*due, LOOK_EVERY]))
+
+    def look_at_page(self) -> None:
+        """Take over what the host has written on the page since the last look."""
+        times = self.page.changed() if self.page else None
+        if times:
+            interrupt_at, kill_at = times
+            self.shown = [(interrupt_at, signal.SIGINT), (kill_at, signal.SIGKILL)] if interrupt_at else []
 
     def ring(self) -> None:
         """Send the signals that are due to a kernel that runs over its time."""
-        while self.alarms and self.alarms[0][0] <= time.monotonic():
-            _, number = self.alarms.pop(0)
-            if number == signal.SIGKILL:
-                self.kill()
-            elif self.kernel_pid:
-                os.kill(self.kernel_pid, number)
+        for alarms in (self.ordered, self.shown):
+            while alarms and alarms[0][0] <= time.monotonic():
+                _, number = alarms.pop(0)
+                if number == signal.SIGKILL:
+                    self.kill()
+                elif self.kernel_pid:
+                    os.kill(self.kernel_pid, number)
 
     def obey(self, order: Order | None, descriptors: list[int]) -> None:
         """Carry out one order; unknown ones are ignored."""
         match order:
             case Start(number):
+                if descriptors[2:] and self.page is None:
+                    self.page = AlarmReader(descriptors[2])
                 self.start(number, descriptors)
             case Files():
                 self.serve_files(descriptors)
             case Arm(interrupt, kill):
                 first = time.monotonic() + interrupt
-                self.alarms = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
+                self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
             case Disarm():
-                self.alarms = []
-            case Interrupt() if self.kernel_pid and self.alarms:  # else the run it was meant for is over
+                self.ordered = []
+            case Interrupt() if self.kernel_pid and (self.ordered or self.shown):  # else its run is over
                 os.kill(self.kernel_pid, signal.SIGINT)
             case Kill():
                 self.kill()
@@ -126,19 +141,30 @@ class Init:
 
     def become_kernel(self, descriptors: list[int]) -> None:
         """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
-        self.host.close()
+        self.let_go()
         _set_dumpable(True)
         _prefer_as_oom_victim()
         self.run_kernel(descriptors, WORK_DIR)
 
+    def become_file_server(self, descriptors: list[int]) -> None:
+        """Turn this fork into a server of work_dir."""
+        self.let_go()
+        files.serve(descriptors[0], WORK_DIR)
+
+    def let_go(self) -> None:
+        """In a fork: close what belongs to PID 1 alone."""
+        self.host.close()
+        if self.page:
+            self.page.close()
+
     def serve_files(self, descriptors: list[int]) -> None:
         """Fork a server of work_dir for a host that cannot see the folder."""
         if os.fork() == 0:
-            _in_fork(lambda: _become_file_server(self.host, descriptors), -1)
+            _in_fork(lambda: self.become_file_server(descriptors), -1)
 
     def kill(self) -> None:
         """End the kernel and all its descendants, whoever they were adopted by."""
-        self.alarms = []
+        self.ordered, self.shown = [], []
         self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
@@ -212,11 +238,6 @@ def _in_fork(work: Callable[[], None], report: int) -> NoReturn:
             os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
     finally:
         os._exit(code)
-
-
-def _become_file_server(host: SocketLifeline | StdioLifeline, descriptors: list[int]) -> None:
-    host.close()
-    files.serve(descriptors[0], WORK_DIR)
 
 
 def _set_dumpable(dumpable: bool) -> None:

@@ -74,6 +74,7 @@ class SandboxKernel(IPythonKernel):
         """Answer requests until the host hangs up."""
         self._wake_loop_by_signals()
         self._publish_status("starting", "shell")
+        self.session.flush()
         reader = Reader(MAX_REQUEST_BYTES)
         self.loop.was_used = False
         while data := self._receive(connected):
@@ -90,10 +91,13 @@ class SandboxKernel(IPythonKernel):
         """Answer one request, between `busy` and `idle`."""
         self.set_parent([], request, channel="shell")
         self._publish_status("busy", "shell")
-        handler = self.shell_handlers.get(request["msg_type"])
-        if handler:
-            self._answer(handler(self.shell_channel, [], request), request)
-        self._publish_status("idle", "shell")
+        try:
+            handler = self.shell_handlers.get(request["msg_type"])
+            if handler:
+                self._answer(handler(self.shell_channel, [], request), request)
+        finally:
+            self._publish_status("idle", "shell")
+            self.session.flush()
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:
         """Do what a handler promised, within the reach of interrupts."""

@@ -12,7 +12,7 @@ from .wire.mux import Mux, MuxError
 from .wire.words import MAX_WORDS, Files, Order, Ready, Report, Start, channels, read_order, write_report
 
 READ_SIZE = 256 * 1024
-MAX_SOCKETS = 2  # that come with one order
+MAX_DESCRIPTORS = 3  # that come with one order: two sockets, and the page of the alarm
 Received = tuple[Order | None, list[int]]
 """An order, None if it is unknown, and the open descriptors that belong to it; the taker closes these."""
 
@@ -33,7 +33,7 @@ class SocketLifeline:
         """Return the orders that have come."""
         if self.socket.fileno() not in ready:
             return []
-        line, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, MAX_SOCKETS, socket.MSG_CMSG_CLOEXEC)
+        line, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         self.is_open = bool(line)
         return [(read_order(line), list(descriptors))]
 

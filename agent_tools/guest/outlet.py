@@ -7,6 +7,9 @@ Theory of operation
     which no interrupt is ever raised, writes the queue, and whoever sent the message waits until that is done. The
     wait may be interrupted: the message stays in the queue and is written all the same.
 
+    Messages that nobody needs at once, such as `busy`, go out together with the next one: of a cell that prints a line
+    the host hears once, and not five times.
+
     A forked child shares the socket but not the lock. It hands its messages to the parent's watcher as datagrams.
 """
 
@@ -30,6 +33,7 @@ class Outlet:
         self.socket = connected
         self.lock = threading.RLock()
         self.queue: deque[bytes] = deque()
+        self._held: list[bytes] = []
         self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.is_fork = False
         self.rouse: Callable[[], None] = lambda: None
@@ -37,13 +41,22 @@ class Outlet:
         self._has_room = threading.Event()
         os.register_at_fork(after_in_child=self._become_fork)
 
-    def send(self, channel: int, parts: list[bytes]) -> None:
-        """Send a message, or put it into the queue."""
+    def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
+        """Send a message, or put it into the queue; one that can wait goes with the next one."""
         message = pack(channel, parts)
         if self.is_fork:
             self._send_to_parent(message)
             return
         with self.lock:
+            self._held.append(message)
+            if not can_wait:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send what has waited for the next message."""
+        with self.lock:
+            held, self._held = self._held, []
+            message = b"".join(held)
             if not self.queue and len(message) <= ONE_PIECE:
                 message = message[self._write(message) :]
             if message:
@@ -90,4 +103,4 @@ class Outlet:
     def _become_fork(self) -> None:
         self.is_fork = True
         self.lock = threading.RLock()
-        self.queue = deque()
+        self.queue, self._held = deque(), []

@@ -17,6 +17,7 @@ from .wire.messages import IOPUB
 MAX_MESSAGE_BYTES = 12 * 1024 * 1024  # one message, all parts
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
+CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
 MAX_BUFFERS = 60  # of one message; comms send them
 
 
@@ -59,9 +60,16 @@ class WireSession(Session):
         parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
         with self._outlet.lock:
             self.printed.send()
-            self._outlet.send(stream.number, parts)
+            self._outlet.send(stream.number, parts, can_wait=message["msg_type"] in CAN_WAIT)
         self._outlet.await_room()
         return message
+
+    def flush(self) -> None:
+        """Send all that was printed, and the messages that could wait."""
+        with self._outlet.lock:
+            self.printed.send()
+            self._outlet.flush()
+        self._outlet.await_room()
 
     def parts_of(self, message: dict[str, Any]) -> list[bytes]:
         """Return a message as its four parts; one that is too large becomes a note of what it was."""

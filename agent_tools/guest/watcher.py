@@ -46,12 +46,12 @@ class Watcher:
             ready = {descriptor for descriptor, _ in poller.poll(self._patience())}
             if self._bell in ready:
                 os.read(self._bell, 4096)
+                self._awake_until = time.monotonic() + LINGER
             if self._outlet.from_children.fileno() in ready:
                 self._outlet.pass_on()
             for descriptor in ready & self._streams.keys():
                 self._streams[descriptor].take_from_pipe()
             if self._printed.is_due(TICK):
-                self._awake_until = time.monotonic() + LINGER
                 self._printed.send()
 
     def _await_room(self) -> None:

@@ -105,7 +105,7 @@ def test_code_that_breaks_the_protocol_ends_its_kernel(tool: CodeInterpreter, co
 def test_a_forged_end_can_only_lie_about_itself(tool: CodeInterpreter) -> None:
     forge = (
         KERNEL + "kernel.session.send(kernel.shell_channel, 'execute_reply', {'status': 'ok'}, parent=parent)\n"
-        "kernel._publish_status('idle', 'shell')\nimport time\ntime.sleep(1)\nprint('late')"
+        "kernel._publish_status('idle', 'shell')\nkernel.session.flush()\nimport time\ntime.sleep(1)\nprint('late')"
     )
     forged = tool.run({"code": forge}, timeout=5)
     assert forged.outputs == ()
@@ -149,7 +149,8 @@ def test_what_the_code_left_running_ends_with_its_kernel(tool: CodeInterpreter) 
     assert beat.stat().st_size == size
 
 
-def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter) -> None:
+@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
+def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
     code = """
 import signal, time
 signal.signal(signal.SIGALRM, signal.SIG_IGN)
@@ -158,14 +159,42 @@ while True:
     open('/workspace/beat', 'a').write('x')
     time.sleep(0.05)
 """
-    stream = tool.stream({"code": code}, timeout=0.5)
+    stream = tool.stream({"code": code}, timeout=timeout)
     assert next(stream) == Stream("stdout", "started\n")
-    time.sleep(2)
+    time.sleep(timeout + 1.5)
     beat = Path(tool.work_dir) / "beat"
     size = beat.stat().st_size
     time.sleep(0.3)
     assert beat.stat().st_size == size
     assert any(isinstance(output, TimedOut) for output in stream)
+
+
+@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
+def test_code_that_is_deaf_is_killed_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
+    code = """
+import signal, time
+for number in (signal.SIGALRM, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+print('started', flush=True)
+while True:
+    open('/workspace/beat', 'a').write('x')
+    time.sleep(0.05)
+"""
+    stream = tool.stream({"code": code}, timeout=timeout)
+    assert next(stream) == Stream("stdout", "started\n")
+    time.sleep(timeout + 1.5)
+    beat = Path(tool.work_dir) / "beat"
+    size = beat.stat().st_size
+    time.sleep(0.3)
+    assert beat.stat().st_size == size
+    (ending,) = [output for output in stream if isinstance(output, TimedOut)]
+    assert not ending.state_kept
+
+
+def test_a_run_that_is_over_does_not_end_the_next_one(tool: CodeInterpreter) -> None:
+    for _ in range(3):
+        assert tool.run("x = 1", timeout=2.2).ok
+    execution = tool.run("import time\ntime.sleep(4)\nprint(x)", timeout=20)
+    assert execution.stdout == "1\n"
 
 
 def test_an_error_read_late_is_still_an_error(tool: CodeInterpreter) -> None:

@@ -3,7 +3,7 @@
 One line of ASCII is one word with its arguments; on the mounted socket a line is a datagram, over stdio a frame of
 channel 0 (mux.py).
 
-    host  -> guest   start <generation>          with two sockets: the kernel's messages, and its host calls
+    host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
                      files <number>              with one socket: serve work_dir on it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
                      disarm | interrupt | kill | pause | resume

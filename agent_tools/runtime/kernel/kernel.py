@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from agent_tools.execution import Cause, Died, Error, Output, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
-from agent_tools.guest.wire.words import Arm, Disarm, Exit, Interrupt, Kill
+from agent_tools.guest.wire.words import Exit, Interrupt, Kill
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
 from agent_tools.runtime.kernel.endings import describe
@@ -99,7 +99,7 @@ class Kernel:
             if not run.is_over:
                 self._stop(run)
             self._run = None
-            self._lifeline.send(Disarm())
+            self._lifeline.disarm()
 
     def hold(self) -> None:
         """Let the run's time limit stand still, until as many `go` have come."""
@@ -107,7 +107,7 @@ class Kernel:
             self._holds += 1
             if self._holds == 1 and (run := self._run):
                 run.limit.hold()
-                self._lifeline.send(Disarm())
+                self._lifeline.disarm()
 
     def go(self) -> None:
         """Let the run's time limit go on."""
@@ -153,7 +153,7 @@ class Kernel:
 
     def _arm(self, timeout: float) -> None:
         """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
-        self._lifeline.send(Arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace))
+        self._lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
 
     def _outputs(self, run: _Run, beside: Beside = tuple) -> Iterator[Output]:
         """Bring the run to its end, yielding what it shows on its way."""

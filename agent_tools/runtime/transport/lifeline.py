@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent_tools.guest.wire.words import MAX_WORDS, Order, Report, read_report, write_order
+from agent_tools.guest.wire.alarm import SOON, AlarmWriter
+from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Order, Report, read_report, write_order
 from agent_tools.runtime.after_fork import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
@@ -23,9 +24,11 @@ LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting
 class Lifeline:
     """The host's end, connected. `send` is for any thread, the rest for one at a time."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, alarm: AlarmWriter | None = None) -> None:
         connected.setblocking(False)
         self._socket: socket.socket | None = connected
+        self._alarm = alarm
+        self._is_armed_by_order = False
         self.has_ended = False
         """Whether PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
         abandon_after_fork(self)
@@ -44,6 +47,21 @@ class Lifeline:
         except OSError:
             return False
         return True
+
+    def arm(self, interrupt: float, kill: float) -> None:
+        """Have PID 1 interrupt the kernel in so many seconds, and kill it `kill` seconds later. One run at a time."""
+        self._is_armed_by_order = self._alarm is None or interrupt < SOON
+        if self._alarm is None or interrupt < SOON:
+            self.send(Arm(interrupt, kill))
+        else:
+            self._alarm.set(interrupt, kill)
+
+    def disarm(self) -> None:
+        """Have PID 1 forget what was armed."""
+        if self._alarm and not self._is_armed_by_order:
+            self._alarm.clear()
+        else:
+            self.send(Disarm())
 
     def receive(self, most: int) -> list[Report]:
         """Return up to `most` reports that are there; words that are unknown are dropped."""
@@ -94,13 +112,15 @@ class Listener:
         self._socket.listen(1)
         abandon_after_fork(self)
 
-    def accept(self, deadline: float, still_runs: Callable[[], bool]) -> Lifeline | None:
+    def accept(
+        self, deadline: float, still_runs: Callable[[], bool], alarm: AlarmWriter | None = None
+    ) -> Lifeline | None:
         """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
         while time.monotonic() < deadline:
             if await_input((self._socket.fileno(),), LOOK_EVERY):
                 connected, _ = self._socket.accept()
                 self.close()
-                return Lifeline(connected)
+                return Lifeline(connected, alarm)
             if not still_runs():
                 return None
         return None

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
-from agent_tools.guest.wire.words import SocketOrder, channels
+from agent_tools.guest.wire.alarm import AlarmWriter
+from agent_tools.guest.wire.words import SocketOrder, Start, channels
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
@@ -56,11 +57,13 @@ class SocketTransport:
             self.run_dir: Path | None = run_dir.mounted
             self._listener = Listener(run_dir.init_socket)
             undo.callback(self._listener.close)
+            self._alarm = AlarmWriter()
+            undo.callback(self._alarm.close)
             self._undo = undo.pop_all()
 
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 connects."""
-        lifeline = self._listener.accept(deadline, still_runs)
+        lifeline = self._listener.accept(deadline, still_runs, self._alarm)
         if lifeline:
             self._undo.callback(lifeline.close)
         return lifeline
@@ -70,7 +73,10 @@ class SocketTransport:
         with ExitStack() as theirs, ExitStack() as undo:
             pairs = [socket.socketpair() for _ in range(order.sockets)]
             ours = [undo.enter_context(end) for end, _ in pairs]
-            if not lifeline.send(order, [theirs.enter_context(end).fileno() for _, end in pairs]):
+            descriptors = [theirs.enter_context(end).fileno() for _, end in pairs]
+            if not lifeline.send(
+                order, [*descriptors, self._alarm.reader] if isinstance(order, Start) else descriptors
+            ):
                 return None
             undo.pop_all()
         return ours

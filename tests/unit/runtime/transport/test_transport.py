@@ -94,7 +94,9 @@ class OverSockets(Met):
 
     def receive(self) -> tuple[bytes, list[socket.socket]]:
         line, descriptors, _, _ = socket.recv_fds(self.guest, 100, 5)
-        return line, [self._opened.enter_context(socket.socket(fileno=each)) for each in descriptors]
+        for page in descriptors[2:]:  # of the alarm
+            os.close(page)
+        return line, [self._opened.enter_context(socket.socket(fileno=each)) for each in descriptors[:2]]
 
 
 class OverStdio(Met):
