@@ -29,6 +29,7 @@ class TypedFunction:
         self.stub: Stub = stub_of(function, self.name)
         self._function = function
         self._signature = inspect.signature(function)
+        self._positional = _positional(self._signature)
         hints = typing_extensions.get_type_hints(function, include_extras=True)
         adapters = {name: _adapter(hint, f"{self.name}: {name}") for name, hint in hints.items()}
         self._result = adapters.pop("return", None)
@@ -37,18 +38,23 @@ class TypedFunction:
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Check the arguments, call the function, check its result."""
-        bound = await aside(self._bound, args, kwargs)
-        value = await _done(self._function, self._is_async, bound.args, bound.kwargs)
+        checked_args, checked_kwargs = await aside(self._bound, args, kwargs)
+        value = await _done(self._function, self._is_async, checked_args, checked_kwargs)
         return self._checked_result(value)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Keywords) -> inspect.BoundArguments:
+    def _bound(self, args: tuple[Any, ...], kwargs: Keywords) -> tuple[tuple[Any, ...], Keywords]:
+        names = self._positional
+        if (
+            names is not None and not kwargs and len(args) == len(names)
+        ):  # as most calls are; binding takes as long as the rest
+            return tuple(map(self._checked, names, args)), {}
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as exc:
             raise ArgumentError(f"{self.name}: {exc}") from exc
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._checked(name, value)
-        return bound
+        return bound.args, bound.kwargs
 
     def _checked(self, name: str, value: Any) -> Any:
         check = self._checks.get(name)
@@ -64,6 +70,13 @@ class TypedFunction:
             return self._result.dump_python(self._result.validate_python(value), mode="python", warnings=False)
         except pydantic.ValidationError as exc:
             raise TypeError(f"the result of {self.name} is not of its type: {_first_error(exc)}") from exc
+
+
+def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
+    """Return the names of the parameters; None if not all may be given by their place."""
+    parameters = signature.parameters.values()
+    may_all = all(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+    return tuple(each.name for each in parameters) if may_all else None
 
 
 class PayloadHandler:

@@ -28,7 +28,7 @@ from .interrupts import shield
 from .wire import budget, frames, values
 
 UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
-READ_SIZE = 256 * 1024
+SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 _VALUE = "arguments"
 _SUBJECTS = {"$return": "The result is", "$yield": "What the function yields is"}
 
@@ -55,6 +55,7 @@ class Host:
         for descriptor in (self._socket.fileno(), self._bell):
             self._poller.register(descriptor, select.POLLIN)
         self._reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
+        self._read_size = SHORT_READ
         self._pid = os.getpid()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
@@ -152,7 +153,8 @@ class Host:
 
     def _feed(self) -> None:
         try:
-            data = self._socket.recv(READ_SIZE, socket.MSG_DONTWAIT)
+            data = self._socket.recv(self._read_size, socket.MSG_DONTWAIT)
+            self._read_size = LONG_READ if len(data) == self._read_size else SHORT_READ
             for head, attachments, _ in self._reader.feed(data):
                 self._take(head, attachments)
         except BlockingIOError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.guest.wire.frames import FrameError, Reader, Screen
 
-READ_SIZE = 256 * 1024
+SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on
 
 Take = Callable[[dict[str, Any], list[bytes], int], None]
@@ -25,6 +25,7 @@ class CallWire:
         self._socket = connected
         self._max_message_bytes = max_message_bytes
         self._reader = Reader(max_message_bytes)
+        self._read_size = SHORT_READ
         self._lock = threading.Lock()
         self._out = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,7 +98,8 @@ class CallWire:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(READ_SIZE)
+            data = self._socket.recv(self._read_size)
+            self._read_size = LONG_READ if len(data) == self._read_size else SHORT_READ
             for head, attachments, size in self._reader.feed(data):
                 self._take(head, attachments, size)
         except BlockingIOError:
