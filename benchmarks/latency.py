@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,8 @@ from agent_tools.runtime.owner import Owner
 from agent_tools.tools import CodeInterpreter
 
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel.json"]
+
+SECONDS = 10.0  # for which many sessions call at once
 
 
 class ByHand:
@@ -174,6 +177,26 @@ def timed(call: Callable[[], Any], times: int) -> list[float]:
     return found
 
 
+def throughput(sessions: int, seconds: float) -> None:
+    """Print the calls per second of many sessions at once, each with a thread of its own."""
+    with ExitStack() as stack:
+        folders = [stack.enter_context(scratch()) for _ in range(sessions)]
+        tools = [stack.enter_context(CodeInterpreter({"work_dir": str(folder)})) for folder in folders]
+        with ThreadPoolExecutor(sessions) as pool:
+            list(pool.map(lambda tool: tool.call("print(1)"), tools))
+            end = time.perf_counter() + seconds
+            counts = list(pool.map(partial(calls_until, end), tools))
+    print(f"\n{sessions} sessions at once: {sum(counts) / seconds:.0f} calls per second")
+
+
+def calls_until(end: float, tool: CodeInterpreter) -> int:
+    count = 0
+    while time.perf_counter() < end:
+        tool.call("print(1)")
+        count += 1
+    return count
+
+
 def report(title: str, figures: dict[str, list[float]], unit: str, scale: float) -> None:
     print(f"\n{title}\n  {'':12} {'median':>9} {'p95':>9}   ratio to by hand")
     baseline = statistics.median(figures["by hand"])
@@ -186,5 +209,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="cold starts of each kind (default 7)")
     parser.add_argument("--calls", type=int, default=300, help="warm calls of each kind over all rounds (default 300)")
+    parser.add_argument("--sessions", type=int, default=24, help="sessions that call at once (default 24; 0: none)")
     options = parser.parse_args()
     measure(options.rounds, options.calls)
+    if options.sessions:
+        throughput(options.sessions, SECONDS)
