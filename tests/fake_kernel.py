@@ -274,7 +274,7 @@ class FakeSandbox:
                 self._alarms = [(first, self._interrupt), (first + float(kill), self._end_kernel)]
             case ["disarm"]:
                 self._alarms = []
-            case ["interrupt"]:
+            case ["interrupt", *_]:
                 self._interrupt()
             case ["kill"]:
                 self._end_kernel()

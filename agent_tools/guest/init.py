@@ -117,7 +117,7 @@ class Init:
                 self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
             case Disarm():
                 self.ordered = []
-            case Interrupt() if self.kernel_pid and (self.ordered or self.shown):  # else its run is over
+            case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
                 os.kill(self.kernel_pid, signal.SIGINT)
             case Kill():
                 self.kill()
@@ -125,6 +125,12 @@ class Init:
                 self.signal_all(signal.SIGSTOP)
             case Resume():
                 self.signal_all(signal.SIGCONT)
+
+    def is_armed(self, number: int) -> bool:
+        """Return whether the run goes on that was armed by the page's change of this number; 0: by an order."""
+        if number == 0:
+            return bool(self.ordered)
+        return bool(self.shown) and self.page is not None and self.page.number == number
 
     def start(self, generation: int, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""

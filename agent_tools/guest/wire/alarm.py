@@ -17,6 +17,7 @@ import time
 
 LOOK_EVERY = 1.0  # seconds between two looks of PID 1
 SOON = 2 * LOOK_EVERY  # seconds: what is due sooner is told by an order
+TRIES = 100  # of reading a page that is being written, which takes microseconds
 _PAGE = struct.Struct("=QddQ")
 
 Times = tuple[float, float]
@@ -28,7 +29,8 @@ class AlarmWriter:
 
     def __init__(self) -> None:
         self._memory = os.memfd_create("alarm")
-        self._number = 0
+        self.number = 0
+        """The number of the latest change."""
         self._write(0.0, 0.0)
         self.reader = os.open(f"/proc/self/fd/{self._memory}", os.O_RDONLY)
 
@@ -49,9 +51,9 @@ class AlarmWriter:
         self._memory = self.reader = -1
 
     def _write(self, interrupt_at: float, kill_at: float) -> None:
-        self._number += 1
+        self.number += 1
         with contextlib.suppress(OSError):  # closed: nothing is left to be stopped
-            os.pwrite(self._memory, _PAGE.pack(self._number, interrupt_at, kill_at, self._number), 0)
+            os.pwrite(self._memory, _PAGE.pack(self.number, interrupt_at, kill_at, self.number), 0)
 
 
 class AlarmReader:
@@ -59,18 +61,22 @@ class AlarmReader:
 
     def __init__(self, descriptor: int) -> None:
         self._memory = os.dup(descriptor)
-        self._seen = 0
+        self.number = 0
+        """The number of the change that was seen last."""
 
     def changed(self) -> "Times | None":
         """Return the times, 0.0 for never, if the page was written since the last look; None if not."""
-        data = os.pread(self._memory, _PAGE.size, 0)
-        if len(data) < _PAGE.size:
-            return None
-        number, interrupt_at, kill_at, again = _PAGE.unpack(data)
-        if number == self._seen or number != again:
-            return None
-        self._seen = number
-        return interrupt_at, kill_at
+        for _ in range(TRIES):
+            data = os.pread(self._memory, _PAGE.size, 0)
+            if len(data) < _PAGE.size:
+                return None
+            number, interrupt_at, kill_at, again = _PAGE.unpack(data)
+            if number == self.number:
+                return None
+            if number == again:
+                self.number = number
+                return interrupt_at, kill_at
+        return None
 
     def close(self) -> None:
         """Let go of the page."""

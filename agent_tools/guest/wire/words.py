@@ -6,7 +6,8 @@ channel 0 (mux.py).
     host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
                      files <number>              with one socket: serve work_dir on it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
-                     disarm | interrupt | kill | pause | resume
+                     interrupt [<number>]        of the alarm's page by which the run was armed
+                     disarm | kill | pause | resume
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
@@ -14,6 +15,7 @@ channel 0 (mux.py).
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Union
 
@@ -53,7 +55,12 @@ class Disarm:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Send the kernel SIGINT, if a run is armed."""
+    """Send the kernel SIGINT, if the run goes on that it is meant for.
+
+    That is the one armed by the page's change of this number (alarm.py), or by an order if there is no number.
+    """
+
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ SocketOrder = Union[Start, Files]
 Order = Union[Start, Files, Arm, Disarm, Interrupt, Kill, Pause, Resume]
 Report = Union[Ready, Exit, Failed]
 
+_NUMBERED: "dict[str, Callable[[int], Order]]" = {"start": Start, "files": Files, "interrupt": Interrupt}
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
     "interrupt": Interrupt(),
@@ -118,6 +126,8 @@ def write_order(order: Order) -> bytes:
     """Return an order as a line."""
     if isinstance(order, (Start, Files)):
         return f"{type(order).__name__.lower()} {order.number}".encode()
+    if isinstance(order, Interrupt) and order.number:
+        return f"interrupt {order.number}".encode()
     if isinstance(order, Arm):
         return f"arm {order.interrupt:.3f} {order.kill:.3f}".encode()
     return _BARE_WORDS[order].encode()
@@ -137,8 +147,8 @@ def read_order(line: bytes) -> "Order | None":
     """Return the order in a line, None for words that are unknown."""
     words = line.decode("ascii", "replace").split()
     try:
-        if len(words) == 2 and words[0] in ("start", "files"):
-            return (Start if words[0] == "start" else Files)(int(words[1]))
+        if len(words) == 2 and words[0] in _NUMBERED:
+            return _NUMBERED[words[0]](int(words[1]))
         if len(words) == 3 and words[0] == "arm":
             return Arm(float(words[1]), float(words[2]))
     except ValueError:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent_tools.guest.wire.alarm import SOON, AlarmWriter
-from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Order, Report, read_report, write_order
+from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
 from agent_tools.runtime.after_fork import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
@@ -42,6 +42,8 @@ class Lifeline:
         connected = self._socket
         if connected is None:
             return False
+        if isinstance(order, Interrupt) and self._alarm and not self._is_armed_by_order:
+            order = Interrupt(self._alarm.number)  # the page of the next run may be seen before this order
         try:
             socket.send_fds(connected, [write_order(order)], list(descriptors))
         except OSError:

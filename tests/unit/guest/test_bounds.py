@@ -31,8 +31,11 @@ class Kept:
         self.lock = threading.RLock()
         self.messages: list[tuple[int, list[bytes]]] = []
 
-    def send(self, channel: int, parts: list[bytes]) -> None:
+    def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
         self.messages.append((channel, parts))
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def await_room(self) -> None:
         """There always is."""

@@ -54,6 +54,13 @@ def test_a_page_that_is_being_written_is_read_at_the_next_look(writer: AlarmWrit
     assert reader.changed() is not None
 
 
+def test_both_sides_number_the_changes_alike(writer: AlarmWriter, reader: AlarmReader) -> None:
+    for _ in range(3):
+        writer.set(30.0, 0.5)
+        reader.changed()
+        assert reader.number == writer.number
+
+
 def test_the_guests_descriptor_cannot_be_written(writer: AlarmWriter, reader: AlarmReader) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.pwrite(writer.reader, b"x", 0)

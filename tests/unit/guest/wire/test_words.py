@@ -41,6 +41,7 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Arm(86_400.25, 12.125), b"arm 86400.250 12.125"),
     (Disarm(), b"disarm"),
     (Interrupt(), b"interrupt"),
+    (Interrupt(17), b"interrupt 17"),
     (Kill(), b"kill"),
     (Pause(), b"pause"),
     (Resume(), b"resume"),
@@ -86,7 +87,7 @@ ANY_ORDER = (
     st.builds(Start, NUMBER)
     | st.builds(Files, NUMBER)
     | st.builds(Arm, *[st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000)] * 2)
-    | st.sampled_from([Disarm(), Interrupt(), Kill(), Pause(), Resume()])
+    | st.sampled_from([Disarm(), Interrupt(), Interrupt(2**40), Kill(), Pause(), Resume()])
 )
 ANY_REPORT = (
     st.just(Ready())
