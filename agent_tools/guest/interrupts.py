@@ -48,9 +48,7 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
         return
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
-        if _State.shields:
-            _State.was_noted = True
-        elif not _State.was_raised or is_users(frame):
+        if not is_shielded() and (not _State.was_raised or is_users(frame)):
             _State.was_raised = True
             raise KeyboardInterrupt
 
@@ -77,7 +75,7 @@ class Shield:
 shield = Shield()
 
 
-def is_shielded(_number: int = 0, _frame: object = None) -> bool:
+def is_shielded() -> bool:
     """Return whether an interrupt has to wait; if so it is noted."""
     if _State.shields:
         _State.was_noted = True

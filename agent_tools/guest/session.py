@@ -27,9 +27,6 @@ class Channel:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def flush(self, *_: object) -> None:
-        """Do nothing: what is sent is sent in order."""
-
 
 class WireSession(Session):
     """Jupyter's session over an outlet. Messages are not signed: there is one reader, and it knows who speaks."""

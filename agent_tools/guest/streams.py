@@ -98,7 +98,6 @@ class Stream(io.TextIOBase):
 
     encoding = "UTF-8"
     errors = "strict"
-    topic = b"stream"
 
     def __init__(self, name: str, descriptor: int, printed: Printed) -> None:
         self.name = name

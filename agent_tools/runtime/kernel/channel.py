@@ -131,7 +131,7 @@ class Channel:
             if self._lifeline_fd in ready:
                 events += self._take_reports()
             if self._has_more or self._socket.fileno() in ready:
-                events += self._skip()
+                events += self._take_messages(unread=True)
         return events
 
     def close(self) -> None:
@@ -144,12 +144,14 @@ class Channel:
         wait = 0 if self._has_more else max(0.0, wait)
         return {descriptor for descriptor, _ in self._poller.poll(wait * 1000)}
 
-    def _take_messages(self) -> Iterator[Event]:
+    def _take_messages(self, *, unread: bool = False) -> Iterator[Event]:
+        """Take what is there; unread it is dropped, but the place in the stream is kept."""
         try:
             data = self._read()
             self._has_more = True  # until all of it was taken: whoever takes may stop at any message
             for channel, parts in self._reader.feed(data or b""):
-                yield Arrived(read_message(channel, parts))
+                if not unread:
+                    yield Arrived(read_message(channel, parts))
             self._has_more = False
         except (MessageError, ProtocolViolation) as exc:
             self._stop_reading()  # there is no way back into step, and nothing more is wanted
@@ -166,21 +168,6 @@ class Channel:
             if not await_input((self._socket.fileno(),), max(0.0, deadline - time.monotonic())):
                 break
             yield from self._take_messages()
-
-    def _skip(self) -> list[Event]:
-        """Take what is there and drop it, but keep the place in the stream."""
-        try:
-            data = self._read()
-            for _ in self._reader.feed(data or b""):
-                pass
-            self._has_more = False
-        except MessageError as exc:
-            self._stop_reading()
-            return [Broken(str(exc))]
-        if data is not None and not data:
-            self._stop_reading()
-            return [Disconnected()]
-        return []
 
     def _read(self) -> bytes | None:
         """Read what is there: b'' at the end, None when there is nothing."""

@@ -28,7 +28,7 @@ class Lifeline:
         connected.setblocking(False)
         self._socket: socket.socket | None = connected
         self._alarm = alarm
-        self._is_armed_by_order = False
+        self._armed: AlarmWriter | None = None  # by which the latest run was armed; None: by an order
         self.has_ended = False
         """Whether PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
         abandon_after_fork(self)
@@ -42,8 +42,8 @@ class Lifeline:
         connected = self._socket
         if connected is None:
             return False
-        if isinstance(order, Interrupt) and self._alarm and not self._is_armed_by_order:
-            order = Interrupt(self._alarm.number)  # the page of the next run may be seen before this order
+        if isinstance(order, Interrupt) and self._armed:
+            order = Interrupt(self._armed.number)  # the page of the next run may be seen before this order
         try:
             socket.send_fds(connected, [write_order(order)], list(descriptors))
         except OSError:
@@ -52,16 +52,16 @@ class Lifeline:
 
     def arm(self, interrupt: float, kill: float) -> None:
         """Have PID 1 interrupt the kernel in so many seconds, and kill it `kill` seconds later. One run at a time."""
-        self._is_armed_by_order = self._alarm is None or interrupt < SOON
-        if self._alarm is None or interrupt < SOON:
-            self.send(Arm(interrupt, kill))
+        self._armed = self._alarm if interrupt >= SOON else None
+        if self._armed:
+            self._armed.set(interrupt, kill)
         else:
-            self._alarm.set(interrupt, kill)
+            self.send(Arm(interrupt, kill))
 
     def disarm(self) -> None:
         """Have PID 1 forget what was armed."""
-        if self._alarm and not self._is_armed_by_order:
-            self._alarm.clear()
+        if self._armed:
+            self._armed.clear()
         else:
             self.send(Disarm())
 

@@ -74,9 +74,8 @@ class SocketTransport:
             pairs = [socket.socketpair() for _ in range(order.sockets)]
             ours = [undo.enter_context(end) for end, _ in pairs]
             descriptors = [theirs.enter_context(end).fileno() for _, end in pairs]
-            if not lifeline.send(
-                order, [*descriptors, self._alarm.reader] if isinstance(order, Start) else descriptors
-            ):
+            page = [self._alarm.reader] if isinstance(order, Start) else []
+            if not lifeline.send(order, descriptors + page):
                 return None
             undo.pop_all()
         return ours
