@@ -7,9 +7,9 @@ import threading
 import time
 
 from agent_tools.gateway.requests.failures import stopped
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead
 from agent_tools.gateway.store.store import Store, packed
+from agent_tools.models.base import JsonObject
 from agent_tools.runtime.owner import Owner, is_orphan
 
 ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended

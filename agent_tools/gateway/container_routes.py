@@ -18,8 +18,9 @@ from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.store.records import Container, ContainerFile, Upload
+from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")

@@ -15,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large
-from agent_tools.gateway.requests.fields import Fields, JsonObject, scrubbed
+from agent_tools.gateway.requests.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
+from agent_tools.models.base import JsonObject
 
 MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.requests.fields import JsonObject
-from agent_tools.models.base import Usage
+from agent_tools.models.base import JsonObject, Usage
 from agent_tools.models.wire import wire_usage
 
 Chunk = JsonObject

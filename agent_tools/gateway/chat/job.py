@@ -14,9 +14,9 @@ from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.turn_job import TurnJob
+from agent_tools.models.base import JsonObject
 
 
 class ChatJob(TurnJob):

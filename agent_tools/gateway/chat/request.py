@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.requests.fields import Fields
+from agent_tools.models.base import JsonObject
 
 _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functions", "function_call")
 

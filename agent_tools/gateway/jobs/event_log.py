@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.models.base import JsonObject
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.services import Services
+from agent_tools.models.base import JsonObject
 
 MAX_TITLE = 200  # characters
 

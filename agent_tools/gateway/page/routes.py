@@ -16,9 +16,10 @@ from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream, Pace
 from agent_tools.gateway.page.job import TrialJob
-from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container
+from agent_tools.models.base import JsonObject
 
 _HERE = Path(__file__).parent
 _ASSETS = ("page.css", "page.js", "output.js", "icon.svg")

@@ -7,7 +7,6 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
 
-JsonObject = dict[str, Any]  # as OpenAI's API has it, at the edges; elsewhere values are
 _NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", list: "an array"}
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.request import Request
+from agent_tools.models.base import JsonObject
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "code_interpreter_call": "ci"}
 

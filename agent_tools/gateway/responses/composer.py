@@ -23,11 +23,10 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
-from agent_tools.models.base import Usage
+from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
+from agent_tools.models.base import JsonObject
 from agent_tools.models.wire import wire_messages
 
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"

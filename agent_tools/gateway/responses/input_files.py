@@ -13,7 +13,7 @@ from typing import Any
 from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import JsonObject
+from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 
 MAX_FILES = 100  # in one request's input

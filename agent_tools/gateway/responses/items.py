@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.citations import Citation
 from agent_tools.gateway.responses.outputs import Image, Logs
+from agent_tools.models.base import JsonObject
 
 Event = JsonObject
 _CALL = "response.code_interpreter_call"

@@ -16,7 +16,6 @@ from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
@@ -26,6 +25,7 @@ from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container, ResponseEnd, StoredCall
+from agent_tools.models.base import JsonObject
 
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."

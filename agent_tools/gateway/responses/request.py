@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, read_tools
+from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
 _SAMPLING = {  # least, most, default

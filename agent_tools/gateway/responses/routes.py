@@ -26,7 +26,6 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
@@ -34,6 +33,7 @@ from agent_tools.gateway.responses.running import Submission, find_job, start_jo
 from agent_tools.gateway.responses.stored_items import forget
 from agent_tools.gateway.store.records import Record, ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
+from agent_tools.models.base import JsonObject
 
 _T = TypeVar("_T")
 _Kind = TypeVar("_Kind", bound=Record)

@@ -11,7 +11,6 @@ from typing import Any
 
 from agent_tools.gateway.containers.failures import DiskFull
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.share import ResponseShare
@@ -19,6 +18,7 @@ from agent_tools.gateway.responses.stored_items import keep
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseBody, StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import StoreError, packed, packed_lines
+from agent_tools.models.base import JsonObject
 
 NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, missing
-from agent_tools.gateway.requests.fields import JsonObject
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import MANY, Store
+from agent_tools.models.base import JsonObject
 
 
 def keep(store: Store, owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> None:

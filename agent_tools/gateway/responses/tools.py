@@ -7,7 +7,8 @@ from typing import Any
 
 from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.requests.fields import Fields, JsonObject
+from agent_tools.gateway.requests.fields import Fields
+from agent_tools.models.base import JsonObject
 
 MAX_ID = 64
 MODEL_FACING = "\0python"  # stands for the code interpreter's name for the model, until that is known
