@@ -13,9 +13,13 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
+from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.runtime.commands.commands import Request
+from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.engine import Container, Engine
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
@@ -133,6 +137,26 @@ class Session:
             self._lost = lost
             raise
 
+    def run_command(
+        self, request: Request, on_output: OnOutput | None = None, cancelled: threading.Event | None = None
+    ) -> CommandResult:
+        """Run a command beside the code, to its end. Setting `cancelled` ends it.
+
+        Raises:
+            SandboxGone: the sandbox ended before the command did.
+            InvalidParams, SessionClosed, EngineError, FileRejected: as for `stream`.
+        """
+        return self._live_sandbox().commands.run(request, on_output, cancelled or threading.Event())
+
+    def start_command(self, request: Request) -> Process:
+        """Start a command in the background, beside the code; it ends with the sandbox. Errors as for `run_command`."""
+        return self._live_sandbox().commands.start(request)
+
+    @property
+    def files(self) -> GuestFiles:
+        """The sandbox's files, by its own file service. Errors as for `run_command`."""
+        return self._live_sandbox().files
+
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
         if kernel := self._kernel_now():
@@ -167,6 +191,15 @@ class Session:
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
+
+    def _live_sandbox(self) -> RunningSandbox:
+        """The sandbox that runs, also while it runs code; started if there is none."""
+        self._refuse_closed()
+        if (sandbox := self._sandbox) and sandbox.is_usable:
+            return sandbox
+        self.open()
+        assert self._sandbox is not None
+        return self._sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox

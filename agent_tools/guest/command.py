@@ -1,0 +1,340 @@
+"""One command of the sandbox: a process in a session of its own, with its three streams and its time limit.
+
+Theory of operation
+    What the process prints is read only while the host takes it (MAX_OUT), and what the host sends for its stdin is
+    granted anew only once the process has taken it: the pipes' own back-pressure does the rest. When the process
+    ends, what it had written by then is in the pipes and goes out before the end is told. A child that it left in the
+    background may hold the pipes open: they are read on and dropped, so that it neither waits nor breaks.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pty
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from .processes import kill_tree
+from .wire import commands as wire
+from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Signal, Spec, Started, StreamName, Taken
+
+MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
+CHUNK = 64 * 1024
+SHELLS = ("/bin/bash", "/bin/sh")
+END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Watch(Protocol):
+    """Whoever waits for descriptors."""
+
+    def want(self, descriptor: int, events: int, then: Callable[[int, int], object]) -> None:
+        """Call `then` with the descriptor and the events whenever one of them is there; 0 for none any more."""
+        ...
+
+
+class Command:
+    """Begins with its socket; the first frame says what to run."""
+
+    def __init__(self, link: socket.socket, watch: Watch, work_dir: str) -> None:
+        link.setblocking(False)
+        self.link = link
+        self.watch = watch
+        self.work_dir = work_dir
+        self.reader = wire.orders()
+        self.out = bytearray()
+        self.pid = 0
+        self.has_ended = False
+        self.is_closed = False
+        self.timed_out = False
+        self.alarms: list[tuple[float, int]] = []
+        self.stdin = -1
+        self.pending = bytearray()
+        self.is_input_over = False
+        self.is_terminal = False
+        self.outputs: dict[int, StreamName] = {}
+        self.look()
+
+    # -- the host -----------------------------------------------------------------------------------------------------
+
+    def on_link(self, _descriptor: int, events: int) -> None:
+        """Move what can be moved between the host and this command."""
+        try:
+            if events & WRITE:
+                del self.out[: self.link.send(self.out)]
+            if events & READ:
+                data = self.link.recv(CHUNK)
+                if not data:
+                    return self.hang_up()
+                for order in self.reader.feed(data):
+                    self.obey(order)
+        except BlockingIOError:
+            pass
+        except (OSError, CommandError):
+            return self.hang_up()
+        if self.has_ended and not self.out:
+            return self.close()
+        return self.look()
+
+    def obey(self, order: wire.Order) -> None:
+        """Carry out one order of the host."""
+        match order:
+            case Spec() if not self.pid and not self.has_ended:
+                self.start(order)
+            case Input(data):
+                self.pending += data
+                self.is_input_over = self.is_input_over or not data
+                self.feed()
+            case Signal(number) if self.is_running:
+                with contextlib.suppress(OSError):
+                    os.killpg(self.pid, number)
+            case Resize(rows, columns) if self.is_terminal and self.stdin >= 0:
+                _resize(self.stdin, rows, columns)
+
+    def hang_up(self) -> None:
+        """End the command, because the host has gone or says what is not the protocol."""
+        self.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the host. What a child in the background still prints is dropped from now on."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.watch.want(self.link.fileno(), 0, self.on_link)
+        self.link.close()
+        self.close_stdin()
+        for descriptor in self.outputs:
+            self.watch.want(descriptor, READ, self.drop)
+
+    def look(self) -> None:
+        """Wait for what this command can go on with."""
+        if self.is_closed:
+            return
+        self.watch.want(self.link.fileno(), READ | (WRITE if self.out else 0), self.on_link)
+        has_room = len(self.out) < MAX_OUT
+        for descriptor in self.outputs:
+            self.watch.want(descriptor, READ if has_room and not self.has_ended else 0, self.on_output)
+        if self.stdin >= 0 and not self.is_terminal:
+            self.watch.want(self.stdin, WRITE if self.pending else 0, self.on_stdin)
+
+    # -- the process --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """True from its start to its end."""
+        return self.pid > 0 and not self.has_ended
+
+    def start(self, spec: Spec) -> None:
+        """Run the command, or tell why it cannot be run."""
+        folder = os.path.join(self.work_dir, spec.cwd)
+        try:
+            self.pid = self.fork_on_terminal(spec, folder) if spec.terminal else self.fork_on_pipes(spec, folder)
+        except OSError as exc:
+            how: How = "no folder" if exc.filename == folder else "no program"
+            return self.tell_end(Ended(how, min(exc.errno or errno.EINVAL, 255)))
+        except ValueError:  # a NUL in an argument
+            return self.tell_end(Ended("no program", errno.EINVAL))
+        if spec.timeout is not None:
+            at = time.monotonic() + spec.timeout
+            self.alarms = [(at, signal.SIGTERM), (at + spec.grace, signal.SIGKILL)]
+        self.say(Started(self.pid))
+        return None
+
+    def fork_on_pipes(self, spec: Spec, folder: str) -> int:
+        """Start the process with a pipe for each stream; stdin is at its end if the host has nothing for it."""
+        started = subprocess.Popen(
+            _argv(spec),
+            stdin=subprocess.PIPE if spec.has_stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env=_environment(spec, folder),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert started.stdout
+        assert started.stderr
+        self.outputs = {_own(started.stdout.fileno()): "stdout", _own(started.stderr.fileno()): "stderr"}
+        if started.stdin:
+            self.stdin = _own(started.stdin.fileno())
+        return _let_go(started)
+
+    def fork_on_terminal(self, spec: Spec, folder: str) -> int:
+        """Start the process on a pseudo-terminal of its own."""
+        master, slave = pty.openpty()
+        try:
+            _resize(master, *(spec.terminal or (24, 80)))
+            environment = {"TERM": "xterm-256color", **_environment(spec, folder)}
+            started = subprocess.Popen(
+                _argv(spec),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            )
+            self.outputs = {_own(master): "stdout"}
+            self.stdin, self.is_terminal = next(iter(self.outputs)), True
+        finally:
+            os.close(master)
+            os.close(slave)
+        return _let_go(started)
+
+    def ring(self, now: float) -> None:
+        """Ask the command to end at its time limit, and end it some time later."""
+        while self.alarms and self.alarms[0][0] <= now:
+            _, number = self.alarms.pop(0)
+            self.timed_out = True
+            if number == signal.SIGKILL:
+                self.kill()
+            else:
+                with contextlib.suppress(OSError):
+                    os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the command with all of its session; its end is told once it is reaped."""
+        if self.is_running:
+            kill_tree(self.pid)
+
+    def end(self, status: int) -> None:
+        """Tell the host how the process ended, after all that it had printed."""
+        for descriptor, stream in self.outputs.items():
+            left = _readable(descriptor)
+            while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
+                left -= len(data)
+                self.out += wire.write_event(Printed(stream, data))
+        code = os.waitstatus_to_exitcode(status)
+        self.tell_end(Ended("signal", -code, self.timed_out) if code < 0 else Ended("code", code, self.timed_out))
+
+    def tell_end(self, ended: Ended) -> None:
+        """Note that there is nothing more to come."""
+        self.has_ended = True
+        self.alarms = []
+        self.close_stdin()
+        self.say(ended)
+
+    def say(self, event: wire.Event) -> None:
+        """Tell the host, as soon as it listens."""
+        self.out += wire.write_event(event)
+        self.look()
+
+    # -- its streams --------------------------------------------------------------------------------------------------
+
+    def on_output(self, descriptor: int, _events: int) -> None:
+        """Pass on what the process has printed."""
+        data = _read(descriptor, CHUNK)
+        if data:
+            self.say(Printed(self.outputs[descriptor], data))
+        elif data is not None:
+            self.close_output(descriptor)
+
+    def drop(self, descriptor: int, _events: int) -> None:
+        """Read on for nobody."""
+        if _read(descriptor, CHUNK) == b"":
+            self.close_output(descriptor)
+
+    def close_output(self, descriptor: int) -> None:
+        """Let go of a stream that is at its end."""
+        self.watch.want(descriptor, 0, self.drop)
+        self.outputs.pop(descriptor, None)
+        if descriptor == self.stdin:  # a terminal
+            self.stdin = -1
+        os.close(descriptor)
+
+    def on_stdin(self, _descriptor: int, _events: int) -> None:
+        """Go on with the input."""
+        self.feed()
+        self.look()
+
+    def feed(self) -> None:
+        """Write of the input what the process takes, and grant the host as much again."""
+        if self.stdin < 0:
+            self.pending.clear()  # nobody reads it; the host may go on
+            return
+        taken = _write(self.stdin, self.pending)
+        if taken:
+            del self.pending[:taken]
+            self.say(Taken(taken))
+        if self.is_input_over and not self.pending:
+            if self.is_terminal:
+                self.is_input_over = False
+                _write(self.stdin, END_OF_TRANSMISSION)
+            else:
+                self.close_stdin()
+
+    def close_stdin(self) -> None:
+        """End the process's input."""
+        if self.stdin >= 0 and not self.is_terminal:
+            self.watch.want(self.stdin, 0, self.on_stdin)
+            os.close(self.stdin)
+            self.stdin = -1
+
+
+def _argv(spec: Spec) -> list[str]:
+    if not isinstance(spec.argv, str):
+        return list(spec.argv)
+    return [next((shell for shell in SHELLS if os.path.exists(shell)), SHELLS[-1]), "-c", spec.argv]
+
+
+def _environment(spec: Spec, folder: str) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
+    return {**ours, "PWD": folder, **spec.env}
+
+
+def _own(descriptor: int) -> int:
+    """A copy of a descriptor that never waits."""
+    copied = os.dup(descriptor)
+    os.set_blocking(copied, False)
+    return copied
+
+
+def _let_go(started: "subprocess.Popen[bytes]") -> int:
+    """Take the process over from who started it: it is reaped here."""
+    for stream in (started.stdin, started.stdout, started.stderr):
+        if stream:
+            stream.close()
+    started.returncode = 0
+    return started.pid
+
+
+def _resize(terminal: int, rows: int, columns: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _readable(descriptor: int) -> int:
+    """The bytes that lie in a pipe or a terminal."""
+    with contextlib.suppress(OSError):
+        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
+    return 0
+
+
+def _read(descriptor: int, most: int) -> bytes | None:
+    """Return what is there, b'' at its end, None when there is nothing yet."""
+    try:
+        return os.read(descriptor, most)
+    except BlockingIOError:
+        return None
+    except OSError:  # of a terminal whose last process is gone
+        return b""
+
+
+def _write(descriptor: int, data: bytes | bytearray) -> int:
+    """Write what is taken at once; a process that reads no more takes everything."""
+    try:
+        return os.write(descriptor, memoryview(data)[:CHUNK]) if data else 0
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return len(data)
