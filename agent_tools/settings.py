@@ -60,6 +60,8 @@ class Limits:
     """Bytes kept of each stream of a command: the last ones."""
     max_transfer_bytes: int = 100 * MIB
     """The largest file that is read from or written to a sandbox in one call."""
+    max_archive_bytes: int = GIB
+    """The largest tar of work_dir that is saved in one call."""
     max_listed_files: int = 10_000
     """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB

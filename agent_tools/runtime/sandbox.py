@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_tools.errors import (
@@ -147,19 +147,23 @@ class RunningSandbox:
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
-        self._run_prelude(deadline)
+        self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
 
-    def _run_prelude(self, deadline: float) -> None:
-        """Let the fresh kernel define what the code is to find.
+    def define(self, source: str, seconds: float) -> None:
+        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
 
         Raises:
             PreludeError: it failed.
         """
-        if self._spec.prelude and self.kernel:
-            for output in self.kernel.execute(self._spec.prelude, deadline - time.monotonic(), is_silent=True):
+        if source and self.kernel:
+            for output in self.kernel.execute(source, seconds, is_silent=True):
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
+
+    def keep_prelude(self, prelude: str) -> None:
+        """Have every later kernel run this prelude."""
+        self._spec = replace(self._spec, prelude=prelude)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:

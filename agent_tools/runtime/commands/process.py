@@ -108,10 +108,10 @@ class Process:
         """Return what it printed from a cursor on; if that is nothing, wait for more for so many seconds at most."""
         asked = Cursor(*cursor)
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._place() != asked, wait)
+            self._changed.wait_for(lambda: self._is_over or self.place != asked, wait)
             stdout, early = self._tails["stdout"].since(asked.stdout)
             stderr, late = self._tails["stderr"].since(asked.stderr)
-            return CommandOutput(stdout, stderr, self._place(), early + late)
+            return CommandOutput(stdout, stderr, self.place, early + late)
 
     def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
         """Write to its stdin; wait, at most `timeout` seconds, while it does not read.
@@ -175,6 +175,11 @@ class Process:
                 self._duration if self._is_over else time.monotonic() - self._started,
                 complaint.strip() or self._reason,
             )
+
+    @property
+    def place(self) -> Cursor:
+        """The end of what it has printed so far."""
+        return Cursor(self._tails["stdout"].total, self._tails["stderr"].total)
 
     # -- for whoever drives it ----------------------------------------------------------------------------------------
 
@@ -297,9 +302,6 @@ class Process:
             self._link.close()
             self._changed.notify_all()
         self.drive.release()
-
-    def _place(self) -> Cursor:
-        return Cursor(self._tails["stdout"].total, self._tails["stderr"].total)
 
     def _exit_code(self) -> int:
         ended = self._ended
