@@ -70,6 +70,7 @@ class RunningSandbox:
         self._is_removed = False
         self._is_busy = False
         self.kernel: Kernel | None = None
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -90,9 +91,6 @@ class RunningSandbox:
             undo.callback(self.remove)
             self._lifeline = self._await_guest(asked)
             undo.callback(self._drop_kernel)
-            self.commands = Commands(
-                spec.limits, self._open_command, lambda: self._lifeline.is_hung_up(HANG_UP_SECONDS)
-            )
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
@@ -250,6 +248,7 @@ class RunningSandbox:
         """
         if not self._is_removed:
             self._is_removed = True
+            self.commands.close()
             with contextlib.suppress(EngineError):
                 self._engine.remove(self.sandbox)
 

@@ -94,8 +94,10 @@ class Session:
         return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the run that was given this event, wherever it is: waiting, starting or running. Variables stay."""
+        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
         cancelled.set()
+        if sandbox := self._sandbox:
+            sandbox.commands.cancel(cancelled)
         if self._current is cancelled and (kernel := self._kernel_now()):
             kernel.cancel()
 

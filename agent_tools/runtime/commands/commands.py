@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
-from agent_tools.runtime.commands.process import Drive, Process
+from agent_tools.runtime.commands.process import LOST, Drive, Process
 from agent_tools.runtime.commands.pump import pump
 from agent_tools.settings import MIB, Limits
 
 LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
+CLOSED = "the sandbox was closed"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Commands:
             SessionBusy: too many others ran all the time.
         """
         process = self._start(replace(request, stdin=request.stdin or None), request.stdin or b"")
-        process.on_output = on_output
+        process.on_output, process.cancelled = on_output, cancelled
         process.close_stdin()
         try:
             while not process.is_over:
@@ -81,10 +82,10 @@ class Commands:
                 process.advance()
                 process.look_at_clock()
                 if cancelled.is_set():
-                    process.kill("it was cancelled")
+                    self.cancel(cancelled)
         finally:
             process.kill()
-        if process.is_lost and self._is_gone():
+        if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
             raise SandboxGone("The sandbox ended while a command ran in it.")
         return process.result()
 
@@ -96,7 +97,13 @@ class Commands:
         driver.add(process)
         return process
 
-    def close(self, reason: str = "the sandbox was closed") -> None:
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the command in the foreground that was given this event."""
+        for process in list(self._running):
+            if process.cancelled is cancelled:
+                process.kill("it was cancelled")
+
+    def close(self, reason: str = CLOSED) -> None:
         """End all of them."""
         for process in list(self._running):
             process.kill(reason)

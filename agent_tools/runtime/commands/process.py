@@ -84,6 +84,8 @@ class Process:
         self.pid = 0
         """Its pid within the sandbox; 0 until it runs."""
         self.on_output: OnOutput | None = None
+        self.cancelled: threading.Event | None = None
+        """The event by which its caller ends it, if there is one."""
         self.drive = Drive()
         abandon_after_fork(self)
 
@@ -189,9 +191,9 @@ class Process:
         return self._is_over
 
     @property
-    def is_lost(self) -> bool:
-        """True if the guest hung up before it told the command's end."""
-        return self._is_over and self._reason == LOST
+    def reason(self) -> str:
+        """The reason why it was ended without its own doing, '' for any other end."""
+        return self._reason
 
     @property
     def has_more_to_say(self) -> bool:
