@@ -13,13 +13,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
-from agent_tools.runtime.commands.commands import Request
-from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.engine import Container, Engine
-from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
@@ -141,25 +137,18 @@ class Session:
             self._lost = lost
             raise
 
-    def run_command(
-        self, request: Request, on_output: OnOutput | None = None, cancelled: threading.Event | None = None
-    ) -> CommandResult:
-        """Run a command beside the code, to its end. Setting `cancelled` ends it.
+    def live(self) -> RunningSandbox:
+        """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
 
         Raises:
-            SandboxGone: the sandbox ended before the command did.
-            InvalidParams, SessionClosed, EngineError, FileRejected: as for `stream`.
+            SessionClosed, SessionBusy, EngineError: as for `stream`.
         """
-        return self._live_sandbox().commands.run(request, on_output, cancelled or threading.Event())
-
-    def start_command(self, request: Request) -> Process:
-        """Start a command in the background, beside the code; it ends with the sandbox. Errors as for `run_command`."""
-        return self._live_sandbox().commands.start(request)
-
-    @property
-    def files(self) -> GuestFiles:
-        """The sandbox's files, by its own file service. Errors as for `run_command`."""
-        return self._live_sandbox().files
+        self._refuse_closed()
+        if (sandbox := self._sandbox) and sandbox.is_usable:
+            return sandbox
+        self.open()
+        assert self._sandbox is not None
+        return self._sandbox
 
     def define(self, source: str) -> None:
         """Run code that is no cell of anybody's, in the kernel that runs now.
@@ -228,15 +217,6 @@ class Session:
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
-
-    def _live_sandbox(self) -> RunningSandbox:
-        """The sandbox that runs, also while it runs code; started if there is none."""
-        self._refuse_closed()
-        if (sandbox := self._sandbox) and sandbox.is_usable:
-            return sandbox
-        self.open()
-        assert self._sandbox is not None
-        return self._sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
