@@ -56,7 +56,11 @@ class Sandbox(WithFiles):
     ) -> None:
         self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
         super().__init__(Opening(Options.read(self.cfg), runtime, takes_functions=self.takes_functions))
-        self.id = self._opening.key
+
+    @property
+    def id(self) -> str:
+        """Its name in this process."""
+        return self._opening.key
 
     @property
     def options(self) -> Options:
