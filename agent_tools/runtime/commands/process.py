@@ -124,6 +124,7 @@ class Process:
                 room = MAX_WAITING - len(self._waiting)
                 self._waiting += rest[:room]
                 rest = rest[room:]
+                self._send()
             self.drive.rouse()
 
     def close_stdin(self) -> None:
@@ -132,7 +133,7 @@ class Process:
             if self._is_input_over:
                 return
             self._is_input_over = True
-            self._feed()
+            self._send()
         self.drive.rouse()
 
     def signal(self, number: int) -> None:
