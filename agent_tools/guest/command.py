@@ -11,13 +11,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import selectors
 import signal
 import socket
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from . import launch
@@ -28,6 +29,7 @@ from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Sig
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK = 64 * 1024
 END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal
+TERMINAL_SECONDS = 0.05  # how long the last output of a terminal is waited for where a child still has it
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -167,9 +169,7 @@ class Command:
     def end(self, status: int) -> None:
         """Tell the host how the process ended, after all that it had printed."""
         for descriptor, stream in self.outputs.items():
-            left = _readable(descriptor)
-            while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
-                left -= len(data)
+            for data in _rest_of_terminal(descriptor) if self.is_terminal else _rest_of_pipe(descriptor):
                 self.out += wire.write_event(Printed(stream, data))
         code = os.waitstatus_to_exitcode(status)
         self.tell_end(Ended("signal", -code, self.timed_out) if code < 0 else Ended("code", code, self.timed_out))
@@ -238,11 +238,26 @@ class Command:
             self.stdin = -1
 
 
-def _readable(descriptor: int) -> int:
-    """The bytes that lie in a pipe or a terminal."""
+def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
+    """Read what lies in a pipe now, and not what others may write meanwhile."""
+    left = 0
     with contextlib.suppress(OSError):
-        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
-    return 0
+        left = int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
+    while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
+        left -= len(data)
+        yield data
+
+
+def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
+    """Read on to a terminal's end, which comes once nobody has it; what was written last may take a moment."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    deadline = time.monotonic() + TERMINAL_SECONDS
+    while time.monotonic() < deadline and poller.poll(1000 * TERMINAL_SECONDS):
+        data = _read(descriptor, CHUNK)
+        if not data:
+            return
+        yield data
 
 
 def _read(descriptor: int, most: int) -> bytes | None:
