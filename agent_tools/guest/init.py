@@ -13,16 +13,17 @@ import gc
 import os
 import select
 import signal
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import files
+from . import files, proxy
 from .lifeline import SocketLifeline, StdioLifeline
 from .wire.alarm import LOOK_EVERY, AlarmReader
-from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
+from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Proxy, Resume, Start
 
 Alarms = list[tuple[float, int]]
 """Monotonic times and signals, in order."""
@@ -62,6 +63,7 @@ class Init:
         self.ordered: Alarms = []
         self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
         self.page: AlarmReader | None = None
+        self.listener: socket.socket | None = None  # of the proxy, over its restarts
 
     def serve(self) -> None:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
@@ -110,8 +112,8 @@ class Init:
                 if descriptors[2:] and self.page is None:
                     self.page = AlarmReader(descriptors[2])
                 self.start(number, descriptors)
-            case Files():
-                self.serve_files(descriptors)
+            case Files() | Proxy():
+                self.serve_beside(order, descriptors)
             case Arm(interrupt, kill):
                 first = time.monotonic() + interrupt
                 self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
@@ -157,16 +159,27 @@ class Init:
         self.let_go()
         files.serve(descriptors[0], WORK_DIR)
 
+    def become_proxy(self, descriptors: list[int]) -> None:
+        """Turn this fork into the proxy's end in the sandbox."""
+        listener = self.listener.dup() if self.listener else proxy.listen()
+        self.let_go()
+        proxy.serve(descriptors[0], listener)
+
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
         self.host.close()
-        if self.page:
-            self.page.close()
+        for held in (self.page, self.listener):
+            if held:
+                held.close()
 
-    def serve_files(self, descriptors: list[int]) -> None:
-        """Fork a server of work_dir for a host that cannot see the folder."""
+    def serve_beside(self, order: Files | Proxy, descriptors: list[int]) -> None:
+        """Fork a server of work_dir or of the network. The proxy's port stays PID 1's, over what ends with a kernel."""
+        become = self.become_file_server if isinstance(order, Files) else self.become_proxy
+        if isinstance(order, Proxy) and self.listener is None:
+            with contextlib.suppress(OSError):  # the fork will say so, by its end
+                self.listener = proxy.listen()
         if os.fork() == 0:
-            _in_fork(lambda: self.become_file_server(descriptors), -1)
+            _in_fork(lambda: become(descriptors), -1)
 
     def kill(self) -> None:
         """End the kernel and all its descendants, whoever they were adopted by."""

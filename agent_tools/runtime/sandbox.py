@@ -19,8 +19,9 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import Files, Start
+from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.guest.wire.words import Files, Proxy, Start
+from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.deleted import Held, held_files
@@ -84,6 +85,9 @@ class RunningSandbox:
             undo.callback(self.remove)
             self._lifeline = self._await_guest(asked)
             undo.callback(self._drop_kernel)
+            self._egress = Egress(spec.isolation.policy) if spec.isolation.policy else None
+            if self._egress:
+                undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
@@ -130,8 +134,26 @@ class RunningSandbox:
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
+        self._open_network(deadline)
         self._run_prelude(deadline)
         return self.kernel
+
+    def _open_network(self, deadline: float) -> None:
+        """Start the guest's end of a network by list, which ends with each kernel.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        if self._egress:
+            self._orders += 1
+            sockets = self._transport.open(Proxy(self._orders), self._lifeline)
+            if sockets is None:
+                raise KernelDied("the sandbox takes no orders")
+            self._egress.serve(sockets[0], deadline)
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        return self._egress.take() if self._egress else ((), 0)
 
     def _run_prelude(self, deadline: float) -> None:
         """Let the fresh kernel define what the code is to find.

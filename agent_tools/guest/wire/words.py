@@ -5,6 +5,7 @@ channel 0 (mux.py).
 
     host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
                      files <number>              with one socket: serve work_dir on it
+                     proxy <number>              with one socket: carry what connects to the proxy's port over it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
                      interrupt [<number>]        of the alarm's page by which the run was armed
                      disarm | kill | pause | resume
@@ -35,6 +36,14 @@ class Start:
 @dataclass(frozen=True)
 class Files:
     """Serve work_dir on one socket, to a host that cannot see the folder."""
+
+    number: int
+    sockets: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Listen for the code's connections to the network, and carry them over one socket (proxy.py)."""
 
     number: int
     sockets: ClassVar[int] = 1
@@ -101,11 +110,17 @@ class Failed:
     traceback: str
 
 
-SocketOrder = Union[Start, Files]
-Order = Union[Start, Files, Arm, Disarm, Interrupt, Kill, Pause, Resume]
+SocketOrder = Union[Start, Files, Proxy]
+Order = Union[Start, Files, Proxy, Arm, Disarm, Interrupt, Kill, Pause, Resume]
 Report = Union[Ready, Exit, Failed]
 
-_NUMBERED: "dict[str, Callable[[int], Order]]" = {"start": Start, "files": Files, "interrupt": Interrupt}
+WITH_SOCKETS = (Start, Files, Proxy)
+_NUMBERED: "dict[str, Callable[[int], Order]]" = {
+    "start": Start,
+    "files": Files,
+    "proxy": Proxy,
+    "interrupt": Interrupt,
+}
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
     "interrupt": Interrupt(),
@@ -124,7 +139,7 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
-    if isinstance(order, (Start, Files)):
+    if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
     if isinstance(order, Interrupt) and order.number:
         return f"interrupt {order.number}".encode()
