@@ -41,6 +41,8 @@ NETWORK_ENVIRONMENT = {
     "PIP_NO_CACHE_DIR": "1",
     "PIP_NO_COMPILE": "1",
     "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_RETRIES": "1",
 }
 """What is added for a network by list, over what stands above."""
 

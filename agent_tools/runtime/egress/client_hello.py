@@ -15,6 +15,7 @@ SERVER_NAME, EARLY_DATA, ENCRYPTED_CLIENT_HELLO, OUTER_EXTENSIONS = 0, 42, 0xFE0
 HOST_NAME = 0
 RECORD_HEAD, MESSAGE_HEAD = 5, 4
 MAX_RECORD = 1 << 14
+NOT_TLS = 495  # the status of these refusals, which no client is told: it is in a tunnel by then
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 """The fatal alert that says so (RFC 8446, 6.2)."""
 
@@ -156,7 +157,7 @@ class _Fields:
 
 def refused(why: str) -> Refused:
     """Return the refusal of a connection that is not TLS to the server it was asked for."""
-    return Refused(403, why, f"The connection was cut: {why}, so that nobody knows which server it asks for.")
+    return Refused(NOT_TLS, why, f"The connection was cut: {why}, so that nobody knows which server it asks for.")
 
 
 def _server_name(message: bytes) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
@@ -23,7 +24,23 @@ LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
 MAX_ADDRESSES = 8  # of one name that are tried
 MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
 
-NextHop = Callable[[str, int], "str | None"]
+
+def system_look_up(host: str, port: int) -> list[str]:
+    """Return the addresses of a name, in the system's order, each once.
+
+    Raises:
+        OSError: it has none.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What this machine knows of the network: the addresses of names (waited for), and proxies on the way to hosts."""
+
+    look_up: Callable[[str, int], list[str]] = system_look_up
+    next_hop: Callable[[str, int], str | None] = settings.next_hop
 
 
 @dataclass(frozen=True)
@@ -56,10 +73,10 @@ class Hop:
 class Dialler:
     """Connects to the hosts of one policy. In the loop only."""
 
-    def __init__(self, policy: NetworkPolicy, loop: EgressLoop, next_hop: NextHop = settings.next_hop) -> None:
+    def __init__(self, policy: NetworkPolicy, loop: EgressLoop, surroundings: Surroundings) -> None:
         self._policy = policy
         self._loop = loop
-        self._next_hop = next_hop
+        self._surroundings = surroundings
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def dial(self, target: Target) -> socket.socket:
@@ -76,7 +93,7 @@ class Dialler:
             raise NotReached("no answer in time", f"{target} does not answer.") from None
 
     async def _dial(self, target: Target) -> socket.socket:
-        url = self._next_hop(target.host, target.port)
+        url = self._surroundings.next_hop(target.host, target.port)
         if url is None:
             return await self._connect(target, await self._addresses(target))
         hop = Hop.read(url)
@@ -101,7 +118,7 @@ class Dialler:
     async def _look_up(self, host: str, port: int) -> list[str]:
         try:
             async with self._lookups:
-                found = await self._loop.look_up(host, port)
+                found = await self._loop.beside(partial(self._surroundings.look_up, host, port))
         except (OSError, UnicodeError):
             found = []
         if not found:

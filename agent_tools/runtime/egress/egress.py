@@ -19,7 +19,7 @@ from agent_tools.execution import NetworkConnection
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection
-from agent_tools.runtime.egress.dialling import Dialler
+from agent_tools.runtime.egress.dialling import Dialler, Surroundings
 from agent_tools.runtime.egress.journal import Journal
 from agent_tools.runtime.egress.link import Channel, Link
 from agent_tools.runtime.network import NetworkPolicy
@@ -36,11 +36,11 @@ CLOSE_SECONDS = 2.0  # how long the end of a sandbox's network is waited for
 class Egress:
     """Serves the connections of one sandbox, of one kernel after the other."""
 
-    def __init__(self, policy: NetworkPolicy) -> None:
+    def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
         self._policy = policy
         self._journal = Journal(policy.limits.max_recorded)
         self._loop = loop.enter()
-        self._dialler = Dialler(policy, self._loop)
+        self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._end: socket.socket | None = None
@@ -59,6 +59,11 @@ class Egress:
         except (OSError, TooLate) as exc:
             end.close()
             raise KernelDied("its network did not come up") from exc
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the code has connections."""
+        return bool(self._tasks)
 
     def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return the connections since the last taking, and how many were left out."""

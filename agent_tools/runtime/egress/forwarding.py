@@ -62,6 +62,8 @@ class Origin:
             Refused: it names no host, or one that is not listed for plain HTTP.
         """
         target, path = _read_url(request.target.decode("ascii"))
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
+            raise Refused(400, "no HTTP", "A body has a length or comes in chunks, not both.")
         if request.method.upper() in _REFUSED_METHODS:
             raise Refused(405, "method refused", "This method is not forwarded.")
         if target.port == PLAIN_PORT and target.host in policy.headers:

@@ -6,7 +6,6 @@ Names are looked up in a few threads beside it, since the system's resolver can 
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 
 from agent_tools.runtime.after_fork import abandon_after_fork
 
-LOOKUPS = 8  # names that are looked up at the same time, of all sandboxes
+THREADS = 8  # names that are looked up at the same time, of all sandboxes
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ class EgressLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="agent-tools-lookup")
+        self._waiting = ThreadPoolExecutor(THREADS, thread_name_prefix="agent-tools-lookup")
         self._thread = threading.Thread(target=self.loop.run_forever, name="agent-tools-egress", daemon=True)
         self._thread.start()
 
@@ -32,21 +31,15 @@ class EgressLoop:
         """Do something in the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    async def look_up(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a name, in the resolver's order, each once.
-
-        Raises:
-            OSError: it has none.
-        """
-        find: Callable[[], Any] = lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # noqa: E731
-        found = await self.loop.run_in_executor(self._lookups, find)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Do something that waits in one of the threads."""
+        return await self.loop.run_in_executor(self._waiting, work)
 
     def close(self) -> None:
         """Stop; what still runs in it is left."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._waiting.shutdown(wait=False, cancel_futures=True)
         self.loop.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from agent_tools.runtime.egress.client_hello import UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
+from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.exchange import Exchange
 from agent_tools.runtime.egress.link import Channel
@@ -40,6 +40,10 @@ class Tunnel:
             first = await self._exchange.establish()
             sent = await self._greeted(first, writer, target)
             await first_of(self._outwards(writer, sent), self._inwards(reader))
+        except Refused as refusal:
+            if refusal.status == NOT_TLS:
+                await self._channel.write(UNRECOGNIZED_NAME)
+            raise
         finally:
             writer.transport.abort()
 
@@ -48,19 +52,20 @@ class Tunnel:
         if target.is_address:
             await self._send(writer, first)
             return lambda data: data
-        try:
-            reader = await asyncio.wait_for(self._read_greeting(first, target), self._limits.head_timeout)
-            second = SecondHello(target.host, self._limits.max_head)
-            rest = second.feed(bytes(reader.data[reader.end :]))
-        except Refused:
-            await self._channel.write(UNRECOGNIZED_NAME)
-            raise
-        except asyncio.TimeoutError:
-            raise refused("its TLS greeting does not come") from None
+        reader = await self._read_greeting(first, target)
+        second = SecondHello(target.host, self._limits.max_head)
+        rest = second.feed(bytes(reader.data[reader.end :]))
         await self._send(writer, bytes(reader.data[: reader.end]) + rest)
         return second.feed
 
     async def _read_greeting(self, first: bytes, target: Target) -> HelloReader:
+        """Read the code's greeting, which names the target."""
+        try:
+            return await asyncio.wait_for(self._read_whole(first, target), self._limits.head_timeout)
+        except asyncio.TimeoutError:
+            raise refused("its TLS greeting does not come") from None
+
+    async def _read_whole(self, first: bytes, target: Target) -> HelloReader:
         reader = HelloReader(self._limits.max_head)
         name = reader.feed(first)
         while name is None:

@@ -10,7 +10,15 @@ from agent_tools.settings import EgressLimits
 from agent_tools.tools.options import Options
 
 SECRET = "Bearer c0ffee"
-LIST = ["pypi", "api.example.com", "*.example.org", "*.example.net:8443", "192.0.2.7:5432", "[2001:db8::7]", "Bücher.de"]
+LIST = [
+    "pypi",
+    "api.example.com",
+    "*.example.org",
+    "*.example.net:8443",
+    "192.0.2.7:5432",
+    "[2001:db8::7]",
+    "Bücher.de",
+]
 
 
 def policy(**option: Any) -> NetworkPolicy:

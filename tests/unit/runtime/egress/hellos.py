@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import struct
 
@@ -14,10 +15,8 @@ def honest(name: str | None) -> bytes:
     context.check_hostname = False
     out = ssl.MemoryBIO()
     connection = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname=name)
-    try:
+    with contextlib.suppress(ssl.SSLWantReadError):
         connection.do_handshake()
-    except ssl.SSLWantReadError:
-        pass
     return out.read()
 
 

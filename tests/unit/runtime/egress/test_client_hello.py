@@ -34,10 +34,14 @@ def test_what_follows_a_greeting_is_told_from_it() -> None:
 def test_a_greeting_that_does_not_say_whom_it_asks_for_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(Refused, match=why):
         assert HelloReader(MOST).feed(data) is None
-    reader = HelloReader(MOST)
     with pytest.raises(Refused, match=why):
-        for at in range(len(data)):
-            assert reader.feed(data[at : at + 1]) is None
+        _feed_slowly(data)
+
+
+def _feed_slowly(data: bytes) -> None:
+    reader = HelloReader(MOST)
+    for at in range(len(data)):
+        assert reader.feed(data[at : at + 1]) is None
 
 
 def test_no_name_is_found_without_one() -> None:
@@ -68,8 +72,12 @@ def test_what_follows_an_honest_greeting_goes_on_word_for_word(data: bytes, size
 @pytest.mark.parametrize("before", [b"", NOTICE, NOTICE * 3])
 @pytest.mark.parametrize("ending", [hello(server_name("evil.example")), hello(), hello((0xFE0D, b""))])
 def test_a_second_greeting_that_names_another_does_not_go_on(ending: bytes, before: bytes, size: int) -> None:
-    second, data, passed = SecondHello(NAME, MOST), before + ending, b""
-    with pytest.raises(Refused):
+    second, data, passed = SecondHello(NAME, MOST), before + ending, bytearray()
+
+    def feed() -> None:
         for at in range(0, len(data), size):
-            passed += second.feed(data[at : at + size])
+            passed.extend(second.feed(data[at : at + size]))
+
+    with pytest.raises(Refused):
+        feed()
     assert before.startswith(passed)
