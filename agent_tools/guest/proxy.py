@@ -2,7 +2,7 @@
 
 It has no policy and no name service: what a connection asks for is the host's to read, to allow and to reach.
 
-    host  -> guest   u32 length, PEM certificates     written to a file that the environment names
+    host  -> guest   u32 length, PEM certificates     written to a file that the environment names to clients
     guest -> host    READY
     then both ways   frames (mux.py): one channel for each connection, numbered by this end from 1 up, which begins with
                      the first bytes of the connection and ends with an empty frame of either side. No words.
@@ -17,7 +17,7 @@ import struct
 from .wire.mux import Mux, MuxError
 
 PORT = 3128
-CERTIFICATES = os.environ.get("SSL_CERT_FILE", "")
+CERTIFICATES = "/opt/session/certificates.pem"  # the sandbox's own memory; the environment names it, and is not asked
 MAX_CERTIFICATES = 8 * 1024 * 1024
 MAX_CONNECTIONS = 128  # at once; more wait in the port's queue
 READ_SIZE = 256 * 1024
@@ -29,10 +29,10 @@ def listen() -> socket.socket:
     return socket.create_server(("127.0.0.1", PORT), backlog=MAX_CONNECTIONS)
 
 
-def serve(descriptor: int, listener: socket.socket) -> None:
-    """Carry connections until the host hangs up."""
+def serve(descriptor: int, listener: socket.socket, certificates: str = CERTIFICATES) -> None:
+    """Carry connections until the host hangs up. What the host trusts is written to `certificates`."""
     with socket.socket(fileno=os.dup(descriptor)) as host, listener:
-        _keep_certificates(_read_certificates(host))
+        _keep(_read_certificates(host), certificates)
         host.sendall(READY)
         host.setblocking(False)
         listener.setblocking(False)
@@ -56,14 +56,12 @@ def _exactly(stream: socket.SocketIO, size: int) -> bytes:
     return data
 
 
-def _keep_certificates(certificates: bytes) -> None:
-    """Put them where the environment says that they are; a file that is there may be the code's, and is replaced."""
-    if not certificates or not CERTIFICATES:
-        return
+def _keep(content: bytes, path: str) -> None:
+    """Write a file anew, whatever stands there: it may be the code's. Without the sandbox's own folder, do nothing."""
     with contextlib.suppress(OSError):
-        with open(f"{CERTIFICATES}.new", "wb") as file:
-            file.write(certificates)
-        os.replace(f"{CERTIFICATES}.new", CERTIFICATES)
+        with open(f"{path}.new", "wb") as file:
+            file.write(content)
+        os.replace(f"{path}.new", path)
 
 
 class Carrier:

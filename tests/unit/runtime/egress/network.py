@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shutil
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -111,9 +113,9 @@ class Network:
         self.port = self._listener.getsockname()[1]
         ours, self._theirs = socket.socketpair()
         self.egress = Egress(NetworkPolicy.read(option), surroundings)
-        self._guest = threading.Thread(
-            target=proxy.serve, args=(self._theirs.fileno(), self._listener.dup()), daemon=True
-        )
+        self.certificates = Path(tempfile.mkdtemp()) / "certificates.pem"  # never a file of the machine's
+        guest = (self._theirs.fileno(), self._listener.dup(), str(self.certificates))
+        self._guest = threading.Thread(target=proxy.serve, args=guest, daemon=True)
         self._guest.start()
         self.egress.serve(ours, time.monotonic() + PATIENCE)
 
@@ -151,6 +153,7 @@ class Network:
         assert not self._guest.is_alive()
         self._listener.close()
         self._theirs.close()
+        shutil.rmtree(self.certificates.parent)
 
 
 @contextlib.contextmanager
