@@ -115,7 +115,7 @@ ATTACKS: dict[str, tuple[str, bytes]] = {
     "https in absolute form": ("get(f'https://127.0.0.1:{S}/')", MALFORMED),
     "a file": ("get('file:///etc/passwd')", MALFORMED),
     "the engine's socket": ("get('http+unix://%2Fvar%2Frun%2Fdocker.sock/info')", MALFORMED),
-    "a line smuggled into the target": ("ask(f'pypi.org:443 HTTP/1.1\\r\\nX: 127.0.0.1:{S}')", OPEN),
+    "a line smuggled into the target": ("ask(f'pypi.org:443 HTTP/1.1\\r\\nX: 127.0.0.1:{S}', b'')[:39]", OPEN),
     "a line smuggled by a bare newline": ("get(f'http://127.0.0.1:{S}/', 'X: a\\nHost: b')", MALFORMED),
     "a length and chunks": (
         "get(f'http://127.0.0.1:{S}/', 'Content-Length: 3', 'Transfer-Encoding: chunked')",

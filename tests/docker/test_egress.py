@@ -220,17 +220,17 @@ def test_a_client_of_the_network_works_unchanged(connected: CodeInterpreter, cod
     execution = connected.run({"code": code}, timeout=60)
     assert execution.stdout == "200\n", execution
     found = [each for each in execution.connections if each.host == "pypi.org"]
-    assert [(each.port, each.reason) for each in found] == [(443, "")]
-    assert found[0].bytes_in > 1_000
-    assert found[0].bytes_out > 100
+    assert {(each.port, each.reason) for each in found} == {(443, "")}
+    assert sum(each.bytes_in for each in found) > 1_000
+    assert sum(each.bytes_out for each in found) > 100
 
 
 def test_a_refused_connection_is_told_to_the_code_and_in_the_execution(connected: CodeInterpreter) -> None:
     execution = connected.run("import requests; requests.get('https://example.org/')")
-    assert "network={'allow': ['example.org']}" in str(execution.error)
-    assert [(each.host, each.port, each.status, each.reason) for each in execution.connections] == [
-        ("example.org", 443, "refused", "not listed")
-    ]
+    assert execution.error
+    assert "network={'allow': ['example.org']}" in execution.error.text
+    refused = [each for each in execution.connections if each.status == "refused"]
+    assert [(each.host, each.port, each.reason) for each in refused] == [("example.org", 443, "not listed")]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -242,10 +242,10 @@ def test_packages_are_installed_for_the_sandbox_alone(new_tool: Callable[..., Co
     assert printed(tool, f"import httpx; print(httpx.get('{PAGE}').status_code)") == "200\n"
     assert "xxhash" in printed(tool, "!pip list 2>/dev/null | grep xxhash")
     assert printed(tool, "!python3 -c 'import xxhash; print(xxhash.VERSION)'") == "3.6.0\n"
-    assert tool.run("!python -m pip install -q 'packaging<26'", timeout=120).ok
-    assert printed(tool, "!python -c 'import packaging; print(packaging.__version__ < \"26\")'") == "True\n"
+    assert tool.run("!python -m pip install -q 'tqdm<4.67'", timeout=120).ok
+    assert printed(tool, "!python -c 'import tqdm; print(tqdm.__version__[:4])'") == "4.66\n"
     tool.restart()
-    assert printed(tool, "import xxhash, packaging; print(packaging.__file__.startswith('/opt/session/'))") == "True\n"
+    assert printed(tool, "import xxhash, tqdm; print(tqdm.__file__.startswith('/opt/session/'))") == "True\n"
     tool.close()
     assert not tool.run("import xxhash").ok
 

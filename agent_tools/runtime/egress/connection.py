@@ -10,7 +10,7 @@ from agent_tools.runtime.egress.dialling import Dialler, check_listed
 from agent_tools.runtime.egress.exchange import Exchange
 from agent_tools.runtime.egress.forwarding import Forwarding, Origin
 from agent_tools.runtime.egress.journal import Entry, Journal
-from agent_tools.runtime.egress.link import Channel
+from agent_tools.runtime.egress.link import Channel, HungUp
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusal import NotReached, Refused
 from agent_tools.runtime.egress.tunnel import Tunnel, first_of
@@ -51,6 +51,8 @@ class Connection:
             entry = entry or self._journal.begin()
             entry.refuse(refusal)
             await self._tell(refusal)
+        except HungUp:
+            return False
         except OSError as exc:
             if entry:
                 entry.refuse(NotReached("it broke off", str(exc)))

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import h11
 
-from agent_tools.runtime.egress.link import Channel
+from agent_tools.runtime.egress.link import Channel, HungUp
 from agent_tools.runtime.egress.refusal import Refused
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -39,13 +39,13 @@ class Exchange:
 
         Raises:
             Refused: it is no HTTP.
-            ConnectionResetError: the code hung up within it.
+            HungUp: the code hung up within it.
         """
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         while not isinstance(event := await self._next(), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
-                raise ConnectionResetError("the code has hung up")
+                raise HungUp("the code has hung up")
             yield bytes(event.data)
 
     async def establish(self) -> bytes:

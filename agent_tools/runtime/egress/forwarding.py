@@ -25,6 +25,7 @@ import h11
 from agent_tools import settings
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.exchange import Exchange
+from agent_tools.runtime.egress.link import HungUp
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusal import NotReached, Refused
 from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
@@ -110,6 +111,8 @@ class Forwarding:
             await upstream.ask(_request_for(request, origin), self._exchange.body())
             async for event in upstream.answer():
                 await self._exchange.answer(event)
+        except HungUp:
+            raise
         except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as exc:
             raise _broke_off(origin, exc) from exc
         finally:

@@ -12,12 +12,17 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, WORDS, MuxError
 
 GRANT_FROM = WINDOW // 4  # bytes read, from which on they are granted anew
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
 
 Serve = Callable[["Channel"], None]
+
+
+class HungUp(AgentToolsError, ConnectionResetError):
+    """The code ended its connection."""
 
 
 class Channel:
@@ -48,14 +53,14 @@ class Channel:
         """Send all of it, as fast as the guest takes it.
 
         Raises:
-            ConnectionResetError: the guest has ended the channel.
+            HungUp: the guest has ended the channel.
         """
         rest = memoryview(data)
         while rest:
             while not self._may_send and not self._is_ended:
                 await self._change()
             if self._is_ended:
-                raise ConnectionResetError("the code has hung up")
+                raise HungUp("the code has hung up")
             size = min(len(rest), self._may_send, MAX_FRAME)
             self._may_send -= size
             self._link.send(self._number, bytes(rest[:size]))
