@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_tools.tools.options import Options
+from agent_tools.sandbox.options import Options
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.network import NetworkPolicy, Target, read_host, read_target
