@@ -20,13 +20,11 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import reprlib
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Union
 
 from agent_tools.execution import HostCall, Omitted
@@ -35,6 +33,7 @@ from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
+from agent_tools.runtime.host_calls.preview import preview
 from agent_tools.runtime.host_calls.reading import Call, CallReading
 from agent_tools.runtime.host_calls.service import MAX_ERROR_CHARS, CallService
 from agent_tools.text import neutralise
@@ -85,7 +84,7 @@ class CallRun:
             self._refuse(call, refusal)
             return
         self._service.read_on(not self._admission.is_full)
-        call.preview = _preview(call, self._limits.max_preview_chars)
+        call.preview = preview(call.args, call.kwargs, self._limits.max_preview_chars)
         if self._is_own_loop:
             self._start(call)
             return
@@ -291,19 +290,3 @@ class _Alarm:
     def _ring(self) -> None:
         self.has_rung = True
         self._task.cancel()
-
-
-class _Preview(reprlib.Repr):
-    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
-
-    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
-
-
-def _preview(call: Call, most: int) -> str:
-    shown = _Preview()
-    shown.maxstring = shown.maxother = most
-    parts = [shown.repr(each) for each in call.args[:6]]
-    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in islice(call.kwargs.items(), 6)]
-    text = neutralise(", ".join(parts))
-    return text if len(text) <= most else f"{text[: most - 3]}..."
