@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.agents.calls import code_reader
+from agent_tools.agents.turn.calls import code_reader
 from agent_tools.errors import InvalidParams
 from agent_tools.tools import BaseTool, CodeInterpreter
 from tests.unit.test_code_tool import WithMethods

@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.code_stream import CodeReader
 from agent_tools.agents.steps import Call, CallDone, CallOutput
+from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution
 from agent_tools.messages import Content, ContentItem
