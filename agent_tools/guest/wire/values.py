@@ -62,6 +62,8 @@ def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget
         ValueError: it is not such an encoding, or costs more than it may (`TooCostly`).
         TypeError: an element of a set or a key cannot be one.
     """
+    if data.__class__ not in _CONTAINERS:
+        return data
     budget = budget or Budget(sum(map(len, attachments)))
     return _Decoder(attachments, rich or _as_attached, budget).value(data, 0)
 
@@ -69,15 +71,14 @@ def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget
 def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise NotEncodable(path, f"is nested deeper than {MAX_DEPTH} levels")
+    if _is_itself(value):
+        return value
     kind = type(value)
-    if value is None or kind is bool or (kind is str and not _is_attached(value)):
-        return value
-    if kind is int and abs(value) <= _SAFE_INT:
-        return value
-    if kind is float and math.isfinite(value):
-        return value
     if kind is list:
-        return [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
+        return [
+            item if _is_itself(item) else _encode(item, f"{path}[{index}]", attachments, depth + 1)
+            for index, item in enumerate(value)
+        ]
     if kind is dict:
         return _encode_dict(value, path, attachments, depth)
     if kind in _SCALARS:
@@ -86,6 +87,16 @@ def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
         items = [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
         return {"$": kind.__name__, "v": items}
     return _encode_other(value, path, attachments, depth)
+
+
+def _is_itself(value: Any) -> bool:
+    """Return whether a value is its own encoding."""
+    kind = type(value)
+    if kind is str:
+        return not _is_attached(value)
+    if kind is int:
+        return bool(-_SAFE_INT <= value <= _SAFE_INT)
+    return value is None or kind is bool or (kind is float and math.isfinite(value))
 
 
 def _is_attached(text: str) -> bool:
@@ -107,7 +118,10 @@ def _encode_scalar(value: Any, kind: type, path: str) -> Any:
 
 def _encode_dict(value: dict[Any, Any], path: str, attachments: list[bytes], depth: int) -> Any:
     if all(type(key) is str for key in value) and "$" not in value:
-        return {key: _encode(item, f"{path}.{key}", attachments, depth + 1) for key, item in value.items()}
+        return {
+            key: item if _is_itself(item) else _encode(item, f"{path}.{key}", attachments, depth + 1)
+            for key, item in value.items()
+        }
     pairs = [[key, item] for key, item in value.items()]
     return {"$": "dict", "v": [_encode(pair, f"{path}[{pair[0]!r:.40}]", attachments, depth + 1) for pair in pairs]}
 
