@@ -74,18 +74,16 @@ def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     if _is_itself(value):
         return value
     kind = type(value)
-    if kind is list:
-        return [
+    if kind in (list, tuple, set, frozenset):
+        items = [
             item if _is_itself(item) else _encode(item, f"{path}[{index}]", attachments, depth + 1)
             for index, item in enumerate(value)
         ]
+        return items if kind is list else {"$": kind.__name__, "v": items}
     if kind is dict:
         return _encode_dict(value, path, attachments, depth)
     if kind in _SCALARS:
         return _encode_scalar(value, kind, path)
-    if kind in (tuple, set, frozenset):
-        items = [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
-        return {"$": kind.__name__, "v": items}
     return _encode_other(value, path, attachments, depth)
 
 
@@ -118,10 +116,7 @@ def _encode_scalar(value: Any, kind: type, path: str) -> Any:
 
 def _encode_dict(value: dict[Any, Any], path: str, attachments: list[bytes], depth: int) -> Any:
     if all(type(key) is str for key in value) and "$" not in value:
-        return {
-            key: item if _is_itself(item) else _encode(item, f"{path}.{key}", attachments, depth + 1)
-            for key, item in value.items()
-        }
+        return {key: _encode(item, f"{path}.{key}", attachments, depth + 1) for key, item in value.items()}
     pairs = [[key, item] for key, item in value.items()]
     return {"$": "dict", "v": [_encode(pair, f"{path}[{pair[0]!r:.40}]", attachments, depth + 1) for pair in pairs]}
 
