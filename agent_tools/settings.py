@@ -50,6 +50,20 @@ class Limits:
     """Updates of displays passed on in one call."""
     max_call_bytes: int = 64 * MIB
     """Bytes kept from one call over all outputs; what comes after is read and dropped."""
+    command_timeout: float = 60.0
+    """Seconds that a command may run, unless the call says otherwise."""
+    command_grace: float = 2.0
+    """From the time limit of a command, at which it gets SIGTERM, to its end (SIGKILL)."""
+    max_commands: int = 128
+    """Commands that run at the same time in one sandbox; more wait for their turn."""
+    max_command_output: int = 10 * MIB
+    """Bytes kept of each stream of a command: the last ones."""
+    max_transfer_bytes: int = 100 * MIB
+    """The largest file that is read from or written to a sandbox in one call."""
+    max_archive_bytes: int = GIB
+    """The largest tar of work_dir that is saved in one call."""
+    max_listed_files: int = 10_000
+    """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB
     """The largest file staged into work_dir."""
     max_files: int = 100

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_tools.errors import (
@@ -20,10 +21,13 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import Files, Start
+from agent_tools.guest.wire.words import EndCommands, Files, Spawn, Start
+from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -35,6 +39,8 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import TransportName, choose
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
+
+HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
 
 @dataclass(frozen=True)
@@ -60,10 +66,11 @@ class RunningSandbox:
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
-        self._orders = 0
+        self._orders = itertools.count(1)
         self._is_removed = False
         self._is_busy = False
         self.kernel: Kernel | None = None
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -84,11 +91,14 @@ class RunningSandbox:
             undo.callback(self.remove)
             self._lifeline = self._await_guest(asked)
             undo.callback(self._drop_kernel)
+            undo.callback(self.commands.close)
+            self.files = GuestFiles(spec.limits, self._open_files)
+            undo.callback(self.files.close)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
                 brake = Brake(self._lifeline.send, self._kill_for_work_dir)
-                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy, self._held_files)
+                self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
                 undo.callback(self._quota.close)
             else:
                 self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
@@ -99,6 +109,11 @@ class RunningSandbox:
     def has_ended(self) -> bool:
         """True once the sandbox is gone, or was found not to answer."""
         return self._lifeline.has_ended
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it takes commands and serves its files."""
+        return not self._lifeline.is_hung_up() and self.has_work_dir
 
     @property
     def has_work_dir(self) -> bool:
@@ -112,15 +127,15 @@ class RunningSandbox:
             KernelDied: it did not come up.
         """
         self._drop_kernel()
-        self._orders += 1
+        generation = next(self._orders)
         deadline = time.monotonic() + patience
-        sockets = self._transport.open(Start(self._orders), self._lifeline)
+        sockets = self._transport.open(Start(generation), self._lifeline)
         if sockets is None:
             raise KernelDied("the sandbox takes no orders")
         messages, calls = sockets
         with ExitStack() as undo:
             undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, self._orders, self._spec.limits.max_message_bytes)
+            channel = Channel(messages, self._lifeline, generation, self._spec.limits.max_message_bytes)
             undo.callback(channel.close)
             channel.await_kernel(deadline)
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
@@ -130,19 +145,23 @@ class RunningSandbox:
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
-        self._run_prelude(deadline)
+        self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
 
-    def _run_prelude(self, deadline: float) -> None:
-        """Let the fresh kernel define what the code is to find.
+    def define(self, source: str, seconds: float) -> None:
+        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
 
         Raises:
             PreludeError: it failed.
         """
-        if self._spec.prelude and self.kernel:
-            for output in self.kernel.execute(self._spec.prelude, deadline - time.monotonic(), is_silent=True):
+        if source and self.kernel:
+            for output in self.kernel.execute(source, seconds, is_silent=True):
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
+
+    def keep_prelude(self, prelude: str) -> None:
+        """Have every later kernel run this prelude."""
+        self._spec = replace(self._spec, prelude=prelude)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -178,14 +197,38 @@ class RunningSandbox:
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
-        self._orders += 1
-        sockets = self._transport.open(Files(self._orders), self._lifeline)
+        sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
         if sockets is None:
             self._lifeline.give_up()
             return None
         return sockets[0]
 
+    def _open_files(self, max_parts: int) -> Conversation | None:
+        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
+        connected = self._serve_files()
+        return Conversation(connected, max_parts) if connected else None
+
+    def _open_command(self) -> socket.socket | None:
+        """A socket for one command in the guest; None once the sandbox has ended.
+
+        Raises:
+            FileRejected: work_dir is over its limits.
+        """
+        if self._quota:
+            self._quota.quota.refuse_excess()
+        sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
+        return sockets[0] if sockets else None
+
+    def _has_hung_up(self) -> bool:
+        """Return whether the sandbox has ended, of which a command's socket may tell first."""
+        return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _has_work(self) -> bool:
+        return self._is_busy or self.commands.are_running
+
     def _kill_for_work_dir(self, reason: str) -> None:
+        self.commands.close(reason)
+        self._lifeline.send(EndCommands())
         if self.kernel:
             self.kernel.kill(reason, "work_dir_quota")
 
@@ -205,6 +248,7 @@ class RunningSandbox:
         """
         if not self._is_removed:
             self._is_removed = True
+            self.commands.close()
             with contextlib.suppress(EngineError):
                 self._engine.remove(self.sandbox)
 
