@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent_tools.guest.wire.alarm import SOON, AlarmWriter
-from agent_tools.guest.wire.waiting import await_input
+from agent_tools.guest.wire.waiting import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
 from agent_tools.runtime.after_fork import abandon_after_fork
 
@@ -78,11 +78,7 @@ class Lifeline:
     def is_hung_up(self, wait: float = 0.0) -> bool:
         """Return whether PID 1 has hung up, or does within `wait` seconds. Reads nothing, so it is for any thread."""
         descriptor = self.fileno()
-        if descriptor < 0 or self.has_ended:
-            return True
-        poller = select.poll()
-        poller.register(descriptor, 0)  # a hang-up is told unasked
-        return bool(poller.poll(wait * 1000))
+        return descriptor < 0 or self.has_ended or await_hang_up(descriptor, wait)
 
     def give_up(self) -> None:
         """Take the sandbox for ended: it does not answer any more."""

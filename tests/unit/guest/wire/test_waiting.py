@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.waiting import await_input, await_room
+from agent_tools.guest.wire.waiting import await_either, await_hang_up, await_input, await_room
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 Wait = Callable[[int, float], bool]
@@ -60,6 +60,24 @@ def test_an_end_is_seen_and_a_time_that_is_up_is_a_look(wait: Wait, pair: tuple[
     assert not wait(ours.fileno(), 0)
     theirs.close()
     assert wait(ours.fileno(), FOREVER)
+
+
+def test_either_is_enough(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    assert await_either(ours.fileno(), FOREVER)
+    fill(ours)
+    assert not await_either(ours.fileno(), 0.05)
+    theirs.send(b"x")
+    assert await_either(ours.fileno(), FOREVER)
+
+
+def test_a_hang_up_is_waited_for_whatever_there_is_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.send(b"x")
+    assert not await_hang_up(ours.fileno(), 0.05)
+    theirs.close()
+    assert await_hang_up(ours.fileno(), FOREVER)
+    assert await_hang_up(ours.fileno())
 
 
 def test_descriptors_that_select_cannot_take_are_waited_for(pair: tuple[socket.socket, socket.socket]) -> None:
