@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog

@@ -372,12 +372,12 @@ def test_what_was_flushed_is_told_once_though_a_child_was_forked(session: Sessio
 def test_output_costs_the_code_no_memory_whether_it_is_read_at_once_or_late(session: Session, pause: float) -> None:
     peak = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     before = int(session.run(peak, 30).stdout)
-    with contextlib.closing(session.stream("for n in range(2000): print('x' * 100_000, flush=True)", 60)) as outputs:
+    with contextlib.closing(session.stream("for n in range(1000): print('x' * 100_000, flush=True)", 60)) as outputs:
         next(outputs)
         time.sleep(pause)  # about as long as the code would need to print it all
         for _ in outputs:
             pass
-    assert int(session.run(peak, 30).stdout) < before + 80  # MiB, of 200
+    assert int(session.run(peak, 30).stdout) < before + 40  # MiB, of 100
 
 
 def test_no_output_is_lost(shared_session: Session) -> None:
@@ -488,7 +488,7 @@ def test_sessions_opened_and_closed_leave_nothing_on_the_host(new_session: Calla
     new_session().run("1", 30)
     new_session().close()
     before = held()
-    for _ in range(5):
+    for _ in range(3):  # one more than what is forgiven below
         session = new_session()
         session.run("1", 30)
         session.restart()

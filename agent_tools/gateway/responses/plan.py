@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.execution import Picture
 from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused
 from agent_tools.gateway.containers.spec import ContainerSpec

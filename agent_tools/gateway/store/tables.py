@@ -30,7 +30,7 @@ items = sa.Table(
     sa.Column("response_id", sa.String(64), nullable=False, index=True),
 )
 background = sa.Table(  # responses in the background that have not ended, and the gateway of each
-    "under_way",
+    "background",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("created_at", sa.Float, nullable=False),
