@@ -28,6 +28,7 @@ SUITE_SECONDS = 1800
 PASSED, FAILED = 0, 1  # exit codes; 2 is argparse's
 PYTEST = ("pytest==9.2.0", "pytest-timeout==2.4.0")
 ASYNCIO = "pytest-asyncio==1.5.0"
+AWAITED = ("--asyncio-mode=auto", "--override-ini=asyncio_default_fixture_loop_scope=function")
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ SUITES = {
         "langchain_tests' SandboxIntegrationTests, for deepagents' backends",
         # from 0.7 on `BaseSandbox` answers absolute paths and overwrites, which 1.1.9 of the suite refuses
         ("langchain-tests==1.1.9", "deepagents==0.6.12", ASYNCIO),
-        ("--asyncio-mode=auto",),
+        AWAITED,
     ),
     "inspect_ai": Suite(
         "Inspect's self_check, for its SandboxEnvironment",
         ("inspect-ai==0.3.285", ASYNCIO),
-        ("--asyncio-mode=auto",),
+        AWAITED,
     ),
     "pydantic_ai": Suite(
         "Pydantic AI's WorkspaceBackendSuite, with commands only and with files",
