@@ -26,8 +26,8 @@ class Process(NamedTuple):
 
     parent: int
     session: int
-    started: int
-    is_stopped: bool
+    started: int = 0
+    is_stopped: bool = False
 
 
 def processes() -> dict[int, Process]:
@@ -39,7 +39,7 @@ def processes() -> dict[int, Process]:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in (b"Z", b"X"):
                     parent, session, started = int(fields[1]), int(fields[3]), int(fields[19])
-                    found[int(name)] = Process(parent, session, started, fields[0] == b"T")
+                    found[int(name)] = Process(parent, session, started, fields[0] in (b"T", b"t"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""How a command's processes are ended: those of its session, those that left it, and nobody else."""
+"""Processes of the sandbox as /proc shows them, and ending a tree of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,55 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.processes import family, kill_tree, processes
+from agent_tools.guest.processes import Process, descends, family, kill_tree, processes
 
-PATIENCE = 20.0  # seconds
+CHAIN = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, '-c', {inner!r}], start_new_session={apart})
+time.sleep(60)
+"""
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_this_process_is_there_with_its_parent_and_session() -> None:
+    assert processes()[os.getpid()][:2] == (os.getppid(), os.getsid(0))
+
+
+def test_who_descends_from_whom_is_told_even_of_a_table_with_a_circle() -> None:
+    table = {1: Process(0, 1), 2: Process(1, 1), 3: Process(2, 1), 8: Process(9, 1), 9: Process(8, 1)}
+    assert descends(3, {2}, table)
+    assert descends(2, {2}, table)
+    assert not descends(1, {2}, table)
+    assert not descends(8, {2}, table)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_tree_goes_with_its_root_in_whatever_session(apart: bool) -> None:
+    inner = "import time; time.sleep(60)"
+    root = subprocess.Popen([sys.executable, "-c", CHAIN.format(inner=inner, apart=apart)], start_new_session=True)
+
+    def children() -> list[int]:
+        return [pid for pid, each in processes().items() if each.parent == root.pid]
+
+    try:
+        wait_for(lambda: len(children()) == 1)
+        (child,) = children()
+        if apart:
+            wait_for(lambda: processes()[child].session == child)
+        kill_tree(root.pid, {})
+        assert root.wait(10) == -9
+        wait_for(lambda: child not in processes())
+    finally:
+        root.kill()
+        root.wait()
+
+
 LEAVER = "import os, time; os.fork() or os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
 """Two processes, each in a session of its own."""
 
@@ -33,38 +79,24 @@ def _pids(leader: subprocess.Popen[str]) -> set[int]:
     return {int(leader.stdout.readline()) for _ in range(2)}
 
 
-def _eventually(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_family_is_all_that_comes_from_the_leader(leader: subprocess.Popen[str]) -> None:
     pids = _pids(leader)
     assert set(family(leader.pid)) == pids | {leader.pid}
-
-
-def test_who_left_the_session_is_killed_with_it(leader: subprocess.Popen[str]) -> None:
-    pids = _pids(leader)
-    kill_tree(leader.pid, {})
-    assert leader.wait(PATIENCE) == -signal.SIGKILL
-    _eventually(lambda: not pids & set(processes()))
 
 
 def test_who_left_is_found_also_once_the_leader_has_ended(leader: subprocess.Popen[str]) -> None:
     pids = _pids(leader)
     known = family(leader.pid)
     leader.terminate()
-    _eventually(lambda: leader.pid not in processes())  # it is not reaped yet
+    wait_for(lambda: leader.pid not in processes())  # it is not reaped yet
     kill_tree(leader.pid, known)
-    _eventually(lambda: not pids & set(processes()))
+    wait_for(lambda: not pids & set(processes()))
 
 
 def test_a_pid_that_came_again_is_spared(leader: subprocess.Popen[str]) -> None:
     (other,) = _pids(leader) - {leader.pid}
     leader.terminate()
-    _eventually(lambda: leader.pid not in processes())
+    wait_for(lambda: leader.pid not in processes())
     kill_tree(leader.pid, {other: processes()[other].started - 1})
     assert other in processes()
     os.kill(other, signal.SIGKILL)
@@ -74,4 +106,4 @@ def test_one_that_is_stopped_is_seen_as_such(leader: subprocess.Popen[str]) -> N
     _pids(leader)
     assert not processes()[leader.pid].is_stopped
     os.kill(leader.pid, signal.SIGSTOP)
-    _eventually(lambda: processes()[leader.pid].is_stopped)
+    wait_for(lambda: processes()[leader.pid].is_stopped)
