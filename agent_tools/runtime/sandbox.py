@@ -21,7 +21,7 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Spawn, Start
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
@@ -71,7 +71,7 @@ class RunningSandbox:
         self._is_removed = False
         self._is_busy = False
         self.kernel: Kernel | None = None
-        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -243,6 +243,9 @@ class RunningSandbox:
     def _has_hung_up(self) -> bool:
         """Return whether the sandbox has ended, of which a command's socket may tell first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _resume(self) -> None:
+        self._lifeline.send(Resume())
 
     def _has_work(self) -> bool:
         return self._is_busy or self.commands.are_running
