@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
-from agent_tools.gateway.containers.tool import ContainerTool
+from agent_tools.gateway.containers.hold import Hold
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
@@ -28,14 +28,12 @@ class InputFile:
 
 
 class InputFiles:
-    """The files of one request. `tool` is the code interpreter, if it may be called."""
+    """The files of one request. `hold` is the container, if anything can run in one."""
 
-    def __init__(
-        self, files: ContainerFiles, find_upload: Callable[[str], InputFile], tool: ContainerTool | None
-    ) -> None:
+    def __init__(self, files: ContainerFiles, find_upload: Callable[[str], InputFile], hold: Hold | None) -> None:
         self._files = files
         self._find_upload = find_upload
-        self._tool = tool
+        self._hold = hold
         self._left = MAX_FILES
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
@@ -49,10 +47,10 @@ class InputFiles:
         if self._left < 0:
             raise invalid(f"An input holds at most {MAX_FILES} files.", param)
         file = self._read(part, param)
-        if self._tool is None:
+        if self._hold is None:
             return {"type": "file", "file": {"filename": file.name, "file_data": _data_url(file)}}
-        self._tool.ensure()
-        container_id = self._tool.container_id
+        self._hold.ensure()
+        container_id = self._hold.container_id
         if is_new or self._files.named(container_id, file.name) is None:
             self._files.put(container_id, file.name, io.BytesIO(file.content))
         return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{file.name}]"}
