@@ -20,7 +20,7 @@ from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
-from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
+from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.local_shell import LOCAL, local_shell
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
@@ -185,8 +185,8 @@ class Planner:
         services = self._services
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
-        read = upload_reader(services.uploads, self._owner, services.config.max_body_bytes)
-        config, files = services.config, InputFiles(services.files, read, hold)
+        config, find = services.config, upload_finder(services.uploads, self._owner)
+        files = InputFiles(services.files, find, hold, config.max_body_bytes)
         return CallHistory(config.tool_name, config.shell_name, told.get, files.part)
 
     def _context(self, hold: Hold | None) -> ResponseContext:
