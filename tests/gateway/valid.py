@@ -16,7 +16,6 @@ import openai
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel, ValidationError
 
-
 SHELL = "event of a shell's response"
 """Is let be by packages that know no shell; they know no items of it either."""
 
