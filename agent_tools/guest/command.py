@@ -11,25 +11,25 @@ import contextlib
 import errno
 import fcntl
 import os
-import pty
+import select
 import selectors
 import signal
 import socket
 import struct
-import subprocess
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from . import launch
 from .processes import kill_tree
 from .wire import commands as wire
 from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Signal, Spec, Started, StreamName, Taken
 
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK = 64 * 1024
-SHELLS = ("/bin/bash", "/bin/sh")
 END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal
+TERMINAL_SECONDS = 0.05  # how long the last output of a terminal is waited for where a child still has it
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -97,7 +97,7 @@ class Command:
                 with contextlib.suppress(OSError):
                     os.killpg(self.pid, number)
             case Resize(rows, columns) if self.is_terminal and self.stdin >= 0:
-                _resize(self.stdin, rows, columns)
+                launch.resize(self.stdin, rows, columns)
 
     def hang_up(self) -> None:
         """End the command, because the host has gone or says what is not the protocol."""
@@ -137,59 +137,18 @@ class Command:
         """Run the command, or tell why it cannot be run."""
         folder = os.path.join(self.work_dir, spec.cwd)
         try:
-            self.pid = self.fork_on_terminal(spec, folder) if spec.terminal else self.fork_on_pipes(spec, folder)
+            self.pid, self.stdin, self.outputs = launch.start(spec, folder)
         except OSError as exc:
             how: How = "no folder" if exc.filename == folder else "no program"
             return self.tell_end(Ended(how, min(exc.errno or errno.EINVAL, 255)))
         except ValueError:  # a NUL in an argument
             return self.tell_end(Ended("no program", errno.EINVAL))
+        self.is_terminal = spec.terminal is not None
         if spec.timeout is not None:
             at = time.monotonic() + spec.timeout
             self.alarms = [(at, signal.SIGTERM), (at + spec.grace, signal.SIGKILL)]
         self.say(Started(self.pid))
         return None
-
-    def fork_on_pipes(self, spec: Spec, folder: str) -> int:
-        """Start the process with a pipe for each stream; stdin is at its end if the host has nothing for it."""
-        started = subprocess.Popen(
-            _argv(spec),
-            stdin=subprocess.PIPE if spec.has_stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=folder,
-            env=_environment(spec, folder),
-            start_new_session=True,
-            bufsize=0,
-        )
-        assert started.stdout
-        assert started.stderr
-        self.outputs = {_own(started.stdout.fileno()): "stdout", _own(started.stderr.fileno()): "stderr"}
-        if started.stdin:
-            self.stdin = _own(started.stdin.fileno())
-        return _let_go(started)
-
-    def fork_on_terminal(self, spec: Spec, folder: str) -> int:
-        """Start the process on a pseudo-terminal of its own."""
-        master, slave = pty.openpty()
-        try:
-            _resize(master, *(spec.terminal or (24, 80)))
-            environment = {"TERM": "xterm-256color", **_environment(spec, folder)}
-            started = subprocess.Popen(
-                _argv(spec),
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                cwd=folder,
-                env=environment,
-                start_new_session=True,
-                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            )
-            self.outputs = {_own(master): "stdout"}
-            self.stdin, self.is_terminal = next(iter(self.outputs)), True
-        finally:
-            os.close(master)
-            os.close(slave)
-        return _let_go(started)
 
     def ring(self, now: float) -> None:
         """Ask the command to end at its time limit, and end it some time later."""
@@ -210,9 +169,7 @@ class Command:
     def end(self, status: int) -> None:
         """Tell the host how the process ended, after all that it had printed."""
         for descriptor, stream in self.outputs.items():
-            left = _readable(descriptor)
-            while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
-                left -= len(data)
+            for data in _rest_of_terminal(descriptor) if self.is_terminal else _rest_of_pipe(descriptor):
                 self.out += wire.write_event(Printed(stream, data))
         code = os.waitstatus_to_exitcode(status)
         self.tell_end(Ended("signal", -code, self.timed_out) if code < 0 else Ended("code", code, self.timed_out))
@@ -281,43 +238,26 @@ class Command:
             self.stdin = -1
 
 
-def _argv(spec: Spec) -> list[str]:
-    if not isinstance(spec.argv, str):
-        return list(spec.argv)
-    return [next((shell for shell in SHELLS if os.path.exists(shell)), SHELLS[-1]), "-c", spec.argv]
-
-
-def _environment(spec: Spec, folder: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
-    return {**ours, "PWD": folder, **spec.env}
-
-
-def _own(descriptor: int) -> int:
-    """A copy of a descriptor that never waits."""
-    copied = os.dup(descriptor)
-    os.set_blocking(copied, False)
-    return copied
-
-
-def _let_go(started: "subprocess.Popen[bytes]") -> int:
-    """Take the process over from who started it: it is reaped here."""
-    for stream in (started.stdin, started.stdout, started.stderr):
-        if stream:
-            stream.close()
-    started.returncode = 0
-    return started.pid
-
-
-def _resize(terminal: int, rows: int, columns: int) -> None:
+def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
+    """Read what lies in a pipe now, and not what others may write meanwhile."""
+    left = 0
     with contextlib.suppress(OSError):
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        left = int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
+    while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
+        left -= len(data)
+        yield data
 
 
-def _readable(descriptor: int) -> int:
-    """The bytes that lie in a pipe or a terminal."""
-    with contextlib.suppress(OSError):
-        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
-    return 0
+def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
+    """Read on to a terminal's end, which comes once nobody has it; what was written last may take a moment."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    deadline = time.monotonic() + TERMINAL_SECONDS
+    while time.monotonic() < deadline and poller.poll(1000 * TERMINAL_SECONDS):
+        data = _read(descriptor, CHUNK)
+        if not data:
+            return
+        yield data
 
 
 def _read(descriptor: int, most: int) -> bytes | None:

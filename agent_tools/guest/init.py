@@ -32,6 +32,7 @@ from .wire.words import (
     Kill,
     Order,
     Pause,
+    Proxy,
     Resume,
     Spawn,
     Start,
@@ -126,6 +127,8 @@ class Init:
                 self.attendants.serve_files(descriptors)
             case Spawn():
                 self.attendants.spawn(descriptors)
+            case Proxy():
+                self.attendants.serve_network(descriptors)
             case EndCommands():
                 self.attendants.end_commands()
             case Arm(interrupt, kill):

@@ -7,6 +7,7 @@ import sys
 
 from traitlets.config import Config
 
+from . import packages
 from .kernel import SandboxKernel
 from .outlet import Outlet
 from .sandbox_module import install
@@ -22,6 +23,7 @@ def run_kernel(descriptors: list[int], work_dir: str) -> None:
     """Be an IPython kernel until the host hangs up. Descriptors: the socket for messages, the one for host calls."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.chdir(work_dir)
+    packages.add()
     _seed_font_cache()
     connected = socket.socket(fileno=os.dup(descriptors[0]))
     kernel = _make_kernel(Outlet(connected))

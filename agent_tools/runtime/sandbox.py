@@ -20,9 +20,10 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Spawn, Start
+from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Spawn, Start
 from agent_tools.runtime.commands.commands import Commands
+from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
@@ -94,6 +95,9 @@ class RunningSandbox:
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
+            self._egress = Egress(spec.isolation.policy) if spec.isolation.policy else None
+            if self._egress:
+                undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
@@ -145,8 +149,25 @@ class RunningSandbox:
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
+        self._open_network(deadline)
         self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
+
+    def _open_network(self, deadline: float) -> None:
+        """Start the guest's end of a network by list, which outlives a kernel; code can end it.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        if self._egress and not self._egress.is_serving:
+            sockets = self._transport.open(Proxy(next(self._orders)), self._lifeline)
+            if sockets is None:
+                raise KernelDied("the sandbox takes no orders")
+            self._egress.serve(sockets[0], deadline)
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        return self._egress.take() if self._egress else ((), 0)
 
     def define(self, source: str, seconds: float) -> None:
         """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.

@@ -13,13 +13,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
-from agent_tools.runtime.commands.commands import Request
-from agent_tools.runtime.commands.process import Process
+from agent_tools.execution import Execution, NetworkConnection, Omitted, Output, Restarted, finished
 from agent_tools.runtime.engine import Container, Engine
-from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
@@ -32,12 +28,13 @@ TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it 
 
 
 @dataclass
-class _Times:
-    """The moments at which a run was asked for, had its turn, and started (monotonic seconds)."""
+class _Course:
+    """The moments at which a run was asked for, had its turn, and started (monotonic seconds); and its connections."""
 
     asked: float = field(default_factory=time.monotonic)
     turn: float = 0.0
     started: float = 0.0
+    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
 
 
 class Session:
@@ -81,13 +78,20 @@ class Session:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
-        times, arrived = _Times(), Settling()
+        times, arrived = _Course(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
             for output in outputs:
                 arrived.add(output)
                 yield output
         duration = time.monotonic() - times.started
-        return Execution(arrived.outputs, duration=duration, queued=times.turn - times.asked)
+        connections, left_out = times.connections
+        return Execution(
+            arrived.outputs,
+            duration=duration,
+            queued=times.turn - times.asked,
+            connections=connections,
+            connections_left_out=left_out,
+        )
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
@@ -102,7 +106,7 @@ class Session:
             kernel.cancel()
 
     def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: _Times
+        self, code: str, timeout: float, cancelled: threading.Event, times: _Course
     ) -> Generator[Output, None, None]:
         with self._taking_turn(cancelled) as has_turn:
             times.turn = times.started = time.monotonic()
@@ -115,6 +119,7 @@ class Session:
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
+                    times.connections = sandbox.take_connections()
                     if missing := fetch_files():
                         yield Omitted(missing)
             if self._closed:
@@ -141,25 +146,18 @@ class Session:
             self._lost = lost
             raise
 
-    def run_command(
-        self, request: Request, on_output: OnOutput | None = None, cancelled: threading.Event | None = None
-    ) -> CommandResult:
-        """Run a command beside the code, to its end. Setting `cancelled` ends it.
+    def live(self) -> RunningSandbox:
+        """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
 
         Raises:
-            SandboxGone: the sandbox ended before the command did.
-            InvalidParams, SessionClosed, EngineError, FileRejected: as for `stream`.
+            SessionClosed, SessionBusy, EngineError: as for `stream`.
         """
-        return self._live_sandbox().commands.run(request, on_output, cancelled or threading.Event())
-
-    def start_command(self, request: Request) -> Process:
-        """Start a command in the background, beside the code; it ends with the sandbox. Errors as for `run_command`."""
-        return self._live_sandbox().commands.start(request)
-
-    @property
-    def files(self) -> GuestFiles:
-        """The sandbox's files, by its own file service. Errors as for `run_command`."""
-        return self._live_sandbox().files
+        self._refuse_closed()
+        if (sandbox := self._sandbox) and sandbox.is_usable:
+            return sandbox
+        self.open()
+        assert self._sandbox is not None
+        return self._sandbox
 
     def define(self, source: str) -> None:
         """Run code that is no cell of anybody's, in the kernel that runs now.
@@ -228,15 +226,6 @@ class Session:
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
-
-    def _live_sandbox(self) -> RunningSandbox:
-        """The sandbox that runs, also while it runs code; started if there is none."""
-        self._refuse_closed()
-        if (sandbox := self._sandbox) and sandbox.is_usable:
-            return sandbox
-        self.open()
-        assert self._sandbox is not None
-        return self._sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox

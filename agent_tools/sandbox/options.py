@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -159,7 +160,10 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
 def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
     _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
-    return Isolation(**{name: value for name, value in cfg.items() if name in names})
+    given = {name: value for name, value in cfg.items() if name in names}
+    if isinstance(given.get("network"), Mapping):
+        given["network"] = NetworkPolicy.read(given["network"])
+    return Isolation(**given)
 
 
 def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:

@@ -56,7 +56,11 @@ class Sandbox(WithFiles):
     ) -> None:
         self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
         super().__init__(Opening(Options.read(self.cfg), runtime, takes_functions=self.takes_functions))
-        self.id = self._opening.key
+
+    @property
+    def id(self) -> str:
+        """Its name in this process."""
+        return self._opening.key
 
     @property
     def options(self) -> Options:
@@ -168,7 +172,8 @@ class Sandbox(WithFiles):
         limits = self.options.limits
         seconds = timeout_of(timeout, limits.command_timeout, limits)
         request = self._request(command, stdin, cwd, env, max_output)
-        return self._opening.session().run_command(replace(request, timeout=seconds), on_output, cancelled)
+        commands = self._opening.session().live().commands
+        return commands.run(replace(request, timeout=seconds), on_output, cancelled or threading.Event())
 
     def start_command(
         self,
@@ -190,7 +195,7 @@ class Sandbox(WithFiles):
         limits = self.options.limits
         request = self._request(command, stdin, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
-        return self._opening.session().start_command(replace(request, timeout=seconds, terminal=terminal))
+        return self._opening.session().live().commands.start(replace(request, timeout=seconds, terminal=terminal))
 
     def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
         """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""

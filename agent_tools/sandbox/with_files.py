@@ -71,4 +71,4 @@ class WithFiles:
         self._files().load(WORK_DIR, io.BytesIO(tar) if isinstance(tar, bytes) else tar)
 
     def _files(self) -> GuestFiles:
-        return self._opening.session().files
+        return self._opening.session().live().files

@@ -49,7 +49,9 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
-        network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
+        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
+            the name of an engine network. Default 'none'.
+        memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits: a dict of overrides for `agent_tools.settings.Limits`.
         name_for_human, args_format: as for every tool.

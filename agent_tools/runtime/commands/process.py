@@ -10,8 +10,6 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import signal as signals
 import socket
 import threading
@@ -19,16 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_tools.command import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    SIGNALLED,
-    TIMED_OUT,
-    CommandOutput,
-    CommandResult,
-    Cursor,
-    OnOutput,
-)
+from agent_tools.command import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import (
     MAX_FRAME,
@@ -44,6 +33,7 @@ from agent_tools.guest.wire.commands import (
     Taken,
 )
 from agent_tools.runtime.after_fork import abandon_after_fork
+from agent_tools.runtime.commands.endings import complaint, exit_code
 from agent_tools.runtime.commands.output import Tail
 
 CHUNK = 256 * 1024
@@ -134,6 +124,7 @@ class Process:
                 room = MAX_WAITING - len(self._waiting)
                 self._waiting += rest[:room]
                 rest = rest[room:]
+                self._send()
             self.drive.rouse()
 
     def close_stdin(self) -> None:
@@ -142,7 +133,7 @@ class Process:
             if self._is_input_over:
                 return
             self._is_input_over = True
-            self._feed()
+            self._send()
         self.drive.rouse()
 
     def signal(self, number: int) -> None:
@@ -166,16 +157,16 @@ class Process:
         """Return all there is so far; of a command that has ended, its result."""
         with self._changed:
             stdout, stderr = self._tails["stdout"], self._tails["stderr"]
-            complaint = self._complaint()
+            why_not = complaint(self._spec, self._ended)
             return CommandResult(
-                self._exit_code(),
+                exit_code(self._ended, is_overdue=self._is_overdue),
                 stdout.since(stdout.omitted)[0],
-                stderr.since(stderr.omitted)[0] + complaint.encode(),
+                stderr.since(stderr.omitted)[0] + why_not.encode(),
                 self._is_overdue or bool(self._ended and self._ended.timed_out),
                 stdout.omitted,
                 stderr.omitted,
                 self._duration if self._is_over else time.monotonic() - self._started,
-                complaint.strip() or self._reason,
+                why_not.strip() or self._reason,
             )
 
     @property
@@ -304,21 +295,3 @@ class Process:
             self._link.close()
             self._changed.notify_all()
         self.drive.release()
-
-    def _exit_code(self) -> int:
-        ended = self._ended
-        if self._is_overdue or (ended and ended.timed_out):
-            return TIMED_OUT
-        if ended is None:
-            return SIGNALLED + signals.SIGKILL
-        if ended.how == "no program":
-            return NOT_FOUND if ended.number == errno.ENOENT else NOT_EXECUTABLE
-        return {"code": ended.number, "signal": SIGNALLED + ended.number, "no folder": NOT_FOUND}[ended.how]
-
-    def _complaint(self) -> str:
-        """A line that says why a command could not be run, as a shell does; '' for one that ran."""
-        ended, argv = self._ended, self._spec.argv
-        if ended is None or ended.how in ("code", "signal"):
-            return ""
-        missing = self._spec.cwd if ended.how == "no folder" else argv if isinstance(argv, str) else argv[0]
-        return f"{missing}: {os.strerror(ended.number)}\n"
