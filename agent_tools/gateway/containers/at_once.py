@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Union
 
-from agent_tools.command import CommandResult
+from agent_tools.command import SIGNALLED, CommandResult
 from agent_tools.gateway.containers.command_output import CommandOutput
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, StreamName
@@ -67,6 +68,9 @@ class _Run:
     news: _Queue
 
     def __call__(self) -> None:
+        if self.cancelled.is_set():
+            self.news.put(CommandEnd(self.index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
+            return
         output = CommandOutput(self.together.max_output)
         try:
             result = self.sandbox.run_command(
