@@ -59,6 +59,8 @@ class GatewayConfig:
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
+    shell_name: str = "shell"
+    """The shell's name for the model."""
     router_tools: Texts = ("execute_python",)
     """Functions that chat completions may declare and that are run here."""
     packages: Texts = ()
@@ -66,7 +68,11 @@ class GatewayConfig:
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
     timeout: Seconds = 60.0
-    """The time limit of one call's code."""
+    """The time limit of one call's code, and of a shell command that is given no other."""
+    max_shell_timeout: Seconds = 600.0
+    """The longest time limit that a model may give a shell command."""
+    max_shell_output: Count = 40_000
+    """Characters kept of what one shell command prints: the first and the last half."""
     turn_timeout: Seconds = 3_600.0
     """The time limit of one response."""
     max_rounds: Count = 25
@@ -151,9 +157,11 @@ class GatewayConfig:
         return upstream
 
     @model_validator(mode="after")
-    def _check_keys(self) -> GatewayConfig:
+    def _check_names_and_keys(self) -> GatewayConfig:
         if not self.api_keys and self.host not in LOOPBACK:
             raise InvalidParams(f"Without a key, anyone who reaches {self.host} could run code: give --api-key.")
+        if self.shell_name == self.tool_name:
+            raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         if any(len(key) < MIN_KEY_CHARS for key in self.api_keys):
             raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
         return self

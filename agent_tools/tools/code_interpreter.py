@@ -201,6 +201,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """The container that runs now, if there is one."""
         return self._sandbox.container
 
+    @property
+    def as_sandbox(self) -> Sandbox:
+        """The sandbox that the code runs in, as programs use it: with commands and all files; open as long as this."""
+        return self._sandbox
+
     def __enter__(self) -> CodeInterpreter:
         return self
 
