@@ -47,6 +47,19 @@ RUN set -eu; \
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
+# One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
+# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/names.py).
+RUN set -eu; \
+    base=$(readlink -f /opt/kernel/bin/python); \
+    for name in python python3; do [ -e "/usr/local/bin/$name" ] || ln -s "$base" "/usr/local/bin/$name"; done; \
+    site=$("$base" -I -c 'import site; print(site.getsitepackages()[0])'); \
+    mkdir -p "$site" /etc/profile.d /usr/share/agent_tools /home/sandbox/.names; \
+    /opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/agent_tools.pth"; \
+    echo 'PATH="/opt/kernel/bin:$PATH"' > /etc/profile.d/agent_tools.sh; \
+    for table in passwd group; do \
+        cp "/etc/$table" /usr/share/agent_tools/; mv "/etc/$table" /home/sandbox/.names/; \
+        ln -s "/home/sandbox/.names/$table" "/etc/$table"; \
+    done
 COPY --from=builder /opt/guest /opt/guest
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown

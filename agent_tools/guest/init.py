@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from . import files
 from .lifeline import SocketLifeline, StdioLifeline
+from .names import lay_names
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
 
@@ -40,6 +41,7 @@ def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
+    lay_names()
     from . import startup  # the preload: everything a kernel needs, imported once
 
     gc.collect()
