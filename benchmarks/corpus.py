@@ -5,8 +5,8 @@
     .venv/bin/python benchmarks/corpus.py table lean.jsonl newest.jsonl
 
 The corpus is public code of 2020 to 2024, what models were trained on; none of it is part of this project. A notebook's
-cells run in turn in one kernel, as its readers ran them, for at most a minute each. `run` writes a line of JSON for each
-cell; `table` sorts the failures by their reasons (corpus_reasons.py) and prints Markdown.
+cells run in turn in one kernel, as its readers ran them, for at most a minute each. `run` writes a line of JSON for
+each cell; `table` sorts the failures by their reasons (corpus_reasons.py) and prints Markdown.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _outcomes(cache: Path, options: dict[str, Any], notebook: Notebook) -> list[
     figures.mkdir(exist_ok=True)
     begun, lines = time.monotonic(), []
     with CodeInterpreter({"work_dir": work_dir, "figures_dir": str(figures), "env": env, **options}) as tool:
-        folder = Path("/workspace") / Path(notebook.path).parent
-        tool.run(f"import os\nos.chdir({str(folder)!r})\ndel os")
+        folder = str(Path("/workspace") / Path(notebook.path).parent)
+        tool.run(f"import os, sys\nos.chdir({folder!r})\nsys.path.insert(0, {folder!r})\ndel os, sys")
         for number, cell in enumerate(notebook.cells):
             is_late = time.monotonic() - begun > BUDGET
             outcome = {"kind": "slow"} if is_late else _run_cell(tool, cell)

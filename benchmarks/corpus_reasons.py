@@ -1,8 +1,9 @@
 """Why a cell failed: each failure of a run over the corpus, sorted into one of a few reasons, by its own words.
 
-Sorting asks, in this order: was it stopped; does the message name the sandbox, the network, a missing package, a missing
-file; is it a known sign of a library or a language that moved on; does the cell use what an earlier failed cell should
-have made. What is left is the libraries' too if another set of pins runs that cell, and else the code's own.
+Sorting asks, in this order: was it stopped; does the message name the sandbox, the network, a missing package, a
+missing file; is it a known sign of a library or a language that moved on; does the cell use what an earlier failed cell
+should have made. What is left is the libraries' too if another set of pins runs that cell, and else the code's own: it
+needs a program, a person at the keyboard, or was never right.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
-REASONS = ("ran", "drift", "missing package", "network", "missing data", "too slow", "too large", "after a failed cell", "own", "ours")
+REASONS = (
+    *("ran", "drift", "missing package", "network", "missing data", "too slow", "too large", "after a failed cell"),
+    *("own", "ours"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,7 @@ class Outcome:
 _OURS = re.compile(
     r"Read-only file system|Operation not permitted|Function not implemented|not available in this sandbox"
     r"|libGL|No module named '(agent_tools|ipykernel|IPython|pwd|grp)|getpwuid|cannot open shared object"
-    r"|No space left on device|Cannot allocate memory|can't start new thread|Too many open files"
-    r"|Line magic function|Cell magic `%%\w+` not found|Magics? "
+    r"|No space left on device|Cannot allocate memory|can't start new thread|Too many open files|\.tests[.']"
 )
 _NETWORK = re.compile(
     r"Name or service not known|Temporary failure in name resolution|Network is unreachable|urlopen error|Max retries"
@@ -51,7 +54,13 @@ _NETWORK = re.compile(
 )
 _NETWORK_NAMES = frozenset(("URLError", "HTTPError", "ConnectionError", "gaierror", "NameResolutionError", "SSLError"))
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
-_NO_FILE = re.compile(r"No such file or directory|not found\.$|does not exist\.?$|File .* does not exist|File .* not found")
+_PACKAGE = re.compile(
+    r"optional dependency|[Mm]agic (function )?`%+\w*` not found|requires \w+, an optional|requires \w+ to be available"
+)
+_NO_FILE = re.compile(
+    r"No such file or directory|not found\.$|does not exist\.?$|File .* does not exist|File .* not found"
+    r"|No columns to parse from file|unable to open database file|no such table"
+)
 _OLD_PYTHON = re.compile(
     r"name '(xrange|unicode|raw_input|reduce|unichr|basestring|long|file|execfile|cmp|reload)' is not defined"
     r"|Missing parentheses in call to|invalid hexadecimal|leading zeros in decimal"
@@ -60,10 +69,20 @@ _DRIFT = re.compile(
     r"unexpected keyword argument|has no attribute|cannot import name|was removed|has been removed|no longer"
     r"|is deprecated|positional arguments? but|Invalid frequency|is not a valid package style|Could not convert"
     r"|could not convert string to float|agg function failed|not supported for dtype|incompatible dtype|must be keyword"
-    r"|Unrecognized|Invalid value .* for dtype|does not support|InvalidParameterError|is not a valid value for|has dtype"
-    r"|Cannot interpret|Cannot (subset|perform|mask|setitem)|inhomogeneous shape|expired|assignment destination is read-only"
+    r"|Unrecognized|Invalid value .* for dtype|does not support|InvalidParameterError|is not a valid value for"
+    r"|has dtype|Cannot interpret|Cannot (subset|perform|mask|setitem)|inhomogeneous shape|expired|destination is read-only"
+    r"|has no setter|must be a sequence|Passing a bool"
 )
-_DRIFT_NAMES = frozenset(("InvalidParameterError", "AxisError", "ChainedAssignmentError", "SyntaxError", "OptionError"))
+_DRIFT_NAMES = frozenset(
+    (
+        "InvalidParameterError",
+        "AxisError",
+        "ChainedAssignmentError",
+        "SyntaxError",
+        "OptionError",
+        "_IncompleteInputError",
+    )
+)
 _SURE_DRIFT = re.compile(
     r"(module '[\w.]+'|type object '\w+'|'(DataFrame|Series|Index|\w+Index|ndarray|\w+Plot|Axes\w*|Figure)' object) "
     r"has no attribute|cannot import name|Invalid frequency|is not a valid package style|got an unexpected keyword"
@@ -76,7 +95,7 @@ STACK = frozenset(
 def sort_all(runs: Sequence[Sequence[Outcome]]) -> list[list[str]]:
     """Return the reason of each outcome of each run. Runs of the same cells help each other: see `own`."""
     sorted_runs = [sort_run(run) for run in runs]
-    ran = {key for run, reasons in zip(runs, sorted_runs) for key, reason in zip(map(_key, run), reasons) if reason == "ran"}
+    ran = {_key(each) for run, reasons in zip(runs, sorted_runs) for each, why in zip(run, reasons) if why == "ran"}
     return [
         ["drift" if reason == "own" and _key(outcome) in ran else reason for outcome, reason in zip(run, reasons)]
         for run, reasons in zip(runs, sorted_runs)
@@ -131,7 +150,9 @@ def _reason_of_error(outcome: Outcome, uses_spoilt: bool) -> str:
     if outcome.name in _NETWORK_NAMES or _NETWORK.search(message):
         return "network"
     if module := _MODULE.search(message):
-        return "drift" if module[1].split(".")[0] in STACK else "missing package"
+        return "drift" if module[1].split(".")[0] in STACK and "." in module[1] else "missing package"
+    if _PACKAGE.search(message):
+        return "missing package"
     if outcome.name == "FileNotFoundError" or _NO_FILE.search(message):
         return "after a failed cell" if uses_spoilt else "missing data"
     if _OLD_PYTHON.search(message) or _SURE_DRIFT.search(message):

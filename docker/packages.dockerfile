@@ -27,7 +27,7 @@ RUN set -eu; \
     $pip install --no-compile --only-binary :all: --prefix /build/packages \
         -c /build/constraints.txt -r /build/extra-requirements.txt; \
     mkdir -p /build/packages; \
-    find /build/packages -type d -name tests -prune -exec rm -rf {} +; \
+    find /build/packages -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         -s /build/packages -p /opt/kernel /build/packages
 
