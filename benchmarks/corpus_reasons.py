@@ -70,8 +70,8 @@ _DRIFT = re.compile(
     r"|is deprecated|positional arguments? but|Invalid frequency|is not a valid package style|Could not convert"
     r"|could not convert string to float|agg function failed|not supported for dtype|incompatible dtype|must be keyword"
     r"|Unrecognized|Invalid value .* for dtype|does not support|InvalidParameterError|is not a valid value for"
-    r"|has dtype|Cannot interpret|Cannot (subset|perform|mask|setitem)|inhomogeneous shape|expired|destination is read-only"
-    r"|has no setter|must be a sequence|Passing a bool"
+    r"|has dtype|Cannot interpret|Cannot (subset|perform|mask|setitem)|inhomogeneous shape|expired"
+    r"|destination is read-only|has no setter|must be a sequence|Passing a bool"
 )
 _DRIFT_NAMES = frozenset(
     (

@@ -47,7 +47,7 @@ def chat(model: str | None, files: tuple[str, ...], once: str | None, **options:
     kind = ReActChat if options.pop("react") else Assistant
     system, timeout = options.pop("system"), options.pop("timeout")
     with interpreter(**options) as tool, kind([tool], llm, system, call_timeout=timeout) as agent:
-        ensure_with_progress(options["packages"])
+        ensure_with_progress(tool.options.recipe)
         talk = Talk(agent, files)
         if once is not None:
             sys.exit(0 if talk.ask(once) else 1)

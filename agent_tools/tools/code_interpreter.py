@@ -48,7 +48,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
         static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
         figures_dir: the folder for figures, if it is not work_dir.
+        flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
+            'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
+        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
         image: an image of your own to run instead; it must be derived from ours.
         transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
@@ -248,7 +251,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         session = runtime.find(self.instance_id)
         if session:
             return session
-        tag = self.options.image or runtime.ensure_image(self.options.packages)
+        tag = self.options.image or runtime.ensure_image(self.options.recipe)
         options = self.options
         calls, prelude = self._host_calls()
         spec = SessionSpec(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.recipe import Recipe
 from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools.params import timeout_of
 from agent_tools.tools.registry import Config
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.transport.transport import TransportName
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
+_RECIPE = ("packages", "debian_packages", "flavour")
 _FORBIDDEN = frozenset(
     (
         *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
@@ -40,7 +42,7 @@ class Options:
     static_url: str | None = None
     figures_dir: Path | None = None
     image: str | None = None
-    packages: tuple[str, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
     allow_private_urls: bool = False
     transport: TransportName = "auto"
     hostcalls: HostCallsLike | None = None
@@ -56,9 +58,6 @@ class Options:
             InvalidParams: an option is unknown, unusable, or would break the isolation.
         """
         limits = _limits(cfg.get("limits") or {})
-        packages = cfg.get("packages") or ()
-        if isinstance(packages, str):
-            raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
         return cls(
             work_dir=Path(cfg.get("work_dir") or settings.code_interpreter_work_dir()),
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
@@ -67,7 +66,7 @@ class Options:
             static_url=cfg.get("static_url"),
             figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
             image=cfg.get("image"),
-            packages=tuple(packages),
+            recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=bool(cfg.get("allow_private_urls")),
             transport=_transport(cfg.get("transport") or "auto"),
             hostcalls=cfg.get("hostcalls"),
@@ -110,9 +109,12 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
     return overrides
 
 
+_NAMES = {each.name for each in fields(Options)} - {"recipe"} | {*_BASE_OPTIONS, *_RECIPE}
+
+
 def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
-    _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
+    _refuse_unknown("cfg", cfg, names | _NAMES)
     return Isolation(**{name: value for name, value in cfg.items() if name in names})
 
 
