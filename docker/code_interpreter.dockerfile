@@ -28,6 +28,8 @@ RUN set -eu; \
     site=$(/opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/guest > "$site/agent_tools_guest.pth"; \
     cat /build/font_fallback.py >> "$site/matplotlib/font_manager.py"; \
+    cd "$site/matplotlib/mpl-data/stylelib"; \
+    for style in seaborn-v0_8*; do cp "$style" "seaborn${style#seaborn-v0_8}"; done; \
     mkdir -p /opt/matplotlib/cache; cp /build/matplotlibrc /opt/matplotlib/; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
     MPLCONFIGDIR=/opt/matplotlib/cache /opt/kernel/bin/python -c 'import matplotlib.font_manager'

@@ -11,11 +11,12 @@ from functools import partial
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
-from agent_tools.runtime.recipe import RecipeLike
+from agent_tools.runtime.recipe import Recipe, RecipeLike
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 
@@ -94,6 +95,11 @@ def docker_runtime() -> Runtime:
     """A runtime on the Docker engine of this machine."""
     engine = DockerEngine()
     return Runtime(engine, partial(image.ensure, engine))
+
+
+def describe(recipe: Recipe) -> str:
+    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
+    return contents_told(recipe)
 
 
 _default: Runtime | None = None

@@ -31,6 +31,7 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
+    from agent_tools.runtime.recipe import Recipe
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
 
@@ -53,6 +54,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
         debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
         image: an image of your own to run instead; it must be derived from ours.
+        describe: 'versions' tells the model in the tool's description which Python and main libraries there are; of
+            an `image` of your own nothing is told. Default: the description of Qwen-Agent's tool.
         transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
         allow_private_urls: let `files` name URLs on private addresses. Default False.
@@ -84,6 +87,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     ) -> None:
         super().__init__({**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})})
         self.options = Options.read(self.cfg)
+        if self.options.describe and not self.options.image:
+            self.description = f"{self.description} {_contents(self.options.recipe)}"
         self.work_dir = str(self.options.work_dir)
         self.instance_id = str(uuid.uuid4())
         self._runtime = runtime
@@ -288,3 +293,9 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             path = prepare_work_dir(Path(self.work_dir), guest)
             self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
         return self._workspace
+
+
+def _contents(recipe: Recipe) -> str:
+    from agent_tools.runtime.runtime import describe
+
+    return describe(recipe)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
@@ -45,6 +45,7 @@ class Options:
     recipe: Recipe = field(default_factory=Recipe)
     allow_private_urls: bool = False
     transport: TransportName = "auto"
+    describe: Literal["", "versions"] = ""
     hostcalls: HostCallsLike | None = None
     call_limits: CallLimits = field(default_factory=CallLimits)
     record: Path | None = None
@@ -69,6 +70,7 @@ class Options:
             recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=bool(cfg.get("allow_private_urls")),
             transport=_transport(cfg.get("transport") or "auto"),
+            describe=_describe(cfg.get("describe") or ""),
             hostcalls=cfg.get("hostcalls"),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
             record=Path(cfg["record"]) if cfg.get("record") else None,
@@ -80,6 +82,12 @@ def _transport(name: Any) -> TransportName:
     if name not in ("auto", "sockets", "stdio"):
         raise InvalidParams(f"transport={name!r:.80} is not usable: give 'auto', 'sockets' or 'stdio'.")
     return name  # type: ignore[no-any-return]
+
+
+def _describe(what: Any) -> Literal["", "versions"]:
+    if what not in ("", "versions"):
+        raise InvalidParams(f"describe={what!r:.80} is not usable: give 'versions' or nothing.")
+    return what  # type: ignore[no-any-return]
 
 
 def _limits(overrides: object) -> Limits:
