@@ -117,7 +117,7 @@ def _ending(execution: Execution) -> dict[str, Any]:
 
 
 def _table(arguments: argparse.Namespace) -> None:
-    runs = {path.stem: _read(path) for path in arguments.runs}
+    runs = _common({path.stem: _read(path) for path in arguments.runs})
     sorted_runs = dict(zip(runs, sort_all(list(runs.values()))))
     if arguments.failures:
         for name, reasons in sorted_runs.items():
@@ -129,6 +129,12 @@ def _table(arguments: argparse.Namespace) -> None:
     for repository in dict.fromkeys(outcome.repository for outcome in next(iter(runs.values()))):
         counts = {name: _share(runs[name], sorted_runs[name], repository) for name in runs}
         print(f"| {repository} | " + " | ".join(counts.values()) + " |")
+
+
+def _common(runs: dict[str, list[Outcome]]) -> dict[str, list[Outcome]]:
+    """Return the runs without the cells that one of them has not."""
+    keys = set.intersection(*({each.key for each in run} for run in runs.values()))
+    return {name: [each for each in run if each.key in keys] for name, run in runs.items()}
 
 
 def _print_rows(title: str, runs: dict[str, list[Outcome]], by_reason: dict[str, Counter[str]]) -> None:

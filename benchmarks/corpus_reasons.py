@@ -35,6 +35,11 @@ class Outcome:
     traceback: str = ""
     is_meant_to_fail: bool = False
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The cell's place in the corpus."""
+        return self.repository, self.path, self.cell
+
     @classmethod
     def read(cls, line: dict[str, Any]) -> Outcome:
         """Read one line of a run."""
@@ -95,9 +100,9 @@ STACK = frozenset(
 def sort_all(runs: Sequence[Sequence[Outcome]]) -> list[list[str]]:
     """Return the reason of each outcome of each run. Runs of the same cells help each other: see `own`."""
     sorted_runs = [sort_run(run) for run in runs]
-    ran = {_key(each) for run, reasons in zip(runs, sorted_runs) for each, why in zip(run, reasons) if why == "ran"}
+    ran = {each.key for run, reasons in zip(runs, sorted_runs) for each, why in zip(run, reasons) if why == "ran"}
     return [
-        ["drift" if reason == "own" and _key(outcome) in ran else reason for outcome, reason in zip(run, reasons)]
+        ["drift" if reason == "own" and outcome.key in ran else reason for outcome, reason in zip(run, reasons)]
         for run, reasons in zip(runs, sorted_runs)
     ]
 
@@ -108,10 +113,6 @@ def sort_run(run: Sequence[Outcome]) -> list[str]:
     for _, notebook in groupby(run, key=lambda outcome: (outcome.repository, outcome.path)):
         reasons += _sort_notebook(list(notebook))
     return reasons
-
-
-def _key(outcome: Outcome) -> tuple[str, str, int]:
-    return outcome.repository, outcome.path, outcome.cell
 
 
 def _sort_notebook(cells: Sequence[Outcome]) -> list[str]:
@@ -183,7 +184,7 @@ class Names:
 
 def _plain(line: str) -> str:
     """Return a line without IPython's own syntax."""
-    bare = re.sub(r"^(\s*)%(?:timeit|time|prun)\b(?:\s+-\w+\s*\w*)*", r"\1", line)
+    bare = re.sub(r"^(\s*)%(?:timeit|time|prun)\b(?:\s+-\w+\s*\w*)*\s*", r"\1", line)
     return re.sub(r"^(\s*)[%!].*", r"\1pass", re.sub(r"=\s*[!%].*", "= None", re.sub(r"\?+\s*$", "", bare)))
 
 

@@ -39,7 +39,8 @@ AGENT = """
 import subprocess
 lines = '''set -e
 git init -q repository && cd repository
-printf 'int main(void) { return 0; }' > main.c && printf 'all: main.c\\\\n\\\\tgcc -o main main.c\\\\n' > Makefile && make -s
+printf 'int main(void) { return 0; }' > main.c
+printf 'all: main.c\\\\n\\\\tgcc -o main main.c\\\\n' > Makefile && make -s
 git add . && git -c user.email=a@b.c commit -qm first && git log --oneline
 echo '{"a": 1}' | jq .a
 rg -q main main.c && curl --version && unzip -v && ./main
