@@ -46,7 +46,7 @@ def main() -> None:
     run.add_argument("cache", type=Path, help="folder for copies of the repositories, made anew by each run")
     run.add_argument("--image", help="an image of the engine, instead of a flavour")
     run.add_argument("--flavour", default=None)
-    run.add_argument("--only", default="", help="a part of a repository's name")
+    run.add_argument("--only", default="", help="a part of <owner>/<name>/<path>")
     run.set_defaults(command=_run)
     table = commands.add_parser("table")
     table.add_argument("runs", type=Path, nargs="+", help="what `run` printed; a file's name names its column")
@@ -68,12 +68,12 @@ def _run(arguments: argparse.Namespace) -> None:
 def _laid_out(clones: Path, cache: Path, only: str) -> Iterator[Notebook]:
     """Lay each repository out in a fresh folder, with the data sets in it, and yield its notebooks."""
     data, data_name = data_folder()
-    for repository in (each for each in repositories() if only in each.name):
+    for repository in repositories():
         folder = cache / repository.folder
         shutil.rmtree(folder, ignore_errors=True)
         extract(clones, repository, folder)
         extract(clones, data, folder / data_name)
-        yield from notebooks_of(repository, folder)
+        yield from (each for each in notebooks_of(repository, folder) if only in f"{repository.name}/{each.path}")
 
 
 def _outcomes(cache: Path, options: dict[str, Any], notebook: Notebook) -> list[dict[str, Any]]:

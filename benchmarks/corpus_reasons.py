@@ -117,7 +117,7 @@ def sort_run(run: Sequence[Outcome]) -> list[str]:
 
 def _sort_notebook(cells: Sequence[Outcome]) -> list[str]:
     """Sort a notebook's outcomes, following which names hold what a failed cell should have made."""
-    reasons, spoilt = [], set[str]()
+    reasons, spoilt, made = [], set[str](), set[str]()
     for outcome in cells:
         names = Names.of(outcome.code)
         reason = _reason(outcome, bool(names.used & spoilt))
@@ -126,6 +126,9 @@ def _sort_notebook(cells: Sequence[Outcome]) -> list[str]:
             spoilt -= names.made
         elif not is_good or names.used & spoilt:
             spoilt |= names.made
+        made |= names.made
+        if outcome.kind in ("slow", "died"):  # the kernel may have gone, and all variables with it
+            spoilt |= made
         reasons.append(reason)
     return reasons
 

@@ -59,6 +59,11 @@ def test_what_needs_a_failed_cell_fails_after_it_until_the_name_is_made_anew() -
     assert sort_run(run) == ["network", "after a failed cell", "after a failed cell", "ran", "own"]
 
 
+def test_variables_are_gone_with_a_kernel() -> None:
+    run = [outcome(), outcome("slow", "f()", 1), failed("NameError", "name 'x' is not defined", "x + 1", 2)]
+    assert sort_run(run) == ["ran", "too slow", "after a failed cell"]
+
+
 def test_a_cell_that_runs_with_other_pins_is_no_fault_of_its_own() -> None:
     assert sort_all([[failed("KeyError", "'a'")], [outcome()]]) == [["drift"], ["ran"]]
     assert sort_all([[failed("KeyError", "'a'")], [failed("KeyError", "'a'")]]) == [["own"], ["own"]]
