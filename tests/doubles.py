@@ -51,6 +51,7 @@ class ProcessEngine:
                     "IPYTHONDIR": f"{home}/ipython",
                     "AGENT_TOOLS_RUN_DIR": str(spec.run_dir),
                     "AGENT_TOOLS_WORK_DIR": str(work_dir),
+                    **spec.isolation.env,
                 },
                 cwd="/",
                 stdin=theirs if over_stdio else subprocess.DEVNULL,

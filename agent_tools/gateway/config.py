@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.runtime.recipe import Flavour
 from agent_tools.settings import GIB, KIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -65,6 +66,10 @@ class GatewayConfig:
     """Functions that chat completions may declare and that are run here."""
     packages: Texts = ()
     """Further packages for the image."""
+    debian_packages: Texts = ()
+    """Further Debian packages for the image."""
+    flavour: Flavour = "lean"
+    """What the image holds: lean, full, agent or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
     timeout: Seconds = 60.0

@@ -20,6 +20,7 @@ from . import processes
 from .attendants import Attendants
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
+from .names import lay_names
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import (
     Arm,
@@ -52,6 +53,7 @@ def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
+    lay_names()
     from . import startup  # the preload: everything a kernel needs, imported once
 
     gc.collect()

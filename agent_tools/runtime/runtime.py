@@ -6,15 +6,17 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
+from agent_tools.runtime.recipe import Recipe, RecipeLike
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 
@@ -22,10 +24,10 @@ from agent_tools.runtime.session import Session
 class Runtime:
     """Sessions by key. Thread-safe; a forked child starts with none and leaves its parent's alone."""
 
-    def __init__(self, engine: Engine, ensure_image: Callable[[Sequence[str]], str]) -> None:
+    def __init__(self, engine: Engine, ensure_image: Callable[[RecipeLike], str]) -> None:
         self.engine = engine
         self.ensure_image = ensure_image
-        """Give the tag of an image with these further packages that is there, building it if need be."""
+        """Give the tag of an image of a recipe that is there, building it if need be."""
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._sessions: dict[str, Session] = {}
         self._pid = os.getpid()
@@ -93,6 +95,11 @@ def docker_runtime() -> Runtime:
     """A runtime on the Docker engine of this machine."""
     engine = DockerEngine()
     return Runtime(engine, partial(image.ensure, engine))
+
+
+def describe(recipe: Recipe) -> str:
+    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
+    return contents_told(recipe)
 
 
 _default: Runtime | None = None

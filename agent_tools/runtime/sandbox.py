@@ -21,6 +21,7 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.guest.wire.limits import USUAL, MessageLimits
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.egress.egress import Egress
@@ -84,7 +85,7 @@ class RunningSandbox:
                 run_dir=self._transport.run_dir,
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
-                isolation=spec.isolation,
+                isolation=_telling(spec),
                 labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
@@ -304,3 +305,10 @@ def _identity(folder: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
+
+
+def _telling(spec: SessionSpec) -> Isolation:
+    """Return the isolation with the limits on messages in its environment, where they are not the usual ones."""
+    calls = spec.host_calls.limits.max_message_bytes if spec.host_calls else USUAL
+    told = MessageLimits(int(spec.limits.max_message_bytes), int(calls)).told()
+    return replace(spec.isolation, env={**spec.isolation.env, **told}) if told else spec.isolation

@@ -45,7 +45,7 @@ class Opening:
             if session := runtime.find(self.key):
                 return session
             options = self.options
-            tag = options.image or runtime.ensure_image(options.packages)
+            tag = options.image or runtime.ensure_image(options.recipe)
             calls, prelude = self._host_calls()
             path = self.workspace.path
             spec = SessionSpec(tag, path, options.isolation, options.limits, options.transport, calls, prelude)

@@ -31,6 +31,8 @@ def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path,
         "timeout": config.timeout,
         "static_url": WORK_DIR_URL,
         "packages": list(config.packages),
+        "debian_packages": list(config.debian_packages),
+        "flavour": config.flavour,
         "limits": {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free},
         **({"runtime": config.runtime} if config.runtime else {}),
     }

@@ -9,6 +9,8 @@ from typing import Any
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.hold import Hold
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import describe
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 
@@ -16,9 +18,8 @@ MAX_FILES_TOLD = 50
 _DESCRIPTION = (
     "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
     "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
-    "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). numpy, pandas, "
-    "matplotlib, seaborn, scikit-learn, scipy, sympy, openpyxl and pillow are installed{more}. There is no network "
-    "access. A call may run for {timeout:g} seconds."
+    "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). It is {contents} "
+    "There is no network access. A call may run for {timeout:g} seconds."
 )
 
 
@@ -68,8 +69,8 @@ class ContainerTool(CodeTool):
 
 def described(config: GatewayConfig) -> str:
     """Return the tool's description for a model."""
-    more = f", and {', '.join(config.packages)}" if config.packages else ""
-    return _DESCRIPTION.format(more=more, timeout=config.timeout)
+    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
+    return _DESCRIPTION.format(contents=describe(recipe), timeout=config.timeout)
 
 
 def _files(changes: Sequence[FileChange]) -> str:
