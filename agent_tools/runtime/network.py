@@ -108,15 +108,24 @@ class NetworkPolicy:
         """Return whether a target is listed."""
         if target in self.exact:
             return True
-        if target.is_address:
-            return False
-        labels = target.host.split(".")
-        return any(Target(".".join(labels[at:]), target.port) in self.below for at in range(1, len(labels)))
+        return not target.is_address and "." in target.host and self._has_below(_above(target))
+
+    def _has_below(self, target: Target) -> bool:
+        """Return whether all names below a target are listed."""
+        return target in self.below or ("." in target.host and self._has_below(_above(target)))
+
+    def covers(self, other: NetworkPolicy) -> bool:
+        """Return whether all that another policy lists is listed here, too."""
+        return all(map(self.permits, other.exact)) and all(map(self._has_below, other.below))
 
     def may_lie_at(self, address: str) -> bool:
         """Return whether a listed name may have this address."""
         ip = ipaddress.ip_address(address.split("%")[0])
         return is_public(address) or any(ip in block for block in self.private)
+
+
+def _above(target: Target) -> Target:
+    return Target(target.host.partition(".")[2], target.port)
 
 
 def is_address(host: str) -> bool:

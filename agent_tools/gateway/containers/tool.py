@@ -11,6 +11,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.tools.code_tool import CodeTool
@@ -21,15 +22,16 @@ _DESCRIPTION = (
     "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
     "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
     "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). numpy, pandas, "
-    "matplotlib, seaborn, scikit-learn, scipy, sympy, openpyxl and pillow are installed{more}. There is no network "
-    "access. A call may run for {timeout:g} seconds."
+    "matplotlib, seaborn, scikit-learn, scipy, sympy, openpyxl and pillow are installed{more}. {network} "
+    "A call may run for {timeout:g} seconds."
 )
 
 
 class ContainerTool(CodeTool):
     """A `CodeTool` on a container. `close` lets go of it.
 
-    `make` makes the container at the first call, if it does not exist; `function` is a client's own definition.
+    `make` makes the container at the first call, if it does not exist; `function` is a client's own definition;
+    `network` has the domains that the code reaches, with spaces between them.
     """
 
     parameters = {  # noqa: RUF012
@@ -45,10 +47,11 @@ class ContainerTool(CodeTool):
         container_id: str,
         make: Callable[[], object] | None = None,
         function: Mapping[str, Any] | None = None,
+        network: str = "",
     ) -> None:
         given = function or {}
         self.name = str(given.get("name") or containers.config.tool_name)
-        self.description = str(given.get("description") or described(containers.config))
+        self.description = str(given.get("description") or described(containers.config, network))
         self.container_id = container_id
         self.first_note = ""
         self._containers = containers
@@ -116,10 +119,18 @@ class ContainerTool(CodeTool):
         return self._interpreter
 
 
-def described(config: GatewayConfig) -> str:
+def described(config: GatewayConfig, network: str = "") -> str:
     """Return the tool's description for a model."""
     more = f", and {', '.join(config.packages)}" if config.packages else ""
-    return _DESCRIPTION.format(more=more, timeout=config.timeout)
+    return _DESCRIPTION.format(more=more, network=_reach(network), timeout=config.timeout)
+
+
+def _reach(network: str) -> str:
+    """Return a sentence on what the code reaches."""
+    if not network:
+        return "There is no network access."
+    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
+    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"
 
 
 def _files(changes: Sequence[FileChange]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
@@ -22,6 +22,7 @@ class ContainerChoice:
     memory: str | None = None
     file_ids: tuple[str, ...] = ()
     path: str = ""
+    domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,9 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     auto = Fields(value, fields.param("container"))
     if auto.needed("type") != "auto":
         raise invalid("Invalid value: expected 'auto'.", auto.param("type"), "invalid_value")
-    refuse_network(auto)
-    file_ids = read_file_ids(auto)
+    file_ids, domains = read_file_ids(auto), read_domains(auto)
     shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
-    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
+    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path, domains), shown
 
 
 def _chosen(choice: Any, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
