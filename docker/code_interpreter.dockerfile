@@ -31,7 +31,9 @@ RUN set -eu; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
     MPLCONFIGDIR=/opt/matplotlib/cache /opt/kernel/bin/python -c 'import matplotlib.font_manager'
 COPY guest /opt/guest/agent_tools_guest
-RUN /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest
+RUN set -eu; \
+    /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest; \
+    HOME=/build /opt/kernel/bin/python -P -m agent_tools_guest.bundle
 
 FROM ${BASE_IMAGE}
 LABEL agent_tools.image=code_interpreter
@@ -59,4 +61,4 @@ LABEL org.opencontainers.image.title="agent_tools code interpreter" \
     org.opencontainers.image.base.digest="${BASE_DIGEST}"
 USER 10001:10001
 WORKDIR /workspace
-CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]

@@ -9,7 +9,6 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 
 import contextlib
 import ctypes
-import gc
 import os
 import select
 import signal
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from . import files
+from .boot import boot
 from .lifeline import SocketLifeline, StdioLifeline
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
@@ -40,12 +40,9 @@ def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
-    from . import startup  # the preload: everything a kernel needs, imported once
-
-    gc.collect()
-    gc.freeze()  # keeps the forks' pages shared
+    run_kernel = boot(WORK_DIR)
     _set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host, startup.run_kernel).serve()
+    Init(host, run_kernel).serve()
 
 
 class Init:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_tools.runtime.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_WORK_DIR, Isolation, SandboxSpec
 
-COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]
 ENVIRONMENT = {
     "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": GUEST_HOME,
