@@ -33,7 +33,7 @@ RUN set -eu; \
 COPY guest /opt/guest/agent_tools_guest
 RUN set -eu; \
     /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest; \
-    HOME=/build /opt/kernel/bin/python -P -m agent_tools_guest.bundle
+    HOME=/build /opt/kernel/bin/python -P -m agent_tools_guest.bake
 
 FROM ${BASE_IMAGE}
 LABEL agent_tools.image=code_interpreter

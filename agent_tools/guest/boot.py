@@ -1,4 +1,4 @@
-"""The boot of PID 1: imports all that a kernel needs and makes its shell, so that kernels are forks of what is ready."""
+"""The boot of PID 1: imports what a kernel needs and makes its shell, so that a kernel is a fork of what is ready."""
 
 import gc
 from collections.abc import Callable

@@ -1,9 +1,7 @@
 """The modules of a kernel in one file, made when the image is built, so that PID 1 looks for none and opens none.
 
-    python -P -m agent_tools_guest.bundle      makes it, at PATH
-
-It holds code as the `.pyc` files have it, after an index. A module is taken from it only while its source is the one that
-was bundled, by size and time: an image may have been derived from ours and have another version. What code imports
+It holds code as the `.pyc` files have it, after an index. A module is taken from it only while its source is the one
+that was bundled, by size and time: an image may have been derived from ours and have another version. What code imports
 later is found on the path, as everywhere.
 
     magic number of Python's code, u32 length of the index, the index (marshalled: name -> Entry), the codes
@@ -94,7 +92,7 @@ def install(path: str = PATH) -> None:
     magic, length = HEAD.unpack_from(content)
     if magic == MAGIC_NUMBER:
         codes = HEAD.size + length
-        sys.meta_path.insert(0, Finder(marshal.loads(content[HEAD.size : codes]), content[codes:]))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, Finder(marshal.loads(content[HEAD.size : codes]), content[codes:]))
 
 
 def uninstall() -> None:
@@ -122,15 +120,3 @@ def _spec_of_source(module: ModuleType) -> ModuleSpec | None:
     spec: ModuleSpec | None = getattr(module, "__spec__", None)
     is_source = spec and spec.origin and spec.cached and isinstance(spec.loader, SourceFileLoader)
     return spec if is_source else None
-
-
-def main() -> None:
-    """Make the bundle of what a boot imports."""
-    from . import init
-
-    init.boot("/")
-    write(PATH, [module for name, module in sys.modules.items() if name != "__main__"])
-
-
-if __name__ == "__main__":
-    main()

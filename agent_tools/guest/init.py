@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from . import files
-from .boot import boot
+from .boot import boot as boot
 from .lifeline import SocketLifeline, StdioLifeline
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that a kernel's imports name and no first cell needs: each is imported when something asks for it.
+"""Stand-ins for modules that a kernel's imports name and no first cell needs: each is imported once something asks.
 
 Theory of operation
     ipykernel and what it stands on import libzmq, tornado, ssl, dateutil, clients and managers, of which this kernel
@@ -32,6 +32,7 @@ class Name:
         return getattr(_imported(self._module), self._name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what has the name."""
         return self._real()(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -54,8 +55,6 @@ class Name:
 class StandIn(ModuleType):
     """Stands for a module: gives names while it is in `sys.modules`, and afterwards what the module has."""
 
-    __path__: list[str] = []  # so that its submodules are looked for, among the stand-ins
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -72,7 +71,7 @@ class Deferred(ModuleType):
             raise AttributeError(name)
         with _lock:
             if self.__class__ is Deferred:
-                self.__class__ = ModuleType
+                self.__class__ = ModuleType  # type: ignore[assignment]
                 assert self.__spec__
                 assert self.__spec__.loader
                 self.__spec__.loader.exec_module(self)
@@ -128,6 +127,7 @@ def standing() -> Iterator[None]:
 
 def _stand_in(name: str, given: Mapping[str, Any]) -> ModuleType:
     module = StandIn(name)
+    module.__path__ = []  # so that its submodules are looked for, which are stand-ins as well
     module.__dict__.update(given)
     sys.modules[name] = module
     parent, _, child = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""The kernel process: a fork of PID 1, where its shell was made; milliseconds, nothing heavy, one thread beside the code."""
+"""The kernel process: a fork of PID 1, where its shell was made; nothing heavy imported, one thread beside the code."""
 
 import os
 import shutil

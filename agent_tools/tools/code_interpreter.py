@@ -14,12 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
@@ -31,6 +29,7 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
 
@@ -262,8 +261,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls:
             return None, ""
+        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
+        from agent_tools.runtime.host_calls.host_calls import HostCalls
 
         toolset = Toolset.of(self.options.hostcalls)
         functions = recorded(toolset.functions, self.options.record, self.options.replay)
