@@ -1,7 +1,7 @@
 """Figures as PNG, drawn once: the tight box is cut out of the drawing, where the stock way lays everything out first.
 
-What sticks out of the figure, or could not be cut as it is (a frame around the figure, a hatched one), is drawn again as
-in the stock way. Sizes are those of the stock way; lines may lie a pixel beside, since a cut has whole pixels.
+What sticks out of the figure, or could not be cut as it is (a frame around the figure, a hatched one), is drawn again
+as in the stock way. Sizes are those of the stock way; lines may lie a pixel beside, since a cut has whole pixels.
 """
 
 from binascii import b2a_base64
@@ -93,7 +93,7 @@ def _cut(figure: Any, box: Any, pad: float) -> Any:
     padded = box.padded(pad)
     wide, high = (int(length * dpi + TICK) for length in padded.size)
     left, top = round(padded.x0 * dpi), round(height - high - padded.y0 * dpi)
-    whole = numpy.full((high, wide, 4), colour, numpy.uint8)
+    whole: Any = numpy.full((high, wide, 4), colour, numpy.uint8)
     found = drawing[max(0, top) : top + high, max(0, left) : left + wide]
     above, before = max(0, -top), max(0, -left)
     whole[above : above + found.shape[0], before : before + found.shape[1]] = found
