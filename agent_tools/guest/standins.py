@@ -122,6 +122,7 @@ def standing() -> Iterator[None]:
         for name, module in made.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
+                _put_into_package(module)
         _defer("ipykernel.debugger", _is_debugpy_available=False)  # a debugger needs ptrace, which is refused
 
 
@@ -130,10 +131,15 @@ def _stand_in(name: str, given: Mapping[str, Any]) -> ModuleType:
     module.__path__ = []  # so that its submodules are looked for, which are stand-ins as well
     module.__dict__.update(given)
     sys.modules[name] = module
-    parent, _, child = name.rpartition(".")
-    if isinstance(sys.modules.get(parent), StandIn):
-        setattr(sys.modules[parent], child, module)
+    _put_into_package(module)
     return module
+
+
+def _put_into_package(module: ModuleType) -> None:
+    """Make a module an attribute of its package, as importing it would."""
+    package, _, name = module.__name__.rpartition(".")
+    if package in sys.modules:
+        vars(sys.modules[package]).setdefault(name, module)
 
 
 def _defer(name: str, **given: Any) -> None:
@@ -147,9 +153,7 @@ def _defer(name: str, **given: Any) -> None:
         module.__path__ = list(spec.submodule_search_locations)
     module.__dict__.update(given)
     sys.modules[name] = module
-    parent, _, child = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], child, module)
+    _put_into_package(module)
 
 
 def _imported(name: str) -> ModuleType:
