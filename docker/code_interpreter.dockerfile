@@ -31,9 +31,7 @@ RUN set -eu; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
     MPLCONFIGDIR=/opt/matplotlib/cache /opt/kernel/bin/python -c 'import matplotlib.font_manager'
 COPY guest /opt/guest/agent_tools_guest
-RUN set -eu; \
-    /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest; \
-    HOME=/build /opt/kernel/bin/python -P -m agent_tools_guest.bake
+RUN /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/guest
 
 FROM ${BASE_IMAGE}
 LABEL agent_tools.image=code_interpreter
@@ -50,6 +48,8 @@ COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/guest /opt/guest
+# Here and not in the builder: what it notes of files are their times in this very image.
+RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest.bake && rm -rf /tmp/*
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown
 ARG VERSION=unknown

@@ -1,6 +1,6 @@
 """The modules of a kernel in one file, made when the image is built, so that PID 1 looks for none and opens none.
 
-It holds code as the `.pyc` files have it, after an index. A module is taken from it only while its source is the one
+It holds marshalled code after an index. A module is taken from it only while its source is the one
 that was bundled, by size and time: an image may have been derived from ours and have another version. What code imports
 later is found on the path, as everywhere.
 
@@ -19,7 +19,6 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 PATH = "/opt/guest/kernel.bundle"
-PYC_HEADER = 16  # bytes before the code in a .pyc file
 HEAD = struct.Struct("<4sI")
 
 
@@ -101,22 +100,15 @@ def uninstall() -> None:
 
 
 def write(path: str, modules: Sequence[ModuleType]) -> None:
-    """Write a bundle of imported modules, as far as they come from a source with a `.pyc` beside it."""
+    """Write a bundle of imported modules, as far as they come from a source."""
     index, codes = {}, bytearray()
-    for spec in filter(None, map(_spec_of_source, modules)):
-        with open(str(spec.cached), "rb") as file:
-            code = file.read()[PYC_HEADER:]
-        found = os.stat(str(spec.origin))
-        is_package = spec.submodule_search_locations is not None
-        places = len(codes), len(codes) + len(code)
-        index[spec.name] = (spec.origin, found.st_size, int(found.st_mtime), is_package, *places)
-        codes += code
+    for module in modules:
+        spec: ModuleSpec | None = getattr(module, "__spec__", None)
+        if spec and spec.origin and isinstance(spec.loader, SourceFileLoader):
+            found, start = os.stat(spec.origin), len(codes)
+            codes += marshal.dumps(spec.loader.get_code(spec.name))
+            is_package = spec.submodule_search_locations is not None
+            index[spec.name] = (spec.origin, found.st_size, int(found.st_mtime), is_package, start, len(codes))
     packed = marshal.dumps(index)
     with open(path, "wb") as file:
         file.write(HEAD.pack(MAGIC_NUMBER, len(packed)) + packed + codes)
-
-
-def _spec_of_source(module: ModuleType) -> ModuleSpec | None:
-    spec: ModuleSpec | None = getattr(module, "__spec__", None)
-    is_source = spec and spec.origin and spec.cached and isinstance(spec.loader, SourceFileLoader)
-    return spec if is_source else None
