@@ -75,6 +75,8 @@ RUN set -eu; \
         ln -s "/home/sandbox/.names/$table" "/etc/$table"; \
     done
 COPY --from=builder /opt/guest /opt/guest
+# Here and not in the builder: what it notes of files are their times in this very image.
+RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest.bake && rm -rf /tmp/*
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown
 ARG VERSION=unknown
@@ -86,4 +88,4 @@ LABEL org.opencontainers.image.title="agent_tools code interpreter" \
     org.opencontainers.image.base.digest="${BASE_DIGEST}"
 USER 10001:10001
 WORKDIR /workspace
-CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]

@@ -43,7 +43,7 @@ class ProcessEngine:
                 [
                     sys.executable,
                     *(["-P"] if sys.version_info >= (3, 11) else []),
-                    *("-m", "agent_tools.guest.init", *(["stdio"] if over_stdio else [])),
+                    *("-m", "agent_tools.guest", *(["stdio"] if over_stdio else [])),
                 ],
                 env={
                     "PATH": os.environ["PATH"],

@@ -45,6 +45,7 @@ def tools_to_attack(limits: dict[str, float] = LIMITS) -> Iterator[NewTool]:
             def make(engine: FakeEngine) -> CodeInterpreter:
                 runtime = Runtime(engine, lambda packages: "none")
                 atexit.unregister(runtime.close_all)
+                opened.callback(runtime.close_all)  # waits for what is done beside
                 cfg = {"work_dir": f"{folder}/work", "limits": limits}
                 return opened.enter_context(CodeInterpreter(cfg, runtime=runtime))
 

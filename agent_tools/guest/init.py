@@ -8,7 +8,6 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 """
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Callable
 
 from . import processes
 from .attendants import Attendants
+from .boot import boot as boot
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
 from .names import lay_names
@@ -54,12 +54,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
     lay_names()
-    from . import startup  # the preload: everything a kernel needs, imported once
-
-    gc.collect()
-    gc.freeze()  # keeps the forks' pages shared
+    run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host, startup.run_kernel).serve()
+    Init(host, run_kernel).serve()
 
 
 class Init:

@@ -10,15 +10,9 @@ import hashlib
 import io
 import os
 import re
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from packaging.requirements import Requirement
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
@@ -99,6 +93,8 @@ def validated(packages: Sequence[str]) -> list[str]:
 
 def _requirement(entry: str) -> str:
     """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    from packaging.requirements import Requirement  # as below: imported by those who need it
+
     try:
         requirement = Requirement(entry)
         line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
@@ -136,6 +132,34 @@ def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = l
         if not engine.has_image(tag):
             build(engine, recipe, progress)
     return tag
+
+
+class Images:
+    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        self._engine = engine
+        self._tags: dict[Recipe, str] = {}
+        engine.restore_image = self._restore
+
+    def ensure(self, recipe: RecipeLike = ()) -> str:
+        """Return the tag of an image that was there, or was built, when it was first asked for.
+
+        Raises:
+            ImageBuildError: it could not be built.
+            EngineUnavailable: no engine answers.
+        """
+        key = recipe_of(recipe)
+        if key not in self._tags:
+            self._tags[key] = ensure(self._engine, key)
+        return self._tags[key]
+
+    def _restore(self, tag: str) -> bool:
+        for recipe, known in list(self._tags.items()):
+            if known == tag:
+                ensure(self._engine, recipe)
+                return True
+        return False
 
 
 def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
@@ -181,6 +205,10 @@ def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> st
 
 
 def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
+    import shutil
+    import subprocess
+    import tempfile
+
     script = shipped("docker/debian_base.sh")
     if os.getuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageBuildError(
@@ -199,6 +227,8 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
 
 
 def _tar(files: dict[str, bytes]) -> io.BytesIO:
+    import tarfile
+
     bundle = settings.ca_bundle()
     files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
     archive = io.BytesIO()

@@ -16,7 +16,7 @@ from agent_tools.runtime.engine import (
     SandboxSpec,
 )
 
-COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]
 ENVIRONMENT = {
     "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": GUEST_HOME,

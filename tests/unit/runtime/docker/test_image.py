@@ -19,6 +19,7 @@ from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.image import (
     DEBIAN_BASE,
     REGISTRY_BASE,
+    Images,
     context_files,
     ensure,
     ensure_base,
@@ -392,3 +393,57 @@ def test_an_engine_that_does_not_answer_is_no_reason_to_build(engine: FolderEngi
     with pytest.raises(EngineUnavailable):
         ensure(engine)  # type: ignore[arg-type]
     assert engine.notes() == ""
+
+
+# -- what a process remembers -----------------------------------------------------------------------------------------
+
+
+class CountingEngine(FolderEngine):
+    """Counts how often it is asked for an image."""
+
+    asked = 0
+
+    def has_image(self, tag: str) -> bool:
+        self.asked += 1
+        return super().has_image(tag)
+
+    restore_image = staticmethod(lambda tag: False)
+
+
+@pytest.fixture
+def counting(engine: FolderEngine) -> CountingEngine:
+    engine.add(REGISTRY_BASE)
+    return CountingEngine(engine.folder)
+
+
+def test_an_image_is_ensured_once(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    tags = {images.ensure(), images.ensure([]), images.ensure(())}
+    asked = counting.asked
+    assert tags == {images.ensure()} == {tag_for()}
+    assert counting.asked == asked
+    assert counting.has_image(tag_for())
+
+
+def test_images_with_packages_are_remembered_apart(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    assert images.ensure(["polars"]) == tag_for(["polars"]) != images.ensure()
+
+
+def test_an_image_that_is_gone_is_built_again(counting: CountingEngine) -> None:
+    tag = Images(counting).ensure()  # type: ignore[arg-type]
+    counting._file(tag).unlink()
+    assert counting.restore_image(tag)
+    assert counting.has_image(tag)
+
+
+def test_an_image_of_somebody_elses_is_not_built(counting: CountingEngine) -> None:
+    Images(counting).ensure()  # type: ignore[arg-type]
+    assert not counting.restore_image("somebody/elses:1")
+
+
+def test_packages_that_are_none_are_refused_each_time(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(InvalidParams):
+            images.ensure("polars")
