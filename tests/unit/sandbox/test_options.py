@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from agent_tools.tools.options import Options
+from agent_tools.sandbox.options import Options
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.recipe import Recipe
