@@ -171,10 +171,12 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
     progress(f"Building {tag} on {base}: {_contents(recipe)}")
     origin = origin_on(base, engine.image_facts(base))
     arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
-    for line in engine.build(_tar(context_files(recipe)), tag, arguments):
-        for part in filter(None, (part.strip() for part in line.splitlines())):
-            progress(part)
-    engine.prune_build_stage(BUILD_STAGE_LABEL)
+    with _stages_kept() as is_last:
+        for line in engine.build(_tar(context_files(recipe)), tag, arguments):
+            for part in filter(None, (part.strip() for part in line.splitlines())):
+                progress(part)
+        if is_last():
+            engine.prune_build_stage(BUILD_STAGE_LABEL)
     progress(f"Built {tag}")
     return tag
 
@@ -251,3 +253,22 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
             progress("Another process is building the image; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _stages_kept() -> Iterator[Callable[[], bool]]:
+    """Keep the stages of builds from being removed while one is under way; yields whether no other one is.
+
+    The last of several builds removes the stages of all.
+    """
+    with open(private_base() / "builds.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+        def is_last() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        yield is_last

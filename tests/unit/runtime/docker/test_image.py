@@ -314,6 +314,22 @@ def test_two_processes_that_ask_at_once_build_once(engine: FolderEngine) -> None
     assert engine.notes().count(tag_for()) == 2
 
 
+def test_the_stages_of_a_build_under_way_are_not_removed_by_another(engine: FolderEngine) -> None:
+    engine.add(REGISTRY_BASE, tag_for())
+    build, inner = engine.build, []
+
+    def build_another_meanwhile(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
+        if not inner:
+            inner.append(tag)
+            image.build(engine, ["duckdb"])  # type: ignore[arg-type]
+            assert "prune" not in engine.notes()
+        return build(context, tag, arguments)
+
+    engine.build = build_another_meanwhile  # type: ignore[method-assign]
+    image.build(engine, ["polars"])  # type: ignore[arg-type]
+    assert engine.notes().count("prune") == 1
+
+
 def test_a_lock_below_a_base_that_is_a_link_is_not_written(engine: FolderEngine, run_dir: Path, tmp_path: Path) -> None:
     engine.add(REGISTRY_BASE)
     lock = tmp_path / f"{tag_for().replace(':', '-')}.lock"
