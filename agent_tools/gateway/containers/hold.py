@@ -9,7 +9,10 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.containers.containers import Containers
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
-PARKED = "note:\n\nThe sandbox was replaced since the last call: variables and processes are lost, files are kept.\n\n"
+PARKED = (
+    "note:\n\nThe sandbox was replaced since the last call: variables are lost, programs in the background have ended, "
+    "files are kept.\n\n"
+)
 
 
 class Hold:

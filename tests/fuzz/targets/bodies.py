@@ -5,6 +5,7 @@ The input is a program (see unfold.py) for the body's value; `R` as first byte: 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,8 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     container_of(request.input)
-    messages_of_items(request.input, CallHistory("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
+    files = InputFiles(NOTHING, _upload, None, MIB)
+    messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
 
 
 def _chat(body: dict[str, Any]) -> None:
@@ -78,7 +80,7 @@ def _container(body: dict[str, Any]) -> None:
 
 
 def _upload(id_: str) -> InputFile:
-    return InputFile(id_[:20], b"")
+    return InputFile(id_[:20], 0, io.BytesIO)
 
 
 NOTHING: Any = None  # containers' files, which no request without code needs
