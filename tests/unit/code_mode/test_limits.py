@@ -328,7 +328,7 @@ def hostile(script: Script, body: str) -> Any:
 
 @pytest.fixture(scope="module")
 def adder() -> Iterator[Script]:
-    """A sandbox for attacks that change nothing."""
+    """A sandbox for attacks that change nothing, or only a kernel that is replaced."""
     with sandbox([add]) as script:
         yield script
 
@@ -393,13 +393,14 @@ def test_arguments_that_cannot_be_read_are_refused_before_the_function(adder: Sc
         "struct.pack('>II', 3_000_002, 0) + b'[' + b'0,' * 1_500_000 + b']'",
     ],
 )
-def test_a_guest_that_breaks_the_protocol_is_hung_up_on_and_only_harms_itself(data: str) -> None:
-    with sandbox([add]) as script:
+def test_a_guest_that_breaks_the_protocol_is_hung_up_on_and_only_harms_itself(adder: Script, data: str) -> None:
+    try:
         with pytest.raises(GuestError) as caught:
-            hostile(script, f"send({data})\nawait add(1)")
-        assert caught.value.name == "HostGone"
-        script._session.restart()
-        still_serves(script)
+            hostile(adder, f"send({data})\nawait add(1)")
+    finally:
+        adder._session.restart()
+    assert caught.value.name == "HostGone"
+    still_serves(adder)
 
 
 def test_a_message_inside_another_ends_in_hanging_up() -> None:
