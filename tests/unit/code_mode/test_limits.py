@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,13 @@ def hostile(script: Script, body: str) -> Any:
     return call(script, body)
 
 
+@pytest.fixture(scope="module")
+def adder() -> Iterator[Script]:
+    """A sandbox for attacks that change nothing, or only a kernel that is replaced."""
+    with sandbox([add]) as script:
+        yield script
+
+
 def still_serves(script: Script) -> None:
     assert call(script, "return await add(41)") == 42
 
@@ -354,10 +362,9 @@ def still_serves(script: Script) -> None:
         {"op": "call", "id": 10**6, "name": "$nothing", "args": [], "kwargs": {}},
     ],
 )
-def test_messages_that_mean_nothing_are_passed_over(head: dict[str, Any]) -> None:
-    with sandbox([add]) as script:
-        hostile(script, f"send(frame({head!r}))")
-        still_serves(script)
+def test_messages_that_mean_nothing_are_passed_over(adder: Script, head: dict[str, Any]) -> None:
+    hostile(adder, f"send(frame({head!r}))")
+    still_serves(adder)
 
 
 @pytest.mark.parametrize(
@@ -376,11 +383,10 @@ def test_messages_that_mean_nothing_are_passed_over(head: dict[str, Any]) -> Non
         "args=__import__('functools').reduce(lambda inner, _: [inner], range(200), [])",
     ],
 )
-def test_arguments_that_cannot_be_read_are_refused_before_the_function(arguments: str) -> None:
-    with sandbox([add]) as script:
-        hostile(script, f"one(id=10**6, {arguments})\nawait add(1)")
-        assert statuses(script) == ["error", "ok"]
-        still_serves(script)
+def test_arguments_that_cannot_be_read_are_refused_before_the_function(adder: Script, arguments: str) -> None:
+    hostile(adder, f"one(id=10**6, {arguments})\nawait add(1)")
+    assert statuses(adder) == ["error", "ok"]
+    still_serves(adder)
 
 
 @pytest.mark.parametrize(
@@ -397,13 +403,14 @@ def test_arguments_that_cannot_be_read_are_refused_before_the_function(arguments
         "struct.pack('>II', 3_000_002, 0) + b'[' + b'0,' * 1_500_000 + b']'",
     ],
 )
-def test_a_guest_that_breaks_the_protocol_is_hung_up_on_and_only_harms_itself(data: str) -> None:
-    with sandbox([add]) as script:
+def test_a_guest_that_breaks_the_protocol_is_hung_up_on_and_only_harms_itself(adder: Script, data: str) -> None:
+    try:
         with pytest.raises(GuestError) as caught:
-            hostile(script, f"send({data})\nawait add(1)")
-        assert caught.value.name == "HostGone"
-        script._session.restart()
-        still_serves(script)
+            hostile(adder, f"send({data})\nawait add(1)")
+    finally:
+        adder._session.restart()
+    assert caught.value.name == "HostGone"
+    still_serves(adder)
 
 
 def test_a_message_inside_another_ends_in_hanging_up() -> None:
@@ -413,17 +420,16 @@ def test_a_message_inside_another_ends_in_hanging_up() -> None:
         assert caught.value.name == "HostGone"
 
 
-def test_a_forked_process_cannot_call() -> None:
-    with sandbox([add]) as script:
-        body = (
-            "import os\nreader, writer = os.pipe()\n"
-            "if not os.fork():\n"
-            "    try:\n        sandbox.hostcall('add', 1)\n"
-            "    except BaseException as error:\n        os.write(writer, type(error).__name__.encode())\n"
-            "    os._exit(0)\n"
-            "os.wait()\nreturn os.read(reader, 100).decode()"
-        )
-        assert call(script, body) == "HostGone"
+def test_a_forked_process_cannot_call(adder: Script) -> None:
+    body = (
+        "import os\nreader, writer = os.pipe()\n"
+        "if not os.fork():\n"
+        "    try:\n        sandbox.hostcall('add', 1)\n"
+        "    except BaseException as error:\n        os.write(writer, type(error).__name__.encode())\n"
+        "    os._exit(0)\n"
+        "os.wait()\nreturn os.read(reader, 100).decode()"
+    )
+    assert call(adder, body) == "HostGone"
 
 
 def test_a_number_used_twice_does_not_run_twice_at_once() -> None:
@@ -462,12 +468,11 @@ def test_a_flood_of_refused_calls_is_counted_and_not_kept() -> None:
         assert Omitted("2,900 host calls that were refused") in last(script).outputs
 
 
-def test_names_in_the_record_are_neutralised() -> None:
-    with sandbox([add]) as script:
-        hostile(script, "one(id=5000, name='\\x1b[31mred\\u202e', kwargs={'\\x1b[2J': 1})\nawait add(1)")
-        record, _ = last(script).host_calls
-        assert "\x1b" not in record.text
-        assert "\u202e" not in record.text
+def test_names_in_the_record_are_neutralised(adder: Script) -> None:
+    hostile(adder, "one(id=5000, name='\\x1b[31mred\\u202e', kwargs={'\\x1b[2J': 1})\nawait add(1)")
+    record, _ = last(adder).host_calls
+    assert "\x1b" not in record.text
+    assert "\u202e" not in record.text
 
 
 def test_a_guest_that_reads_no_answers_is_hung_up_on() -> None:
