@@ -18,6 +18,7 @@ AgentToolsError
 ├── ReplayError
 ├── SessionClosed
 ├── SessionBusy
+├── SandboxGone
 ├── FileRejected
 └── ModelError
 
@@ -151,6 +152,10 @@ class SessionClosed(AgentToolsError):
 
 class SessionBusy(AgentToolsError):
     """The session already runs code for the same caller."""
+
+
+class SandboxGone(AgentToolsError):
+    """The sandbox ended while something was done in it; what it held beside work_dir is lost."""
 
 
 class FileRejected(AgentToolsError):

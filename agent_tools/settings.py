@@ -50,6 +50,20 @@ class Limits:
     """Updates of displays passed on in one call."""
     max_call_bytes: int = 64 * MIB
     """Bytes kept from one call over all outputs; what comes after is read and dropped."""
+    command_timeout: float = 60.0
+    """Seconds that a command may run, unless the call says otherwise."""
+    command_grace: float = 2.0
+    """From the time limit of a command, at which it gets SIGTERM, to its end (SIGKILL)."""
+    max_commands: int = 128
+    """Commands that run at the same time in one sandbox; more wait for their turn."""
+    max_command_output: int = 10 * MIB
+    """Bytes kept of each stream of a command: the last ones."""
+    max_transfer_bytes: int = 100 * MIB
+    """The largest file that is read from or written to a sandbox in one call."""
+    max_archive_bytes: int = GIB
+    """The largest tar of work_dir that is saved in one call."""
+    max_listed_files: int = 10_000
+    """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB
     """The largest file staged into work_dir."""
     max_files: int = 100
@@ -100,6 +114,32 @@ class CallLimits:
     """Let code call that still runs in the background after a run."""
     tell_errors: bool = True
     """Tell the code the type and the message of a host function's exception; its traceback is never told."""
+
+
+@dataclass(frozen=True)
+class EgressLimits:
+    """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes."""
+
+    max_connections: int = 32
+    """Connections of one sandbox at the same time; more are refused."""
+    max_opened: int = 10_000
+    """Connections that one run may open, refused ones counted; more are hung up on."""
+    max_recorded: int = 1_000
+    """Connections recorded one by one in an execution; what is more is only counted."""
+    max_head: int = 16 * KIB
+    """The longest head of a request, and the longest TLS greeting."""
+    head_timeout: float = 15.0
+    """Seconds until a request's head, and the TLS greeting, must be there."""
+    connect_timeout: float = 15.0
+    """Seconds for a name's address and the connection to it."""
+    idle_timeout: float = 120.0
+    """Seconds without a byte in either direction."""
+    max_seconds: float = 1_800.0
+    """Seconds that one connection may last."""
+    max_received: int = GIB
+    """Bytes that one connection may bring in."""
+    max_sent: int = 256 * MIB
+    """Bytes that one connection may send out."""
 
 
 MAX_ROUNDS = 20
@@ -185,6 +225,23 @@ def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
         if path and Path(path).is_file():
             return Path(path)
     return None
+
+
+def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the URL of the proxy through which this machine reaches a host; None if it does so itself.
+
+    It is HTTPS_PROXY, for port 80 HTTP_PROXY, else ALL_PROXY, in small letters first; NO_PROXY lists names with all
+    below them, with or without a port, or '*'.
+    """
+
+    def given(name: str) -> str:
+        return environ.get(name.lower()) or environ.get(name) or ""
+
+    for entry in given("NO_PROXY").replace(",", " ").lower().split():
+        name = entry.removesuffix(f":{port}").removeprefix("*").lstrip(".")
+        if entry == "*" or host == name or (name and host.endswith(f".{name}")):
+            return None
+    return given("HTTP_PROXY" if port == 80 else "HTTPS_PROXY") or given("ALL_PROXY") or None
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -1,8 +1,9 @@
-# The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that installs, compiles or escalates.
+# The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that compiles or escalates. pip lies in
+# /opt/pip, on no path but that of sandboxes with a network by list.
 #
 # Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
-# the build context, together with ca-bundle.crt (which may be empty). The CA bundle and pip exist in the builder stage
-# only. The labels' licence is that of what is ours; `agent-tools image sbom` lists all else. Further packages go into a
+# the build context, together with ca-bundle.crt (which may be empty). The CA bundle exists in the builder stage only.
+# The labels' licence is that of what is ours; `agent-tools image sbom` lists all else. Further packages go into a
 # layer on top: packages.dockerfile.
 
 ARG BASE_IMAGE=python:3.13-slim-trixie
@@ -21,11 +22,20 @@ RUN set -eu; \
     pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
     $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
     find /opt/kernel -type d -name tests -prune -exec rm -rf {} +
+COPY session_pip.py /build/
+RUN set -eu; \
+    mkdir -p /opt/pip/bin; cp -r /build/venv/lib/python3*/site-packages/pip /build/venv/lib/python3*/site-packages/pip-*.dist-info /opt/pip; \
+    cat /build/session_pip.py /opt/pip/pip/__main__.py > /build/main.py; mv /build/main.py /opt/pip/pip/__main__.py; \
+    printf '#!/opt/kernel/bin/python\nimport runpy\nrunpy.run_module("pip", run_name="__main__")\n' > /opt/pip/bin/pip; \
+    chmod 755 /opt/pip/bin/pip; ln -s pip /opt/pip/bin/pip3; \
+    /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pip
 COPY font_fallback.py matplotlibrc /build/
 COPY fonts /usr/share/fonts/agent_tools
 RUN set -eu; \
     site=$(/opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/guest > "$site/agent_tools_guest.pth"; \
+    echo 'import os; os.getpid() != 1 and __import__("agent_tools_guest.packages").packages.add()' \
+        >> "$site/agent_tools_guest.pth"; \
     cat /build/font_fallback.py >> "$site/matplotlib/font_manager.py"; \
     mkdir -p /opt/matplotlib/cache; cp /build/matplotlibrc /opt/matplotlib/; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
@@ -47,6 +57,7 @@ RUN set -eu; \
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
+COPY --from=builder /opt/pip /opt/pip
 COPY --from=builder /opt/guest /opt/guest
 # Here and not in the builder: what it notes of files are their times in this very image.
 RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest.bake && rm -rf /tmp/*

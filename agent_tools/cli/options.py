@@ -38,6 +38,7 @@ _OPTIONS = (
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
     click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),
+    click.option("--allow", multiple=True, help="A name the code may reach, e.g. pypi or api.example.com; repeatable."),
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
@@ -53,6 +54,10 @@ def sandbox_options(command: Command) -> Command:
 def interpreter(**options: Any) -> CodeInterpreter:
     """Return a tool made from the options that were given."""
     options["packages"] = list(options.get("packages") or ())
+    if allow := options.pop("allow", ()):
+        if options.get("network"):
+            raise click.UsageError("Give --network or --allow, not both.")
+        options["network"] = {"allow": list(allow)}
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
     return CodeInterpreter({name: value for name, value in options.items() if value is not None})

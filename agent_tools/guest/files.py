@@ -9,7 +9,8 @@ Each request and each answer is a head, u32 length and JSON, followed by `size` 
     any that fails                           {"error": "..."}
 
 Names are relative to work_dir; facts are [size, mtime in ns, inode]. Only regular files are served, and no link is
-followed in the last part of a name. Names that could disturb a reader (control, direction) are not listed.
+followed in the last part of a name. Names that could disturb a reader (control, direction) are not listed. paths.py has
+further requests, for any path of the sandbox.
 """
 
 import contextlib
@@ -23,6 +24,8 @@ from collections.abc import Iterator
 from io import BufferedRWPair
 from typing import Any
 
+from . import paths
+
 CHUNK = 256 * 1024
 MAX_DEPTH = 16
 PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -34,7 +37,10 @@ def serve(descriptor: int, work_dir: str) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as connected, connected.makefile("rwb") as stream:
         while head := stream.read(4):
             request = json.loads(stream.read(struct.unpack(">I", head)[0]))
-            _OPERATIONS[request["op"]](request, stream)
+            if request["op"] in paths.OPERATIONS:
+                paths.serve(request, stream, _answer)
+            else:
+                _OPERATIONS[request["op"]](request, stream)
             stream.flush()
 
 

@@ -8,21 +8,35 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 """
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from typing import NoReturn
 
-from . import files
+from . import processes
+from .attendants import Attendants
 from .boot import boot as boot
+from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
 from .wire.alarm import LOOK_EVERY, AlarmReader
-from .wire.words import Arm, Disarm, Exit, Failed, Files, Interrupt, Kill, Order, Pause, Resume, Start
+from .wire.words import (
+    Arm,
+    Disarm,
+    EndCommands,
+    Exit,
+    Failed,
+    Files,
+    Interrupt,
+    Kill,
+    Order,
+    Pause,
+    Proxy,
+    Resume,
+    Spawn,
+    Start,
+)
 
 Alarms = list[tuple[float, int]]
 """Monotonic times and signals, in order."""
@@ -31,8 +45,6 @@ RunKernel = Callable[[list[int], str], None]
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
-MAX_TRACEBACK = 2048  # characters of a failed start told to the host
-PR_SET_DUMPABLE = 4
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
@@ -41,7 +53,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
     run_kernel = boot(WORK_DIR)
-    _set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
+    set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
     Init(host, run_kernel).serve()
 
 
@@ -56,6 +68,7 @@ class Init:
         self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
         self.generation = 0
         self.oom_kills = 0
+        self.attendants = Attendants(self.let_go, WORK_DIR)
         self.ordered: Alarms = []
         self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
         self.page: AlarmReader | None = None
@@ -100,7 +113,7 @@ class Init:
                 elif self.kernel_pid:
                     os.kill(self.kernel_pid, number)
 
-    def obey(self, order: Order | None, descriptors: list[int]) -> None:
+    def obey(self, order: Order | None, descriptors: list[int]) -> None:  # noqa: C901  (a table)
         """Carry out one order; unknown ones are ignored."""
         match order:
             case Start(number):
@@ -108,7 +121,13 @@ class Init:
                     self.page = AlarmReader(descriptors[2])
                 self.start(number, descriptors)
             case Files():
-                self.serve_files(descriptors)
+                self.attendants.serve_files(descriptors)
+            case Spawn():
+                self.attendants.spawn(descriptors)
+            case Proxy():
+                self.attendants.serve_network(descriptors)
+            case EndCommands():
+                self.attendants.end_commands()
             case Arm(interrupt, kill):
                 first = time.monotonic() + interrupt
                 self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
@@ -138,37 +157,31 @@ class Init:
         os.set_blocking(reader, False)
         pid = os.fork()
         if pid == 0:
-            _in_fork(lambda: self.become_kernel(descriptors), writer)
+            in_fork(lambda: self.become_kernel(descriptors), writer)
         os.close(writer)
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
 
     def become_kernel(self, descriptors: list[int]) -> None:
         """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
         self.let_go()
-        _set_dumpable(True)
-        _prefer_as_oom_victim()
+        set_dumpable(True)
+        prefer_as_oom_victim()
         self.run_kernel(descriptors, WORK_DIR)
-
-    def become_file_server(self, descriptors: list[int]) -> None:
-        """Turn this fork into a server of work_dir."""
-        self.let_go()
-        files.serve(descriptors[0], WORK_DIR)
 
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
         self.host.close()
+        self.attendants.close()
         if self.page:
             self.page.close()
 
-    def serve_files(self, descriptors: list[int]) -> None:
-        """Fork a server of work_dir for a host that cannot see the folder."""
-        if os.fork() == 0:
-            _in_fork(lambda: self.become_file_server(descriptors), -1)
-
     def kill(self) -> None:
-        """End the kernel and all its descendants, whoever they were adopted by."""
+        """End the kernel and all its descendants, whoever they were adopted by. What attends the host lives on."""
         self.ordered, self.shown = [], []
-        self.signal_all(signal.SIGKILL)
+        if self.attendants.pids and os.getpid() == 1:
+            processes.kill_all_but(self.attendants.pids)
+        else:
+            self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
 
@@ -187,6 +200,7 @@ class Init:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
                 if pid == 0:
                     return
+                self.attendants.pids.discard(pid)
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
@@ -225,32 +239,6 @@ def _watched(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
-
-
-def _in_fork(work: Callable[[], None], report: int) -> NoReturn:
-    """Do something in this forked process and end with it; its failure is written to `report`."""
-    code = 1
-    try:
-        os.setsid()
-        work()
-        code = 0
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else 1
-    except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
-        with contextlib.suppress(OSError):
-            os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
-    finally:
-        os._exit(code)
-
-
-def _set_dumpable(dumpable: bool) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
-
-
-def _prefer_as_oom_victim() -> None:
-    """Ask the kernel's OOM killer to take the IPython process and not PID 1."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("500")
 
 
 def _count_oom_kills() -> int:

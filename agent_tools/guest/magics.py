@@ -146,7 +146,7 @@ def _tell_of_wanted(wanted: list[str]) -> None:
     if missing := ", ".join(word for word in wanted if word not in found):
         say(
             f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
-            "it in the option `packages`."
+            "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
         )
 
 

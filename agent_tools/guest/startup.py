@@ -8,6 +8,7 @@ import sys
 from ipykernel.compiler import XCachingCompiler
 from traitlets.config import Config
 
+from . import packages
 from .kernel import SandboxKernel
 from .outlet import Outlet
 from .sandbox_module import install
@@ -34,6 +35,7 @@ def prepare(work_dir: str) -> None:
 def run_kernel(descriptors: list[int], work_dir: str) -> None:
     """Be an IPython kernel until the host hangs up. Descriptors: the socket for messages, the one for host calls."""
     os.chdir(work_dir)
+    packages.add()
     connected = socket.socket(fileno=os.dup(descriptors[0]))
     kernel = _make_kernel(Outlet(connected))
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing

@@ -51,15 +51,20 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
     return outcome[0].result()
 
 
-async def iterate_in_thread(items: Generator[T, None, None], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
+async def to_its_end(work: Callable[[], object]) -> None:
+    """Do `work` in a thread, to its end whatever happens: what releases something is not cancelled."""
+    with anyio.CancelScope(shield=True):
+        await in_thread(work, lambda: None)
+
+
+async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
     """Yield the items of a generator that runs in a thread, and close it there. For `cancel` see `in_thread`."""
     end = object()
     try:
         while (item := await in_thread(lambda: next(items, end), cancel)) is not end:
             yield item  # type: ignore[misc]
     finally:
-        with anyio.CancelScope(shield=True):
-            await in_thread(items.close, lambda: None)
+        await to_its_end(items.close)
 
 
 def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:

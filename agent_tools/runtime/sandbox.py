@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,15 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import Files, Start
+from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Spawn, Start
 from agent_tools.runtime.background import Do, do_now
+from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.kernel.channel import Channel
@@ -37,7 +41,10 @@ from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
 if TYPE_CHECKING:
+    from agent_tools.runtime.egress.egress import Egress
     from agent_tools.runtime.host_calls.host_calls import HostCalls
+
+HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
 
 @dataclass(frozen=True)
@@ -63,10 +70,12 @@ class RunningSandbox:
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
-        self._orders = 0
+        self._orders = itertools.count(1)
         self._is_removed = False
         self._is_busy = False
+        self._had_commands = False
         self.kernel: Kernel | None = None
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -87,11 +96,17 @@ class RunningSandbox:
             undo.callback(self.remove)
             self._lifeline = self._await_guest(asked)
             undo.callback(self._drop_kernel)
+            undo.callback(self.commands.close)
+            self.files = GuestFiles(spec.limits, self._open_files)
+            undo.callback(self.files.close)
+            self._egress = _egress(spec.isolation)
+            if self._egress:
+                undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
                 brake = Brake(self._lifeline.send, self._kill_for_work_dir)
-                self._quota = QuotaWatch(quota, brake, lambda: self._is_busy, self._held_files)
+                self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
                 undo.callback(self._quota.close)
             else:
                 self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
@@ -102,6 +117,11 @@ class RunningSandbox:
     def has_ended(self) -> bool:
         """True once the sandbox is gone, or was found not to answer."""
         return self._lifeline.has_ended
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it takes commands and serves its files."""
+        return not self._lifeline.is_hung_up() and self.has_work_dir
 
     @property
     def has_work_dir(self) -> bool:
@@ -115,15 +135,15 @@ class RunningSandbox:
             KernelDied: it did not come up.
         """
         self._drop_kernel()
-        self._orders += 1
+        generation = next(self._orders)
         deadline = time.monotonic() + patience
-        sockets = self._transport.open(Start(self._orders), self._lifeline)
+        sockets = self._transport.open(Start(generation), self._lifeline)
         if sockets is None:
             raise KernelDied("the sandbox takes no orders")
         messages, calls = sockets
         with ExitStack() as undo:
             undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, self._orders, self._spec.limits.max_message_bytes)
+            channel = Channel(messages, self._lifeline, generation, self._spec.limits.max_message_bytes)
             undo.callback(channel.close)
             channel.await_kernel(deadline)
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
@@ -135,19 +155,40 @@ class RunningSandbox:
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
-        self._run_prelude(deadline)
+        self._open_network(deadline)
+        self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
 
-    def _run_prelude(self, deadline: float) -> None:
-        """Let the fresh kernel define what the code is to find.
+    def _open_network(self, deadline: float) -> None:
+        """Start the guest's end of a network by list, which outlives a kernel; code can end it.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        if self._egress and not self._egress.is_serving:
+            sockets = self._transport.open(Proxy(next(self._orders)), self._lifeline)
+            if sockets is None:
+                raise KernelDied("the sandbox takes no orders")
+            self._egress.serve(sockets[0], deadline)
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        return self._egress.take() if self._egress else ((), 0)
+
+    def define(self, source: str, seconds: float) -> None:
+        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
 
         Raises:
             PreludeError: it failed.
         """
-        if self._spec.prelude and self.kernel:
-            for output in self.kernel.execute(self._spec.prelude, deadline - time.monotonic(), is_silent=True):
+        if source and self.kernel:
+            for output in self.kernel.execute(source, seconds, is_silent=True):
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
+
+    def keep_prelude(self, prelude: str) -> None:
+        """Have every later kernel run this prelude."""
+        self._spec = replace(self._spec, prelude=prelude)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -183,14 +224,39 @@ class RunningSandbox:
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
-        self._orders += 1
-        sockets = self._transport.open(Files(self._orders), self._lifeline)
+        sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
         if sockets is None:
             self._lifeline.give_up()
             return None
         return sockets[0]
 
+    def _open_files(self, max_parts: int) -> Conversation | None:
+        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
+        connected = self._serve_files()
+        return Conversation(connected, max_parts) if connected else None
+
+    def _open_command(self) -> socket.socket | None:
+        """A socket for one command in the guest; None once the sandbox has ended.
+
+        Raises:
+            FileRejected: work_dir is over its limits.
+        """
+        if self._quota:
+            self._quota.quota.refuse_excess()
+        self._had_commands = True
+        sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
+        return sockets[0] if sockets else None
+
+    def _has_hung_up(self) -> bool:
+        """Return whether the sandbox has ended, of which a command's socket may tell first."""
+        return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _has_work(self) -> bool:
+        return self._is_busy or self.commands.are_running
+
     def _kill_for_work_dir(self, reason: str) -> None:
+        self.commands.close(reason)
+        self._lifeline.send(EndCommands())
         if self.kernel:
             self.kernel.kill(reason, "work_dir_quota")
 
@@ -204,17 +270,18 @@ class RunningSandbox:
             self.kernel = None
 
     def end(self, behind: Do) -> None:
-        """End all code in the sandbox and have it removed; `behind` does that while nothing runs in it any more.
+        """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
 
-        For the thread whose turn it is.
+        What commands started does not end with the kernel. For the thread whose turn it is.
         """
         has_ended = self.kernel is None or self.kernel.end()
-        self.remove(behind if has_ended else do_now)
+        self.remove(behind if has_ended and not self._had_commands else do_now)
 
     def remove(self, do: Do = do_now) -> None:
         """End the sandbox at once; safe while another thread still reads from it."""
         if not self._is_removed:
             self._is_removed = True
+            self.commands.close()
             do(self._remove)
 
     def _remove(self) -> None:
@@ -242,6 +309,15 @@ class RunningSandbox:
                 f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
             )
         return lifeline
+
+
+def _egress(isolation: Isolation) -> Egress | None:
+    """The network by list, if there is to be one."""
+    if not isolation.policy:
+        return None
+    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
+
+    return Egress(isolation.policy)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

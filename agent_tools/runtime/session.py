@@ -10,14 +10,16 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.execution import Execution, NetworkConnection, Omitted, Output, Restarted, finished
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota
+from agent_tools.runtime.files.removal import empty_folder
+from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
@@ -27,12 +29,13 @@ TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it 
 
 
 @dataclass
-class _Times:
-    """The moments at which a run was asked for, had its turn, and started (monotonic seconds)."""
+class _Course:
+    """The moments at which a run was asked for, had its turn, and started (monotonic seconds); and its connections."""
 
     asked: float = field(default_factory=time.monotonic)
     turn: float = 0.0
     started: float = 0.0
+    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
 
 
 class Session:
@@ -80,26 +83,35 @@ class Session:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
-        times, arrived = _Times(), Settling()
+        times, arrived = _Course(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
             for output in outputs:
                 arrived.add(output)
                 yield output
         duration = time.monotonic() - times.started
-        return Execution(arrived.outputs, duration=duration, queued=times.turn - times.asked)
+        connections, left_out = times.connections
+        return Execution(
+            arrived.outputs,
+            duration=duration,
+            queued=times.turn - times.asked,
+            connections=connections,
+            connections_left_out=left_out,
+        )
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
         return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the run that was given this event, wherever it is: waiting, starting or running. Variables stay."""
+        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
         cancelled.set()
+        if sandbox := self._sandbox:
+            sandbox.commands.cancel(cancelled)
         if self._current is cancelled and (kernel := self._kernel_now()):
             kernel.cancel()
 
     def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: _Times
+        self, code: str, timeout: float, cancelled: threading.Event, times: _Course
     ) -> Generator[Output, None, None]:
         with self._taking_turn(cancelled) as has_turn:
             times.turn = times.started = time.monotonic()
@@ -112,6 +124,7 @@ class Session:
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
+                    times.connections = sandbox.take_connections()
                     if missing := fetch_files():
                         yield Omitted(missing)
             if self._closed:
@@ -137,6 +150,52 @@ class Session:
         except FileRejected:
             self._lost = lost
             raise
+
+    def live(self) -> RunningSandbox:
+        """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
+
+        Raises:
+            SessionClosed, SessionBusy, EngineError: as for `stream`.
+        """
+        self._refuse_closed()
+        if (sandbox := self._sandbox) and sandbox.is_usable:
+            return sandbox
+        self.open()
+        assert self._sandbox is not None
+        return self._sandbox
+
+    def define(self, source: str) -> None:
+        """Run code that is no cell of anybody's, in the kernel that runs now.
+
+        Raises:
+            PreludeError: it failed.
+            SessionClosed, SessionBusy, EngineError: as for `stream`.
+        """
+        with self._taking_turn():
+            _, self._lost = self._ready_kernel()
+            assert self._sandbox is not None
+            self._sandbox.define(source, self.spec.limits.timeout)
+
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
+        """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""
+        with self._taking_turn():
+            assert self.spec.host_calls is not None
+            self.spec.host_calls.add(functions)
+            self.spec = replace(self.spec, prelude=prelude)
+            if self._sandbox:
+                self._sandbox.keep_prelude(prelude)
+                self._sandbox.define(prelude, self.spec.limits.timeout)
+
+    def reset(self) -> None:
+        """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        if kernel := self._kernel_now():
+            kernel.kill()
+        with self._taking_turn():
+            self._lost = ""  # asked for, so nothing to tell
+            sandbox, self._sandbox = self._sandbox, None
+            if sandbox:
+                sandbox.close()
+            empty_folder(self.spec.work_dir)
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
@@ -178,6 +237,12 @@ class Session:
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
         return sandbox.kernel if sandbox and not self._is_foreign() else None
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its sandbox runs."""
+        sandbox = self._sandbox
+        return sandbox is not None and not self._closed and sandbox.is_usable
 
     @property
     def is_busy(self) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import uuid
-import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,22 +14,18 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
-from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.sandbox.options import timeout_of
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
-from agent_tools.tools.options import Options
-from agent_tools.tools.params import Params, code_of, files_of, timeout_of
+from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
-    from agent_tools.runtime.session import Session
 
 
 @register_tool("code_interpreter")
@@ -55,7 +49,9 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
-        network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
+        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
+            the name of an engine network. Default 'none'.
+        memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits: a dict of overrides for `agent_tools.settings.Limits`.
         name_for_human, args_format: as for every tool.
@@ -79,12 +75,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         hostcalls: HostCallsLike | None = None,
     ) -> None:
         super().__init__({**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})})
-        self.options = Options.read(self.cfg)
-        self.work_dir = str(self.options.work_dir)
-        self.instance_id = str(uuid.uuid4())
-        self._runtime = runtime
-        self._workspace: Workspace | None = None
-        self._finalizer: Callable[[], Any] | None = None
+        self.work_dir = str(self.cfg.get("work_dir") or settings.code_interpreter_work_dir())
+        self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self.work_dir}, runtime=runtime)
+        self.options = self._sandbox.options
+        self.instance_id = self._sandbox.id
 
     def call(
         self,
@@ -134,13 +128,29 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event, while it waits, starts or runs. Variables stay."""
-        cancelled.set()
-        if session := self._find_session():
-            session.cancel(cancelled)
+        self._sandbox.cancel(cancelled)
 
     def markdown(self, execution: Execution) -> str:
         """Return the answer of `call` for an execution of this tool."""
         return markdown(execution, self._url)
+
+    async def arun(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
+        """`run` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
+        from agent_tools.runtime.in_thread import in_thread
+
+        cancelled = threading.Event()
+        work = partial(self._run, self.read_code(params), files, timeout, cancelled)
+        return await in_thread(work, partial(self.cancel, cancelled))
+
+    def astream(
+        self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Output, None]:
+        """`stream` for asyncio and trio. Closing it, or cancelling who reads it, interrupts the code."""
+        from agent_tools.runtime.in_thread import iterate_in_thread
+
+        cancelled = threading.Event()
+        outputs = self._stream(self.read_code(params), files, timeout, cancelled)
+        return iterate_in_thread(outputs, partial(self.cancel, cancelled))
 
     async def acall(
         self,
@@ -158,7 +168,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files into work_dir, as `call` does with its `files`."""
         with tool_errors():
-            return self._open_workspace().stage(files_of(files))
+            return self._sandbox.stage(files_of(files))
 
     def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
         """Save pictures under fresh names and return them with their paths; '' is the path of one that was refused."""
@@ -171,30 +181,25 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             ToolServiceError: it could not be started.
         """
         with tool_errors():
-            self._session().open()
+            self._sandbox.start()
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
-        if session := self._find_session():
-            session.interrupt()
+        self._sandbox.interrupt()
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
         with tool_errors():
-            if session := self._find_session():
-                session.restart()
+            self._sandbox.restart()
 
     def close(self) -> None:
         """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""
-        if self._finalizer:
-            self._finalizer()
-            self._finalizer = None
+        self._sandbox.close()
 
     @property
     def sandbox(self) -> Container | None:
-        """The sandbox that runs now, if there is one."""
-        session = self._find_session()
-        return session.sandbox if session else None
+        """The container that runs now, if there is one."""
+        return self._sandbox.container
 
     def __enter__(self) -> CodeInterpreter:
         return self
@@ -203,6 +208,16 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> CodeInterpreter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from agent_tools.runtime.in_thread import to_its_end
+
+        await to_its_end(self.close)
 
     def _default_args_format(self, is_chinese: bool) -> str:
         if is_chinese:
@@ -217,24 +232,26 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         code = self.read_code(params)
         if not code.strip():
             return ""
-        return self.markdown(finished(self._stream(code, files, timeout, cancelled)))
+        return self.markdown(self._run(code, files, timeout, cancelled))
+
+    def _run(
+        self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
+    ) -> Execution:
+        return finished(self._stream(code, files, timeout, cancelled))
 
     def _stream(
         self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event | None
     ) -> Generator[Output, None, Execution]:
-        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        timeout_of(timeout, self.options.timeout, self.options.limits)  # before a file is touched
         with tool_errors():
-            staged, before = self.stage(files), self._open_workspace().snapshot()
-            with closing(self._session().stream(code, seconds, cancelled)) as outputs:
+            staged = self.stage(files)
+            with closing(self._sandbox.stream(code, timeout, cancelled)) as outputs:
                 execution = yield from outputs
-            saved = self.save_pictures(execution.pictures)
-            own = [Path(picture.path).name for picture in saved if picture.path]
-            changes = self._open_workspace().changes(before, ignore=own)
-            return replace(execution, files=staged, changes=changes, saved=saved)
+            return replace(execution, files=staged, saved=self.save_pictures(execution.pictures))
 
     def _saved(self, picture: Picture) -> str:
         try:
-            return self._open_workspace().save_picture(picture.data, picture.suffix, self.options.figures_dir)
+            return self._sandbox.workspace.save_picture(picture.data, picture.suffix, self.options.figures_dir)
         except FileRejected:
             return ""
 
@@ -242,47 +259,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         base = self.options.static_url or settings.static_url()
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
 
-    def _session(self) -> Session:
-        runtime = self._open_runtime()
-        session = runtime.find(self.instance_id)
-        if session:
-            return session
-        tag = self.options.image or runtime.ensure_image(self.options.packages)
-        options = self.options
-        calls, prelude = self._host_calls()
-        spec = SessionSpec(
-            tag, self._open_workspace().path, options.isolation, options.limits, options.transport, calls, prelude
-        )
-        if self._finalizer is None:
-            self._finalizer = weakref.finalize(self, runtime.close, self.instance_id)
-        return runtime.open(self.instance_id, spec)
 
-    def _host_calls(self) -> tuple[HostCalls | None, str]:
-        """Return the service of this tool's host functions, and the code that defines them in the sandbox."""
-        if not self.options.hostcalls:
-            return None, ""
-        from agent_tools.code_mode.attachments import rich_value
-        from agent_tools.code_mode.replay import recorded
-        from agent_tools.code_mode.toolset import Toolset
-        from agent_tools.runtime.host_calls.host_calls import HostCalls
+class _ToolSandbox(Sandbox):
+    """The sandbox of a tool, whose functions are all known when it starts."""
 
-        toolset = Toolset.of(self.options.hostcalls)
-        functions = recorded(toolset.functions, self.options.record, self.options.replay)
-        return HostCalls(functions, self.options.call_limits, rich_value), toolset.source()
-
-    def _find_session(self) -> Session | None:
-        return self._runtime.find(self.instance_id) if self._runtime else None
-
-    def _open_runtime(self) -> Runtime:
-        if self._runtime is None:
-            from agent_tools.runtime.runtime import default_runtime
-
-            self._runtime = default_runtime()
-        return self._runtime
-
-    def _open_workspace(self) -> Workspace:
-        if self._workspace is None or not self._workspace.path.is_dir():
-            guest = self._open_runtime().engine.guest(Path(self.work_dir))
-            path = prepare_work_dir(Path(self.work_dir), guest)
-            self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
-        return self._workspace
+    takes_functions = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from agent_tools.errors import InvalidParams
+from agent_tools.sandbox.options import checked_code
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
@@ -40,22 +41,7 @@ def code_of(params: object, limits: Limits) -> str:
         code = _code_in(params.removeprefix("\ufeff"))
     else:
         raise InvalidParams(f"params is of type {type(params).__name__}. {_SHOWN}")
-    return _checked(code, limits)
-
-
-def timeout_of(timeout: object, default: float, limits: Limits) -> float:
-    """Return a time limit in seconds; for None, the default.
-
-    Raises:
-        InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
-    """
-    if timeout is None:
-        return default
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InvalidParams(f"timeout={timeout!r} is not usable: give seconds as a positive number.")
-    if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
-        raise InvalidParams(f"timeout must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
-    return float(timeout)
+    return checked_code(code, limits)
 
 
 def files_of(files: object) -> list[str]:
@@ -145,17 +131,3 @@ def _fenced_block(text: str) -> str | None:
     if before.count("'''") % 2 or before.count('"""') % 2:
         return None
     return found["code"].rstrip("\n")
-
-
-def _checked(code: str, limits: Limits) -> str:
-    try:
-        size = len(code.encode())
-    except UnicodeEncodeError as exc:
-        raise InvalidParams("The code holds a lone surrogate (half of a character); send valid Unicode.") from exc
-    if size > limits.max_code_bytes:
-        raise InvalidParams(
-            f"The code is {size:,} bytes, more than {limits.max_code_bytes:,} (max_code_bytes). Pass data as a file."
-        )
-    if "\0" in code:
-        raise InvalidParams("The code holds a NUL character; remove it.")
-    return code

@@ -6,11 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from agent_tools.sandbox.options import Config as Config
+
 TOOL_REGISTRY: dict[str, type[Any]] = {}
 """Tool name -> tool class."""
-
-Config = dict[str, Any]
-"""A tool's options, by name."""
 
 ToolClass = TypeVar("ToolClass", bound=type[Any])
 

@@ -45,7 +45,9 @@ PLAIN = {
     "Chinese": "plt.plot([1, 2]); plt.title('中文')",
 }
 DRAWN_AGAIN = {
-    "a legend outside": "f, a = plt.subplots(); a.plot([1], label='l'); a.legend(loc='upper left', bbox_to_anchor=(1.02, 1))",
+    "a legend outside": (
+        "f, a = plt.subplots(); a.plot([1], label='l'); a.legend(loc='upper left', bbox_to_anchor=(1.02, 1))"
+    ),
     "text outside": "f, a = plt.subplots(); a.text(1.3, -0.5, 'far outside', transform=a.transAxes)",
     "long labels": "plt.bar(['a very long label ' + c * 9 for c in 'abc'], [1, 2, 3]); plt.xticks(rotation=90)",
     "a frame": "f, a = plt.subplots(linewidth=4, edgecolor='red'); a.plot([1, 2])",
@@ -53,7 +55,8 @@ DRAWN_AGAIN = {
     "half a background": "f, a = plt.subplots(facecolor=(1, 0, 0, 0.5)); a.plot([1, 2])",
     "hatches": "f, a = plt.subplots(); f.patch.set_hatch('/'); a.plot([1, 2])",
     "a constrained layout with a legend outside": (
-        "f, a = plt.subplots(layout='constrained'); a.plot([1], label='l'); a.legend(loc='upper left', bbox_to_anchor=(1.1, 1.2))"
+        "f, a = plt.subplots(layout='constrained'); a.plot([1], label='l')\n"
+        "a.legend(loc='upper left', bbox_to_anchor=(1.1, 1.2))"
     ),
 }
 WITH_OPTIONS = {

@@ -38,7 +38,7 @@ def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
     that another such image gets another tag.
     """
     files = {"Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes()}
-    for name in ("requirements.lock", "font_fallback.py", "matplotlibrc"):
+    for name in ("requirements.lock", "font_fallback.py", "matplotlibrc", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
     for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
         top = shipped(folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 import socket
@@ -19,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import FileRejected
-from agent_tools.marks import has_more_parts
 from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.conversation import CHUNK, Conversation
 from agent_tools.runtime.files.folder import Facts, Snapshot
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
-CHUNK = 256 * 1024
-MAX_HEAD_BYTES = 32 * 1024 * 1024
 MAX_NAME = 4096  # characters of a relative name
 MARKS_PER_ENTRY = 10  # commas and brackets an answer may have for each entry that is allowed: each can become an object
 SHOWN_NAMES = 5  # of files that could not be fetched
@@ -46,8 +43,7 @@ class Mirror:
         self._owner = owner
         self._limits = limits
         self._connect = connect
-        self._socket: socket.socket | None = None
-        self._deadline = 0.0
+        self._conversation: Conversation | None = None
         self._here: Snapshot = {}
         self._there: Snapshot = {}
         self._may_fetch = 0  # bytes
@@ -73,19 +69,23 @@ class Mirror:
 
     def close(self) -> None:
         """Hang up on the file server; the next use gets a fresh one."""
-        if self._socket:
-            self._socket.close()
-            self._socket = None
+        if self._conversation:
+            self._conversation.close()
+            self._conversation = None
 
     def _in_time(self, work: Callable[[], None]) -> None:
         """Do it, once more with a fresh file server if the last one is gone: it goes with a kernel that is killed."""
-        self._deadline = time.monotonic() + self._limits.sync_timeout
+        deadline = time.monotonic() + self._limits.sync_timeout
         try:
-            if self._socket is not None:
+            if self._conversation is not None:
+                self._conversation.deadline = deadline
                 with contextlib.suppress(ConnectionError):
                     return work()
                 self.close()
-            self._socket = self._connect()
+            if connected := self._connect():
+                most = MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100)
+                self._conversation = Conversation(connected, most)
+                self._conversation.deadline = deadline
             work()
         except (OSError, ValueError, struct.error) as exc:
             self.close()
@@ -131,21 +131,21 @@ class Mirror:
             if file is None:  # gone since, or not a plain file
                 return
             size = os.fstat(file.fileno()).st_size
-            self._send_head({"op": "put", "name": name, "size": size})
+            self._talk().send_head({"op": "put", "name": name, "size": size})
             left = size
             while left:
                 data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))
-                self._send(data)
+                self._talk().send(data)
                 left -= len(data)
-        self._here[name], self._there[name] = facts, _facts(self._check(self._read_head(), name).get("facts"))
+        self._here[name], self._there[name] = facts, _facts(self._check(self._talk().read_head(), name).get("facts"))
 
     def _get(self, name: str, facts: Facts) -> str:
         """Fetch a file; why it cannot be had, '' if it can. Either way it is not asked for again until it changes."""
         if facts[0] > self._limits.max_file_bytes:
             self._there[name] = facts
             return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
-        self._send_head({"op": "get", "name": name})
-        head = self._read_head()
+        self._talk().send_head({"op": "get", "name": name})
+        head = self._talk().read_head()
         if reason := _error(head):
             self._there[name] = facts
             return reason
@@ -158,7 +158,7 @@ class Mirror:
 
     def _content(self, size: int) -> Iterator[bytes]:
         while size:
-            data = self._receive(min(CHUNK, size))
+            data = self._talk().receive(min(CHUNK, size))
             size -= len(data)
             yield data
 
@@ -183,55 +183,18 @@ class Mirror:
         return found
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._send_head(request)
-        return self._check(self._read_head(), str(request.get("name", "work_dir")))
+        self._talk().send_head(request)
+        return self._check(self._talk().read_head(), str(request.get("name", "work_dir")))
 
     def _check(self, head: dict[str, Any], name: str) -> dict[str, Any]:
         if reason := _error(head):
             raise FileRejected(f"{name} could not be brought into the sandbox: {reason}")
         return head
 
-    def _send_head(self, head: dict[str, Any]) -> None:
-        data = json.dumps(head).encode()
-        self._send(struct.pack(">I", len(data)) + data)
-
-    def _read_head(self) -> dict[str, Any]:
-        size = struct.unpack(">I", self._receive_all(4))[0]
-        if size > MAX_HEAD_BYTES:
-            raise ValueError("an answer that is too long")
-        data = self._receive_all(size)
-        if has_more_parts(data, MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100)):
-            raise ValueError("an answer that would be costly to read")
-        try:
-            head = json.loads(data)
-        except RecursionError as exc:
-            raise ValueError("an answer that is nested too deep") from exc
-        if not isinstance(head, dict):
-            raise ValueError("an answer that is not an object")
-        return head
-
-    def _receive_all(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            data += self._receive(min(CHUNK, size - len(data)))
-        return bytes(data)
-
-    def _receive(self, most: int) -> bytes:
-        data = self._ready_socket().recv(most)
-        if not data:
-            raise ConnectionError("the sandbox hung up")
-        return data
-
-    def _send(self, data: bytes) -> None:
-        self._ready_socket().sendall(data)
-
-    def _ready_socket(self) -> socket.socket:
-        if self._socket is None:
+    def _talk(self) -> Conversation:
+        if self._conversation is None:
             raise OSError("the sandbox ended")
-        if (left := self._deadline - time.monotonic()) <= 0:
-            raise TimeoutError("timed out")
-        self._socket.settimeout(left)
-        return self._socket
+        return self._conversation
 
 
 def _entry(entry: object) -> tuple[str, Facts]:

@@ -49,6 +49,16 @@ def remove_tree(
     return _is_done(os.rmdir, path, dir_fd)
 
 
+def empty_folder(path: Path | str, *, seconds: float = REMOVAL_SECONDS) -> None:
+    """Remove all that a folder holds, and not the folder. What cannot be removed stays, and is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        top = _opened(path, None)
+        try:
+            _Removal(top, time.monotonic, time.monotonic() + seconds).run()
+        finally:
+            os.close(top)
+
+
 class _Removal:
     """Empties one open folder. Folders that wait for it lie in there under a number."""
 

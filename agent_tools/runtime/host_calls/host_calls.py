@@ -54,6 +54,10 @@ class HostCalls:
         """True while this very task or thread works on a call of this session."""
         return id(self._service) in callers.get()
 
+    def add(self, functions: Mapping[str, HostFunction]) -> None:
+        """Serve further functions, from now on."""
+        self._service.functions = {**self._service.functions, **functions}
+
     def serve(self, wire: CallWire) -> None:
         """Take the calls of a fresh kernel."""
         self._service.hang_up()

@@ -75,6 +75,15 @@ class Lifeline:
                 reports.append(report)
         return reports
 
+    def is_hung_up(self, wait: float = 0.0) -> bool:
+        """Return whether PID 1 has hung up, or does within `wait` seconds. Reads nothing, so it is for any thread."""
+        descriptor = self.fileno()
+        if descriptor < 0 or self.has_ended:
+            return True
+        poller = select.poll()
+        poller.register(descriptor, 0)  # a hang-up is told unasked
+        return bool(poller.poll(wait * 1000))
+
     def give_up(self) -> None:
         """Take the sandbox for ended: it does not answer any more."""
         self.has_ended = True

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.sandbox.options import timeout_of
 from agent_tools.settings import MIB, Limits
-from agent_tools.tools.params import MAX_JSON5_PARTS, code_of, load_json, timeout_of
+from agent_tools.tools.params import MAX_JSON5_PARTS, code_of, load_json
 
 LIMITS = Limits()
 CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprint(text)\n'

@@ -13,6 +13,7 @@ from agent_tools.guest.wire.words import (
     MAX_WORDS,
     Arm,
     Disarm,
+    EndCommands,
     Exit,
     Failed,
     Files,
@@ -20,10 +21,12 @@ from agent_tools.guest.wire.words import (
     Kill,
     Order,
     Pause,
+    Proxy,
     Ready,
     Report,
     Resume,
     SocketOrder,
+    Spawn,
     Start,
     channels,
     read_order,
@@ -36,6 +39,8 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Start(1), b"start 1"),
     (Start(1_000_000), b"start 1000000"),
     (Files(7), b"files 7"),
+    (Spawn(8), b"spawn 8"),
+    (Proxy(9), b"proxy 9"),
     (Arm(30.2, 0.5), b"arm 30.200 0.500"),
     (Arm(0.0, 0.0), b"arm 0.000 0.000"),
     (Arm(86_400.25, 12.125), b"arm 86400.250 12.125"),
@@ -43,6 +48,7 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Interrupt(), b"interrupt"),
     (Interrupt(17), b"interrupt 17"),
     (Kill(), b"kill"),
+    (EndCommands(), b"end_commands"),
     (Pause(), b"pause"),
     (Resume(), b"resume"),
 ]
@@ -86,6 +92,7 @@ NUMBER = st.integers(0, MAX_NUMBER - 1)
 ANY_ORDER = (
     st.builds(Start, NUMBER)
     | st.builds(Files, NUMBER)
+    | st.builds(Proxy, NUMBER)
     | st.builds(Arm, *[st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000)] * 2)
     | st.sampled_from([Disarm(), Interrupt(), Interrupt(2**40), Kill(), Pause(), Resume()])
 )

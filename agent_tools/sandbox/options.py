@@ -1,22 +1,24 @@
-"""The code interpreter's configuration, read from a dict into checked values."""
+"""The configuration of a sandbox, read from a dict into checked values."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.settings import CallLimits, Limits
-from agent_tools.tools.params import timeout_of
-from agent_tools.tools.registry import Config
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.transport.transport import TransportName
+
+Config = dict[str, Any]
+"""Options, by name."""
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
 _FORBIDDEN = frozenset(
@@ -31,9 +33,9 @@ _FORBIDDEN = frozenset(
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `CodeInterpreter(cfg)`, whose docstring explains each."""
+    """The options of `Sandbox(cfg)` and `CodeInterpreter(cfg)`, whose docstring explains each."""
 
-    work_dir: Path
+    work_dir: Path | None
     timeout: float
     limits: Limits
     isolation: Isolation
@@ -60,7 +62,7 @@ class Options:
         if isinstance(packages, str):
             raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
         return cls(
-            work_dir=Path(cfg.get("work_dir") or settings.code_interpreter_work_dir()),
+            work_dir=Path(cfg["work_dir"]) if cfg.get("work_dir") else None,
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
             limits=limits,
             isolation=_isolation(cfg),
@@ -75,6 +77,51 @@ class Options:
             record=Path(cfg["record"]) if cfg.get("record") else None,
             replay=Path(cfg["replay"]) if cfg.get("replay") else None,
         )
+
+
+def timeout_of(timeout: object, default: float, limits: Limits) -> float:
+    """Return a time limit in seconds; for None, the default.
+
+    Raises:
+        InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
+    """
+    if timeout is None:
+        return default
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise InvalidParams(f"timeout={timeout!r} is not usable: give seconds as a positive number.")
+    if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
+        raise InvalidParams(f"timeout must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
+    return float(timeout)
+
+
+def checked_code(code: str, limits: Limits) -> str:
+    """Return code that can be run as text.
+
+    Raises:
+        InvalidParams: it is longer than `max_code_bytes`, or no valid Unicode.
+    """
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidParams("The code holds a lone surrogate (half of a character); send valid Unicode.") from exc
+    if size > limits.max_code_bytes:
+        raise InvalidParams(
+            f"The code is {size:,} bytes, more than {limits.max_code_bytes:,} (max_code_bytes). Pass data as a file."
+        )
+    if "\0" in code:
+        raise InvalidParams("The code holds a NUL character; remove it.")
+    return code
+
+
+def plain(value: Any) -> Any:
+    """Return an option as a JSON value."""
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _transport(name: Any) -> TransportName:
@@ -113,7 +160,10 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
 def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
     _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
-    return Isolation(**{name: value for name, value in cfg.items() if name in names})
+    given = {name: value for name, value in cfg.items() if name in names}
+    if isinstance(given.get("network"), Mapping):
+        given["network"] = NetworkPolicy.read(given["network"])
+    return Isolation(**given)
 
 
 def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:

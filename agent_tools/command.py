@@ -1,0 +1,78 @@
+"""Commands of a sandbox as values: what one printed and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+OnOutput = Callable[[Literal["stdout", "stderr"], bytes], object]
+"""Is called with the name of the stream and the bytes as they come."""
+
+TIMED_OUT = 124
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+SIGNALLED = 128  # and the number of the signal
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """A command that has ended.
+
+    Attributes:
+        exit_code: its own; 128 + n for signal n, 124 if its time was up, 127 if there is no such program or folder,
+            126 if the program cannot be run.
+        stdout: the bytes it wrote; where these are more than `max_output`, the last of them.
+        stderr: likewise.
+        timed_out: True if it was ended at its time limit.
+        omitted_stdout: bytes of stdout that are left out before those that are there.
+        omitted_stderr: likewise.
+        duration: seconds from its start to its end, as the host saw it.
+        reason: why it ended, where that is not its own doing: a sentence without its full stop, else ''.
+    """
+
+    exit_code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    timed_out: bool = False
+    omitted_stdout: int = 0
+    omitted_stderr: int = 0
+    duration: float = 0.0
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the exit code is 0."""
+        return self.exit_code == 0
+
+    @property
+    def truncated(self) -> bool:
+        """True if bytes were left out."""
+        return bool(self.omitted_stdout or self.omitted_stderr)
+
+    @property
+    def output(self) -> str:
+        """Both streams as text, stdout first; bytes that are no UTF-8 are replaced."""
+        return (self.stdout + self.stderr).decode("utf-8", "replace")
+
+
+class Cursor(NamedTuple):
+    """A place in the output of a command: bytes of each stream since its start."""
+
+    stdout: int = 0
+    stderr: int = 0
+
+
+@dataclass(frozen=True)
+class CommandOutput:
+    """What a command printed from a cursor on.
+
+    Attributes:
+        cursor: where to read on.
+        omitted: bytes after the given cursor that are not kept any more.
+    """
+
+    stdout: bytes
+    stderr: bytes
+    cursor: Cursor
+    omitted: int = 0

@@ -1,0 +1,38 @@
+"""Forks of PID 1: how one begins and ends, and what it may be looked at and killed by."""
+
+import contextlib
+import ctypes
+import os
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+MAX_TRACEBACK = 2048  # characters of a failed start told to the host
+PR_SET_DUMPABLE = 4
+
+
+def in_fork(work: Callable[[], None], report: int = -1) -> NoReturn:
+    """Do something in this forked process and end with it; its failure is written to `report`."""
+    code = 1
+    try:
+        os.setsid()
+        work()
+        code = 0
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else 1
+    except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
+        with contextlib.suppress(OSError):
+            os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
+    finally:
+        os._exit(code)
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Let processes of the same user look into this one, or not."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
+
+
+def prefer_as_oom_victim() -> None:
+    """Ask the kernel's OOM killer to take this process and what comes from it, and not PID 1."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("500")

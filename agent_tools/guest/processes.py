@@ -1,0 +1,104 @@
+"""The processes of the sandbox as /proc shows them, and how to end some of them while others live on.
+
+Theory of operation
+    What is to be ended may fork faster than a list of it can be read. So everything is stopped first, in one step that
+    no fork escapes; then the list is true, and whoever is doomed is killed where it stands. A process that was just
+    being stopped may have woken others: it is done again until nobody doomed is left. Those who are spared go on.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+PATIENCE = 2.0  # seconds in which the doomed are gone, or everything is killed
+PAUSE = 0.002  # seconds between two looks
+
+
+class Process(NamedTuple):
+    """One process: its parent and its session, as pids."""
+
+    parent: int
+    session: int
+
+
+def processes() -> dict[int, Process]:
+    """Return all that live, by pid; those that have ended and are not reaped yet are not among them."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
+                if state not in (b"Z", b"X"):
+                    found[int(name)] = Process(int(parent), int(session))
+    return found
+
+
+def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> bool:
+    """Return whether a process is one of `roots` or comes from one."""
+    for _ in range(len(table) + 1):  # a table that is read while it changes could hold a circle
+        if pid in roots:
+            return True
+        if pid not in table:
+            return False
+        pid = table[pid].parent
+    return False
+
+
+def kill_all_but(spared: Collection[int]) -> None:
+    """Kill every process of the sandbox but these, what comes from them, and this one, which is PID 1.
+
+    Where that is not done in PATIENCE, all are killed.
+    """
+    me = os.getpid()
+    for _ in _rounds():
+        _signal(-1, signal.SIGSTOP)
+        table = processes()
+        doomed = [pid for pid in table if pid != me and not descends(pid, spared, table)]
+        if not doomed:
+            _signal(-1, signal.SIGCONT)
+            return
+        for pid in doomed:
+            _signal(pid, signal.SIGKILL)
+    _signal(-1, signal.SIGKILL)
+
+
+def kill_tree(root: int) -> None:
+    """Kill a session's leader, all of its session and all that comes from it; at most for PATIENCE."""
+    table = processes()
+    doomed = {pid for pid in table if table[pid].session == root or descends(pid, (root,), table)}
+    _signal(-root, signal.SIGKILL)  # its group, in one step: as a rule this is all
+    for _ in _rounds():
+        for pid in doomed:
+            _signal(pid, signal.SIGKILL)
+        table = processes()
+        doomed = {pid for pid in table if table[pid].session == root or descends(pid, doomed, table)}
+        if not doomed:
+            return
+
+
+def kill_subreaper(root: int) -> None:
+    """Kill all that comes from a process which adopts its orphans, and then itself; at most for PATIENCE."""
+    for _ in _rounds():
+        table = processes()
+        doomed = [pid for pid in table if pid != root and descends(pid, (root,), table)]
+        if not doomed:
+            break
+        for pid in doomed:
+            _signal(pid, signal.SIGKILL)
+    _signal(root, signal.SIGKILL)
+
+
+def _rounds() -> Iterator[None]:
+    """Go on for PATIENCE, with a pause after each round."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(PAUSE)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)

@@ -1,0 +1,166 @@
+"""The commands of one sandbox: how many run at once, who drives them, and their end with it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent_tools.command import CommandResult, OnOutput
+from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
+from agent_tools.guest.wire.commands import CommandError, Spec
+from agent_tools.runtime.commands.process import LOST, Drive, Process
+from agent_tools.runtime.commands.pump import pump
+from agent_tools.settings import MIB, Limits
+
+LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
+CLOSED = "the sandbox was closed"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command that is asked for; `agent_tools.sandbox.Sandbox.run_command` explains each.
+
+    Raises:
+        InvalidParams: a value is unusable.
+    """
+
+    command: str | Sequence[str]
+    stdin: bytes | None = None
+    cwd: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    max_output: int = 10 * MIB
+    terminal: tuple[int, int] | None = None
+
+    def spec(self, limits: Limits) -> Spec:
+        """Return it in the words of the wire."""
+        return Spec(
+            _argv(self.command),
+            _text("cwd", self.cwd),
+            {_name(name): _text(f"env[{name!r}]", value) for name, value in self.env.items()},
+            self.timeout,
+            limits.command_grace,
+            self.stdin is not None or self.terminal is not None,
+            self.terminal,
+        )
+
+
+class Commands:
+    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended."""
+
+    def __init__(
+        self, limits: Limits, connect: Callable[[], socket.socket | None], is_gone: Callable[[], bool]
+    ) -> None:
+        self._limits = limits
+        self._connect = connect
+        self._is_gone = is_gone
+        self._turns = threading.BoundedSemaphore(int(limits.max_commands))
+        self._running: set[Process] = set()
+
+    @property
+    def are_running(self) -> bool:
+        """True while there is one."""
+        return bool(self._running)
+
+    def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
+        """Run a command to its end.
+
+        Raises:
+            InvalidParams: the request is unusable.
+            SandboxGone: the sandbox ended before the command did.
+            SessionBusy: too many others ran all the time.
+        """
+        process = self._start(replace(request, stdin=request.stdin or None), request.stdin or b"")
+        process.on_output, process.cancelled = on_output, cancelled
+        process.close_stdin()
+        try:
+            while not process.is_over:
+                _await(process)
+                process.advance()
+                process.look_at_clock()
+                if cancelled.is_set():
+                    self.cancel(cancelled)
+        finally:
+            process.kill()
+        if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
+            raise SandboxGone("The sandbox ended while a command ran in it.")
+        return process.result()
+
+    def start(self, request: Request) -> Process:
+        """Start a command in the background. Errors as for `run`."""
+        process = self._start(request, request.stdin or b"")
+        driver = pump()
+        process.drive = replace(process.drive, rouse=driver.rouse)
+        driver.add(process)
+        return process
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the command in the foreground that was given this event."""
+        for process in list(self._running):
+            if process.cancelled is cancelled:
+                process.kill("it was cancelled")
+
+    def close(self, reason: str = CLOSED) -> None:
+        """End all of them."""
+        for process in list(self._running):
+            process.kill(reason)
+
+    def _start(self, request: Request, stdin: bytes) -> Process:
+        spec = request.spec(self._limits)
+        if not self._turns.acquire(timeout=request.timeout or self._limits.timeout):
+            most = self._limits.max_commands
+            raise SessionBusy(f"{most:,} commands run in this sandbox already (max_commands). Wait for one to end.")
+        try:
+            process = Process(self._link(), spec, request.max_output, stdin)
+        except BaseException as exc:
+            self._turns.release()
+            if isinstance(exc, CommandError):
+                raise InvalidParams(f"{exc}. Pass data by stdin or as a file.") from exc
+            raise
+        self._running.add(process)
+        process.drive = Drive(release=lambda: self._release(process))
+        return process
+
+    def _link(self) -> socket.socket:
+        link = self._connect()
+        if link is None:
+            raise SandboxGone("The sandbox has ended; start another one.")
+        return link
+
+    def _release(self, process: Process) -> None:
+        if process in self._running:
+            self._running.discard(process)
+            self._turns.release()
+
+
+def _await(process: Process) -> None:
+    """Wait until there is something to do for a command, or time to look."""
+    descriptor = process.fileno()
+    if descriptor < 0:
+        return
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN | (select.POLLOUT if process.has_more_to_say else 0))
+    poller.poll(LOOK_EVERY * 1000)
+
+
+def _argv(command: object) -> tuple[str, ...] | str:
+    if isinstance(command, str):
+        return _text("command", command)
+    if not isinstance(command, Sequence) or isinstance(command, (bytes, bytearray)) or not command:
+        raise InvalidParams(f"command={command!r:.80} is not usable: give a text for the shell, or a list of texts.")
+    return tuple(_text("command", part) for part in command)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+        raise InvalidParams(f"env has an unusable name {name!r:.80}.")
+    return name
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidParams(f"{what} is not usable: give text without NUL characters.")
+    return value

@@ -1,0 +1,81 @@
+"""Requests to a file server in the guest, and its answers: bounded before they are held, never waited for too long."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from agent_tools.marks import has_more_parts
+
+CHUNK = 256 * 1024
+MAX_HEAD_BYTES = 32 * 1024 * 1024
+Head = Mapping[str, Any]
+"""A request or an answer, beside its content."""
+
+
+class Conversation:
+    """One connection. Every wait ends at `deadline` (monotonic seconds); an answer has at most `max_parts` parts."""
+
+    def __init__(self, connected: socket.socket, max_parts: int) -> None:
+        self._socket = connected
+        self._max_parts = max_parts
+        self.deadline = 0.0
+
+    def send_head(self, head: Head) -> None:
+        """Send a request."""
+        data = json.dumps(head).encode()
+        self.send(struct.pack(">I", len(data)) + data)
+
+    def read_head(self) -> dict[str, Any]:
+        """Return the next answer.
+
+        Raises:
+            ValueError: it is none.
+            OSError: it did not come in time, or the guest hung up.
+        """
+        size = struct.unpack(">I", self.receive_all(4))[0]
+        if size > MAX_HEAD_BYTES:
+            raise ValueError("an answer that is too long")
+        data = self.receive_all(size)
+        if has_more_parts(data, self._max_parts):
+            raise ValueError("an answer that would be costly to read")
+        try:
+            head = json.loads(data)
+        except RecursionError as exc:
+            raise ValueError("an answer that is nested too deep") from exc
+        if not isinstance(head, dict):
+            raise ValueError("an answer that is not an object")
+        return head
+
+    def receive_all(self, size: int) -> bytes:
+        """Return so many bytes."""
+        data = bytearray()
+        while len(data) < size:
+            data += self.receive(min(CHUNK, size - len(data)))
+        return bytes(data)
+
+    def receive(self, most: int) -> bytes:
+        """Return what is there, at most so many bytes and at least one."""
+        self._look_at_clock()
+        data = self._socket.recv(most)
+        if not data:
+            raise ConnectionError("the sandbox hung up")
+        return data
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of it."""
+        self._look_at_clock()
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _look_at_clock(self) -> None:
+        if (left := self.deadline - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)

@@ -1,0 +1,237 @@
+"""Files of a sandbox by its own file service: any path that the code could use, and no other (guest/paths.py).
+
+No path is ever looked up on this machine, so no link of the guest's leads anywhere here. What fails in there is raised
+as the `OSError` that it would be for the code, with the path as it was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from agent_tools.errors import SandboxGone
+from agent_tools.file_info import FileInfo, FileKind
+from agent_tools.runtime.files.conversation import CHUNK, Conversation, Head
+from agent_tools.settings import Limits
+
+FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle
+MAX_PIECE = 1024 * 1024
+MARKS_PER_ENTRY = 10
+MAX_IDLE = 4  # connections that are kept for the next use
+_KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
+
+
+class GuestFiles:
+    """The files of one sandbox. Any thread may call any method; each use has a connection of its own."""
+
+    def __init__(self, limits: Limits, connect: Callable[[int], Conversation | None]) -> None:
+        self._limits = limits
+        self._connect = connect
+        self._idle: list[Conversation] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes:
+        """Return a file's bytes from `offset` on, at most `most` of them.
+
+        Raises:
+            OSError: it cannot be read; EFBIG if there are more than `max_transfer_bytes` and `most` was not given.
+        """
+        bound = self._limits.max_transfer_bytes
+        wanted = bound + 1 if most is None else min(most, bound)
+        with self._asking(path) as talk:
+            talk.send_head({"op": "read", "path": path, "offset": offset, "most": wanted})
+            _check(talk.read_head(), path)
+            data = b"".join(_content(talk, wanted, path))
+        if len(data) > bound:
+            raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
+        return data
+
+    def write(self, path: str, data: bytes | BinaryIO, *, append: bool = False) -> None:
+        """Write a file anew, or at its end; folders above it are made.
+
+        Raises:
+            OSError: it cannot be written; EFBIG if there are more than `max_transfer_bytes`.
+        """
+        if isinstance(data, (bytes, bytearray, memoryview)) and len(data) > self._limits.max_transfer_bytes:
+            bound = self._limits.max_transfer_bytes
+            raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
+        self._give({"op": "write", "path": path, "append": append}, data)
+
+    def scan(self, path: str) -> list[FileInfo]:
+        """Return the entries of a folder, by name.
+
+        Raises:
+            OSError: it cannot be listed; EFBIG if there are more than `max_listed_files`.
+        """
+        most = self._limits.max_listed_files
+        with self._asking(path) as talk:
+            talk.send_head({"op": "scan", "path": path, "most": most})
+            head = _check(talk.read_head(), path)
+            entries = head.get("entries")
+            if not isinstance(entries, list) or len(entries) > most:
+                raise ValueError("a malformed list of files")
+            if _whole(head.get("total")) > most:
+                raise OSError(errno.EFBIG, f"more than {most:,} entries (max_listed_files)", path)
+            found = [_info(entry, path) for entry in entries]
+        return sorted(found, key=lambda info: info.name)
+
+    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """Return one file or folder; with `follow`, what a link leads to. Raises OSError."""
+        with self._asking(path) as talk:
+            talk.send_head({"op": "stat", "path": path, "follow": follow})
+            return _info(_check(talk.read_head(), path).get("entry"), posixpath.dirname(path))
+
+    def move(self, path: str, to: str) -> None:
+        """Move or rename a file or folder. Raises OSError."""
+        self._do({"op": "move", "path": path, "to": to})
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it. Raises OSError."""
+        self._do({"op": "remove", "path": path, "recursive": recursive})
+
+    def make_dir(self, path: str) -> None:
+        """Make a folder and those above it; one that is there is no error. Raises OSError."""
+        self._do({"op": "make_dir", "path": path})
+
+    def save(self, path: str, most: int) -> Iterator[bytes]:
+        """Yield a tar of a folder, in pieces; links stay links, and what is no file, folder or link is left out.
+
+        Raises:
+            OSError: it cannot be read; EFBIG beyond `most` bytes.
+        """
+        with self._asking(path) as talk:
+            talk.send_head({"op": "save", "path": path})
+            _check(talk.read_head(), path)
+            yield from _content(talk, most, path)
+
+    def load(self, path: str, tar: bytes | BinaryIO) -> None:
+        """Unpack a tar into a folder, in there: no member of it is looked at here. Raises OSError."""
+        self._give({"op": "load", "path": path}, tar)
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for talk in idle:
+            talk.close()
+
+    def _do(self, request: Head) -> None:
+        with self._asking(str(request["path"])) as talk:
+            talk.send_head(request)
+            _check(talk.read_head(), str(request["path"]))
+
+    def _give(self, request: Head, data: bytes | BinaryIO) -> None:
+        path = str(request["path"])
+        with self._asking(path) as talk:
+            talk.send_head(request)
+            for piece in _pieces(data):
+                talk.send(struct.pack(">I", len(piece)))
+                talk.send(piece)
+            talk.send(struct.pack(">I", 0))
+            _check(talk.read_head(), path)
+
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[Conversation]:
+        """Hold a connection; it is kept for the next use only if this one went to its end."""
+        talk = self._take(path)
+        is_whole = False
+        try:
+            yield talk
+            is_whole = True
+        except _Told as exc:
+            is_whole = True
+            raise exc.error from None
+        except TimeoutError as exc:
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"not done in {self._limits.sync_timeout:g} s (sync_timeout)", path
+            ) from exc
+        except ConnectionError as exc:
+            raise SandboxGone("The sandbox, or its file service, ended meanwhile.") from exc
+        except (ValueError, struct.error) as exc:
+            raise OSError(errno.EPROTO, f"the file service of the sandbox gave {exc}", path) from exc
+        finally:
+            self._put_back(talk, is_whole)
+
+    def _take(self, path: str) -> Conversation:
+        if "\0" in path or not path:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        with self._lock:
+            talk = self._idle.pop() if self._idle else None
+        talk = talk or self._connect(MARKS_PER_ENTRY * (self._limits.max_listed_files + 100))
+        if talk is None:
+            raise SandboxGone("The sandbox has ended; start another one.")
+        talk.deadline = time.monotonic() + self._limits.sync_timeout
+        return talk
+
+    def _put_back(self, talk: Conversation, is_whole: bool) -> None:
+        with self._lock:
+            if is_whole and not self._is_closed and len(self._idle) < MAX_IDLE:
+                self._idle.append(talk)
+                return
+        with contextlib.suppress(OSError):
+            talk.close()
+
+
+class _Told(Exception):
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _check(head: Head, path: str) -> Head:
+    if "errno" not in head:
+        return head
+    number = head["errno"]
+    if type(number) is not int or number not in errno.errorcode:
+        raise ValueError("a malformed error")
+    raise _Told(OSError(number, os.strerror(number), path))
+
+
+def _content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
+    """Yield the pieces of what is sent, at most so many bytes."""
+    left = most
+    while size := struct.unpack(">I", talk.receive_all(4))[0]:
+        if size == FAILED:
+            raise _Told(OSError(errno.EIO, "it could not be read to its end", path))
+        if size > MAX_PIECE:
+            raise ValueError("a piece that is too long")
+        if size > left:
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", path)
+        left -= size
+        yield talk.receive_all(size)
+
+
+def _pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        view = memoryview(data)
+        for start in range(0, len(view), CHUNK):
+            yield view[start : start + CHUNK]
+        return
+    while piece := data.read(CHUNK):
+        yield memoryview(piece)
+
+
+def _info(entry: object, folder: str) -> FileInfo:
+    if not isinstance(entry, list) or len(entry) != 5:
+        raise ValueError("a malformed entry")
+    name, kind, size, modified, mode = entry
+    if not isinstance(name, str) or kind not in _KINDS:
+        raise ValueError("a malformed entry")
+    path = posixpath.join(folder, name) if folder not in ("", ".") else name
+    return FileInfo(name, path, kind, _whole(size), _whole(modified) / 1e9, _whole(mode))
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError("a number out of range")
+    return value

@@ -1,0 +1,244 @@
+"""The sandbox for asyncio and trio: the same methods, awaited. There is one implementation; each call hops once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from agent_tools.command import CommandOutput, CommandResult, OnOutput
+from agent_tools.execution import Execution, Output, StagedFile
+from agent_tools.file_info import FileInfo
+from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
+from agent_tools.sandbox.options import Config
+from agent_tools.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.runtime.commands.process import Process
+    from agent_tools.runtime.runtime import Runtime
+
+T = TypeVar("T")
+LOOK_EVERY = 0.25  # seconds that one look at a command in the background waits in its thread
+
+
+class AsyncSandbox:
+    """`Sandbox`, whose docstrings hold here, too. Cancelling a call ends what it does, and waits for that end.
+
+    Functions given to `on_output` are called in another thread. `sync` is the sandbox underneath.
+    """
+
+    root = Sandbox.root
+
+    def __init__(
+        self,
+        cfg: Config | None = None,
+        *,
+        hostcalls: HostCallsLike | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime)
+
+    @property
+    def id(self) -> str:
+        """Its name in this process."""
+        return self.sync.id
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its container runs."""
+        return self.sync.is_alive
+
+    async def start(self) -> None:
+        """Start the container and its kernel now."""
+        await _do(self.sync.start)
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        variables: Mapping[str, Any] | None = None,
+        on_output: Callable[[Output], object] | None = None,
+    ) -> Execution:
+        """Run Python; being cancelled interrupts it, and variables stay."""
+        given = {"timeout": timeout, "variables": variables, "on_output": on_output}
+        return await self._cancellable(partial(self.sync.run_code, code, **given))  # type: ignore[arg-type]
+
+    def stream(self, code: str, timeout: float | None = None) -> AsyncGenerator[Output, None]:
+        """Yield the outputs of code while it runs."""
+        cancelled = threading.Event()
+        return iterate_in_thread(self.sync.stream(code, timeout, cancelled), partial(self.sync.cancel, cancelled))
+
+    async def add_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call further functions of the host."""
+        await _do(partial(self.sync.add_functions, functions))
+
+    async def run_command(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; being cancelled ends it with all of its session."""
+        given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
+        work = partial(self.sync.run_command, command, on_output=on_output, **given)  # type: ignore[arg-type]
+        return await self._cancellable(work)
+
+    async def start_command(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+        terminal: tuple[int, int] | None = None,
+    ) -> AsyncProcess:
+        """Start a command in the background."""
+        given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
+        work = partial(self.sync.start_command, command, terminal=terminal, **given)  # type: ignore[arg-type]
+        return AsyncProcess(await _do(work))
+
+    async def read_file(self, path: str, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
+        """Return the bytes of a file."""
+        return await _do(partial(self.sync.read_file, path, offset=offset, max_bytes=max_bytes))
+
+    async def write_file(self, path: str, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
+        """Write a file anew, or at its end."""
+        await _do(partial(self.sync.write_file, path, data, append=append))
+
+    async def list_files(self, path: str = ".") -> list[FileInfo]:
+        """Return the entries of a folder, by name."""
+        return await _do(partial(self.sync.list_files, path))
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """Return one file or folder."""
+        return await _do(partial(self.sync.stat, path, follow=follow))
+
+    async def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder of this path."""
+        return await _do(partial(self.sync.exists, path))
+
+    async def move(self, path: str, to: str) -> None:
+        """Move or rename a file or folder."""
+        await _do(partial(self.sync.move, path, to))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or a folder."""
+        await _do(partial(self.sync.remove, path, recursive=recursive))
+
+    async def make_dir(self, path: str) -> None:
+        """Make a folder and those above it."""
+        await _do(partial(self.sync.make_dir, path))
+
+    async def save(self) -> bytes:
+        """Return all files of work_dir as a tar."""
+        return await _do(self.sync.save)
+
+    async def load(self, tar: bytes | BinaryIO) -> None:
+        """Unpack a tar into work_dir."""
+        await _do(partial(self.sync.load, tar))
+
+    async def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
+        """Bring files of the host, or of http(s) URLs, into work_dir."""
+        return await _do(partial(self.sync.stage, files))
+
+    def interrupt(self) -> None:
+        """Interrupt the running code as Ctrl-C would; does not wait."""
+        self.sync.interrupt()
+
+    async def restart(self) -> None:
+        """Replace the kernel by a fresh one."""
+        await _do(self.sync.restart)
+
+    async def reset(self) -> None:
+        """Begin anew: a fresh kernel, no commands and no files."""
+        await _do(self.sync.reset)
+
+    async def close(self) -> None:
+        """Remove the container; also when it is cancelled meanwhile."""
+        await to_its_end(self.sync.close)
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def to_config(self) -> Config:
+        """Return its options as JSON values."""
+        return self.sync.to_config()
+
+    @classmethod
+    def from_config(cls, config: Config) -> AsyncSandbox:
+        """Return a sandbox with the options of `to_config`."""
+        return cls(config)
+
+    def __reduce__(self) -> tuple[Callable[[Config], AsyncSandbox], tuple[Config]]:
+        return type(self).from_config, (self.to_config(),)
+
+    async def _cancellable(self, work: Callable[..., T]) -> T:
+        cancelled = threading.Event()
+        return await in_thread(partial(work, cancelled=cancelled), partial(self.sync.cancel, cancelled))
+
+
+class AsyncProcess:
+    """A command in the background, awaited; the docstrings of `Process` hold. `sync` is the one underneath."""
+
+    def __init__(self, sync: Process) -> None:
+        self.sync = sync
+
+    @property
+    def pid(self) -> int:
+        """Its pid within the sandbox; 0 until it runs."""
+        return self.sync.pid
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self.sync.poll()
+
+    async def wait(self) -> CommandResult:
+        """Wait for its end; being cancelled leaves it running."""
+        while not self.sync.is_over:
+            await self.read(self.sync.place, wait=LOOK_EVERY)
+        return self.sync.result()
+
+    async def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
+        """Return what it printed from a cursor on; if that is nothing, wait for more."""
+        return await _do(partial(self.sync.read, cursor, wait))
+
+    async def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
+        """Write to its stdin."""
+        await _do(partial(self.sync.write_stdin, data, timeout))
+
+    def close_stdin(self) -> None:
+        """End its stdin, after all that was written."""
+        self.sync.close_stdin()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process group."""
+        self.sync.signal(number)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal another size."""
+        self.sync.resize(rows, columns)
+
+    def kill(self) -> None:
+        """End it at once, with all of its session."""
+        self.sync.kill()
+
+
+async def _do(work: Callable[[], T]) -> T:
+    """Do something that is over soon, in a thread."""
+    return await in_thread(work, lambda: None)

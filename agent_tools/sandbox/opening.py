@@ -1,0 +1,131 @@
+"""The session of one sandbox, opened when it is first needed, and the folder that goes with it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.sandbox.options import Options
+
+if TYPE_CHECKING:
+    from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
+    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.session import Session
+
+
+class Opening:
+    """Opens at most one session at a time; thread-safe. What it opened ends with it, if nobody closes it before."""
+
+    def __init__(self, options: Options, runtime: Runtime | None, *, takes_functions: bool) -> None:
+        self.options = options
+        self.key = str(uuid.uuid4())
+        self._runtime = runtime
+        self._takes_functions = takes_functions
+        self._folder = options.work_dir
+        self._workspace: Workspace | None = None
+        self._finalizer: Callable[[], Any] | None = None
+        self._lock = threading.RLock()
+
+    def session(self) -> Session:
+        """Return the session, opened if there is none; its container starts with its first use."""
+        with self._lock:
+            runtime = self._open_runtime()
+            if session := runtime.find(self.key):
+                return session
+            options = self.options
+            tag = options.image or runtime.ensure_image(options.packages)
+            calls, prelude = self._host_calls()
+            path = self.workspace.path
+            spec = SessionSpec(tag, path, options.isolation, options.limits, options.transport, calls, prelude)
+            self._finalize_with(None)
+            return runtime.open(self.key, spec)
+
+    def find(self) -> Session | None:
+        """Return the open session, if there is one."""
+        return self._runtime.find(self.key) if self._runtime else None
+
+    @property
+    def workspace(self) -> Workspace:
+        """Its work_dir as the host sees it."""
+        with self._lock:
+            if self._workspace is None or not self._workspace.path.is_dir():
+                folder = self._own_folder()
+                guest = self._open_runtime().engine.guest(folder)
+                path = prepare_work_dir(folder, guest)
+                self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
+            return self._workspace
+
+    def add_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call further functions of the host, from now on and in every later kernel."""
+        from agent_tools.code_mode.toolset import Toolset
+
+        with self._lock:
+            further = Toolset.of(functions)
+            known = Toolset.of(self.options.hostcalls) if self.options.hostcalls else None
+            both = Toolset(style=(known or further).style)
+            for toolset in filter(None, (known, further)):
+                both.add(list(toolset.functions.values()))
+            self.options = replace(self.options, hostcalls=both)
+            session = self.find()
+        if session:
+            session.add_functions(further.functions, both.source())
+
+    def close(self) -> None:
+        """Remove the container, and the folder if nobody gave it."""
+        with self._lock:
+            finalizer, self._finalizer = self._finalizer, None
+            self._workspace = None
+        if finalizer:
+            finalizer()
+
+    def _own_folder(self) -> Path:
+        """The folder given, or a fresh one that goes with the session."""
+        if self.options.work_dir is None and (self._folder is None or not self._folder.is_dir()):
+            self._folder = Path(tempfile.mkdtemp(prefix="agent-tools-"))
+            self._finalize_with(self._folder)
+        assert self._folder is not None
+        return self._folder
+
+    def _finalize_with(self, folder: Path | None) -> None:
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder)
+
+    def _host_calls(self) -> tuple[HostCalls | None, str]:
+        """Return the service of the host functions, and the code that defines them in the sandbox."""
+        if not self.options.hostcalls and not self._takes_functions:
+            return None, ""
+        from agent_tools.code_mode.attachments import rich_value
+        from agent_tools.code_mode.replay import recorded
+        from agent_tools.code_mode.toolset import Toolset
+        from agent_tools.runtime.host_calls.host_calls import HostCalls
+
+        toolset = Toolset.of(self.options.hostcalls or ())
+        functions = recorded(toolset.functions, self.options.record, self.options.replay)
+        return HostCalls(functions, self.options.call_limits, rich_value), toolset.source()
+
+    def _open_runtime(self) -> Runtime:
+        if self._runtime is None:
+            from agent_tools.runtime.runtime import default_runtime
+
+            self._runtime = default_runtime()
+        return self._runtime
+
+
+def _end(runtime: Runtime, key: str, folder: Path | None) -> None:
+    """Close a session, and remove the folder that was its own."""
+    try:
+        runtime.close(key)
+    finally:
+        if folder is not None:
+            remove_tree(folder)

@@ -1,0 +1,338 @@
+"""Commands and files of a sandbox, on every engine we have and both transports."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import signal
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.engine import Engine
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.sandbox import Sandbox
+from agent_tools.settings import MIB
+from tests.doubles import ProcessEngine
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture(scope="module", params=["docker", "process"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
+
+
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def runtime(engine: Engine) -> Runtime:
+    tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
+    return Runtime(engine, lambda packages: tag)
+
+
+@pytest.fixture
+def new_sandbox(runtime: Runtime, transport: str) -> Iterator[Callable[..., Sandbox]]:
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(Sandbox({"transport": transport, **options}, runtime=runtime))
+
+
+@pytest.fixture(scope="module")
+def sandbox(runtime: Runtime, transport: str) -> Iterator[Sandbox]:
+    """A sandbox for all tests that leave it as it was."""
+    with Sandbox({"transport": transport}, runtime=runtime) as sandbox:
+        sandbox.run_code("0")
+        yield sandbox
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_the_shell_s_and_a_list_is_taken_as_it_is(sandbox: Sandbox) -> None:
+    assert sandbox.run_command("echo $((1 + 1)); echo problem >&2; exit 3").output == "2\nproblem\n"
+    assert sandbox.run_command(["echo", "$HOME", "a  b", ";", "é"]).stdout.decode() == "$HOME a  b ; é\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("true", 0),
+        ("exit 7", 7),
+        ("kill -TERM $$", 143),
+        ("kill -KILL $$", 137),
+        (["no-such-program"], 127),
+        (["/etc/passwd"], 126),
+    ],
+)
+def test_its_end_is_an_exit_code(sandbox: Sandbox, command: str | list[str], code: int) -> None:
+    assert sandbox.run_command(command).exit_code == code
+
+
+def test_where_it_starts_and_with_what(sandbox: Sandbox) -> None:
+    assert sandbox.run_command("pwd", cwd="/tmp").stdout == b"/tmp\n"
+    assert sandbox.run_command("echo $GREETING", env={"GREETING": "hi there"}).stdout == b"hi there\n"
+    assert sandbox.run_command("pwd", cwd="nowhere").exit_code == 127
+    assert b"AGENT_TOOLS" not in sandbox.run_command("env").stdout
+
+
+def test_its_stdin_is_at_its_end_or_what_was_given(sandbox: Sandbox) -> None:
+    assert sandbox.run_command("cat").stdout == b""
+    assert sandbox.run_command("cat", stdin=bytes(range(256))).stdout == bytes(range(256))
+
+
+def test_large_input_and_output_cross_whole(sandbox: Sandbox) -> None:
+    data = os.urandom(MIB) * 8
+    assert sandbox.run_command(["cat"], stdin=data).stdout == data
+    assert sandbox.run_command("wc -c", stdin=data).stdout.split() == [str(len(data)).encode()]
+
+
+def test_what_is_beyond_the_bound_is_left_out_and_counted(sandbox: Sandbox) -> None:
+    result = sandbox.run_command("head -c 3000000 /dev/zero; echo end; head -c 10 /dev/zero >&2", max_output=1_000)
+    assert result.stdout == bytes(996) + b"end\n"
+    assert (result.omitted_stdout, result.omitted_stderr, len(result.stderr)) == (3_000_004 - 1_000, 0, 10)
+
+
+def test_over_its_time_it_is_asked_and_then_ended_with_all_of_its_session(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox(limits={"command_grace": 0.3})
+    asked = sandbox.run_command("trap 'echo asked; exit 5' TERM; sleep 611 & wait", timeout=0.3)
+    assert (asked.exit_code, asked.timed_out, asked.stdout) == (124, True, b"asked\n")
+    deaf = sandbox.run_command("trap '' TERM; sleep 612 & echo here; sleep 613", timeout=0.3)
+    assert (deaf.exit_code, deaf.timed_out, deaf.stdout) == (124, True, b"here\n")
+    left = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
+    assert not {"sleep 611", "sleep 612", "sleep 613"} & set(re.findall(r"sleep 61\d", left))
+
+
+def test_a_child_in_the_background_holds_nothing_up_and_lives_on(sandbox: Sandbox) -> None:
+    result = sandbox.run_command("(while :; do echo noise; sleep 0.01; done) & echo $!", timeout=30)
+    child = int(next(word for word in result.stdout.split() if word.isdigit()))
+    assert result.ok
+    assert sandbox.run_command(f"sleep 0.1; kill -0 {child} && kill -9 {child}").ok
+
+
+def test_commands_run_beside_code_and_beside_each_other(sandbox: Sandbox) -> None:
+    go = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('gone')"
+    with ThreadPoolExecutor(101) as pool:
+        code = pool.submit(sandbox.run_code, go, timeout=60)
+        found = list(pool.map(lambda n: sandbox.run_command(f"echo {n}; exit {n}"), range(100)))
+        assert [(each.exit_code, each.stdout) for each in found] == [(n, b"%d\n" % n) for n in range(100)]
+        sandbox.write_file("go", b"")
+        assert code.result().stdout == "gone\n"
+    sandbox.remove("go")
+
+
+def test_a_kernel_that_is_replaced_takes_no_command_with_it(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox()
+    sandbox.run_code("import subprocess; s = subprocess.Popen(['sleep', '603'])")
+    process = sandbox.start_command("(setsid sleep 604 &); read line; echo got $line", stdin=b"")
+    wait_for(lambda: process.pid > 0)
+    sandbox.restart()
+    sandbox.run_code("import os; os.kill(os.getpid(), 9)")
+    assert sandbox.run_code("1 + 1").result is not None
+    process.write_stdin(b"it\n")
+    assert process.wait(30).stdout == b"got it\n"
+    names = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
+    if not isinstance(sandbox._opening._open_runtime().engine, ProcessEngine):  # there all processes are the host's
+        assert "sleep 604" in names
+        assert "sleep 603" not in names
+
+
+def test_one_in_the_background_is_polled_read_and_ended(sandbox: Sandbox) -> None:
+    process = sandbox.start_command("for i in 1 2 3; do read x; echo $i $x; done; sleep 600", stdin=b"")
+    assert process.poll() is None
+    cursor = (0, 0)
+    for number in (1, 2, 3):
+        process.write_stdin(b"go\n")
+        output = process.read(cursor, wait=30)
+        assert output.stdout == b"%d go\n" % number
+        cursor = output.cursor
+    assert process.read().stdout == b"1 go\n2 go\n3 go\n"
+    process.signal(signal.SIGTERM)
+    assert process.wait(30).exit_code == 143
+
+
+def test_a_terminal_is_one(sandbox: Sandbox) -> None:
+    process = sandbox.start_command("tty; stty size; read x; stty size; echo got $x", terminal=(30, 100))
+    wait_for(lambda: b"30 100" in process.read().stdout)
+    process.resize(40, 120)
+    process.write_stdin(b"this\n")
+    result = process.wait(30)
+    assert result.exit_code == 0
+    lines = result.stdout.decode().split("\r\n")
+    assert lines[0].startswith("/dev/")
+    assert lines[-3:] == ["40 120", "got this", ""]
+
+
+def test_setting_its_event_ends_it(sandbox: Sandbox) -> None:
+    cancelled = threading.Event()
+    threading.Timer(0.2, sandbox.cancel, (cancelled,)).start()
+    result = sandbox.run_command("sleep 600", cancelled=cancelled)
+    assert (result.ok, result.reason) == (False, "it was cancelled")
+
+
+def test_more_than_may_run_wait_for_their_turn(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox(limits={"max_commands": 2})
+    first, second = (sandbox.start_command("read x", stdin=b"") for _ in range(2))
+    with pytest.raises(SessionBusy, match="max_commands"):
+        sandbox.run_command("true", timeout=0.2)
+    threading.Timer(0.2, first.kill).start()
+    assert sandbox.run_command("true").ok
+    second.kill()
+
+
+def test_a_sandbox_that_ends_is_told_and_the_next_command_gets_another(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox()
+    sandbox.start()
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(sandbox.run_command, "echo here; sleep 600")
+        background = sandbox.start_command("sleep 605")
+        wait_for(lambda: background.pid > 0)
+        sandbox.close()
+        with pytest.raises(SandboxGone):
+            told.result(30)
+    assert background.wait(30).reason == "the sandbox was closed"
+    assert sandbox.run_command("echo again").stdout == b"again\n"
+
+
+@pytest.mark.parametrize("command", ["", [], ["a\0b"], [1], b"ls", None])
+def test_what_is_no_command_is_refused(sandbox: Sandbox, command: object) -> None:
+    if command == "":
+        assert sandbox.run_command("").ok
+    else:
+        with pytest.raises(InvalidParams):
+            sandbox.run_command(command)  # type: ignore[arg-type]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> None:
+    sandbox.write_file("made/in/there.bin", bytes(range(256)) * 5_000)
+    assert sandbox.read_file("made/in/there.bin") == bytes(range(256)) * 5_000
+    assert sandbox.read_file("made/in/there.bin", offset=255, max_bytes=2) == b"\xff\0"
+    assert [(each.name, each.path, each.is_dir) for each in sandbox.list_files("made")] == [("in", "made/in", True)]
+    assert sandbox.stat("made/in/there.bin").size == 1_280_000
+    sandbox.write_file("made/text", "grüß")
+    sandbox.write_file("made/text", " dich", append=True)
+    assert sandbox.read_file("made/text").decode() == "grüß dich"
+    sandbox.move("made/text", "made/other/text")
+    assert sandbox.exists("made/other/text")
+    assert not sandbox.exists("made/text")
+    sandbox.remove("made", recursive=True)
+    assert not sandbox.exists("made")
+
+
+def test_code_commands_and_files_see_the_same(sandbox: Sandbox) -> None:
+    sandbox.write_file("shared.txt", "one\n")
+    sandbox.run_command("echo two >> shared.txt")
+    assert sandbox.run_code("print(open('shared.txt').read())").stdout == "one\ntwo\n\n"
+    sandbox.remove("shared.txt")
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (lambda sandbox: sandbox.read_file("nowhere"), FileNotFoundError),
+        (lambda sandbox: sandbox.read_file("/tmp"), IsADirectoryError),
+        (lambda sandbox: sandbox.read_file("/etc/passwd/x"), NotADirectoryError),
+        (lambda sandbox: sandbox.list_files("nowhere"), FileNotFoundError),
+        (lambda sandbox: sandbox.write_file("/tmp", b""), IsADirectoryError),
+        (lambda sandbox: sandbox.remove("nowhere"), FileNotFoundError),
+        (lambda sandbox: sandbox.stat("nowhere"), FileNotFoundError),
+        (lambda sandbox: sandbox.move("nowhere", "else"), FileNotFoundError),
+        (lambda sandbox: sandbox.read_file(""), OSError),
+        (lambda sandbox: sandbox.read_file("a\0b"), OSError),
+    ],
+)
+def test_a_failure_is_the_error_that_the_code_would_have(
+    sandbox: Sandbox, act: Callable[[Sandbox], object], error: type[OSError]
+) -> None:
+    with pytest.raises(error) as caught:
+        act(sandbox)
+    assert caught.value.filename is not None
+    assert sandbox.run_command("true").ok
+
+
+def test_a_link_leads_within_the_sandbox_and_nowhere_else(new_sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the host's")
+    sandbox = new_sandbox()
+    if isinstance(sandbox._opening._open_runtime().engine, ProcessEngine):
+        return  # which is no sandbox: its guest sees what the host sees
+    sandbox.run_command(f"ln -s {secret} stolen; ln -s /etc/hostname name")
+    with pytest.raises(FileNotFoundError):
+        sandbox.read_file("stolen")
+    assert sandbox.read_file("name") == b"sandbox\n"
+    with pytest.raises(PermissionError):
+        sandbox.read_file("/proc/1/mem")
+    with pytest.raises(OSError, match="Read-only"):
+        sandbox.write_file("/etc/new", b"")
+
+
+def test_a_file_that_never_ends_and_one_that_never_begins_are_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(OSError, match="max_transfer_bytes") as caught:
+        sandbox.read_file("/dev/zero")
+    assert caught.value.errno == errno.EFBIG
+    sandbox.run_command("mkfifo pipe")  # refused in a container
+    with pytest.raises(OSError):
+        sandbox.read_file("pipe")
+    sandbox.run_command("rm -f pipe")
+
+
+def test_a_folder_is_saved_and_loaded_into_another_sandbox(new_sandbox: Callable[..., Sandbox]) -> None:
+    first, second = new_sandbox(), new_sandbox()
+    first.run_command("mkdir -p a/b && echo x > a/b/c && ln -s b/c a/link && chmod 700 a/b/c; mkfifo a/pipe")
+    tar = first.save()
+    second.load(tar)
+    assert second.read_file("a/link") == b"x\n"
+    assert second.stat("a/b/c").mode == 0o700
+    assert not second.exists("a/pipe")
+    with tarfile.open(fileobj=io.BytesIO(tar)) as saved:
+        assert sorted(saved.getnames()) == [".", "./a", "./a/b", "./a/b/c", "./a/link"]
+
+
+@pytest.mark.parametrize("name", ["../out", "/tmp/out-of-it"])
+def test_a_tar_that_leads_out_is_refused_in_there(sandbox: Sandbox, name: str) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    if name.startswith("/"):
+        sandbox.load(file.getvalue())
+        assert not sandbox.exists(name)
+        sandbox.remove("tmp", recursive=True)
+    else:
+        with pytest.raises(OSError):
+            sandbox.load(file.getvalue())
+    assert sandbox.run_command("true").ok
+
+
+def test_reset_leaves_nothing(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox()
+    sandbox.run_code("x = 1; open('file', 'w').write('1'); open('/tmp/file', 'w').write('1')")
+    process = sandbox.start_command("sleep 606")
+    wait_for(lambda: process.pid > 0)
+    sandbox.reset()
+    assert process.poll() is not None
+    assert sandbox.list_files() == []
+    assert sandbox.run_code("x").error is not None
+    assert sandbox.run_code("1").ok

@@ -1,0 +1,84 @@
+"""The file service of a sandbox, which may say anything of its files and give anything as their content.
+
+The input is a program (see unfold.py): an object is an answer, a text is content. `R` as first byte: the bytes
+themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from agent_tools.errors import SandboxGone
+from agent_tools.runtime.files.conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.settings import MIB, Limits
+from tests.fuzz import unfold
+from tests.fuzz.oracle import Bound, Parts, Target
+from tests.fuzz.targets.mirror import Answers
+
+WORDS = ("entries", "total", "entry", "errno", "a", "../a", "file", "folder", "link", "other", "a" * 255, "\ud800")
+LIMITS = Limits(max_transfer_bytes=MIB, max_listed_files=1_000, max_archive_bytes=MIB)
+
+
+def unfold_answers(data: bytes) -> Parts:
+    """What the service says."""
+    if data[:1] == b"R":
+        return [unfold.text(data[1:])]
+    return [_packed(each) for each in unfold.values(data[1:], WORDS)]
+
+
+def _packed(answer: Any) -> bytes:
+    if isinstance(answer, str):
+        data = answer.encode("utf-8", "replace")
+        return struct.pack(">I", len(data)) + data
+    data = unfold.as_json(answer)
+    return struct.pack(">I", len(data)) + data
+
+
+def ask(parts: Parts) -> None:
+    """Read, list and look: what comes is within the limits, or an error that says so."""
+    for question in (_read, _scan, _stat, _save):
+        answers: Any = Answers(b"".join(parts))
+        files = GuestFiles(LIMITS, lambda most, answers=answers: Conversation(answers, most))
+        told = ""
+        try:
+            question(files)
+        except (OSError, SandboxGone) as exc:
+            told = str(exc)
+        assert len(told) < 1_000, "an error without end"
+
+
+def _read(files: GuestFiles) -> None:
+    assert len(files.read("a")) <= MIB
+
+
+def _scan(files: GuestFiles) -> None:
+    found = files.scan("a")
+    assert len(found) <= 1_000
+    assert all(isinstance(info.name, str) and info.size >= 0 for info in found)
+
+
+def _stat(files: GuestFiles) -> None:
+    assert files.stat("b/a").path.startswith("b/")
+
+
+def _save(files: GuestFiles) -> None:
+    assert sum(map(len, files.save(".", MIB))) <= MIB
+
+
+TARGET = Target(
+    ask,
+    unfold_answers,
+    bound=Bound(seconds=1.0),
+    vocabulary=WORDS,
+    words=(
+        b"{}",
+        b'{"errno": 2}',
+        b'{"entry": ["a", "file", 1, 1, 420]}',
+        b'{"entries": [["a", "file", 1, 1, 420]], "total": 1}',
+        struct.pack(">I", 0xFFFFFFFF),
+        struct.pack(">I", 0),
+        unfold.repeat(2, 12),
+    ),
+)

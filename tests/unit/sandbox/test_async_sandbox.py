@@ -1,0 +1,87 @@
+"""The sandbox awaited, on asyncio and trio."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
+from agent_tools.runtime.runtime import Runtime
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def sandbox(process_runtime: Runtime) -> AsyncIterator[AsyncSandbox]:
+    async with AsyncSandbox(runtime=process_runtime) as sandbox:
+        yield sandbox
+
+
+def test_both_colours_have_the_same_methods() -> None:
+    def methods(cls: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
+
+    left_out = {"cancel", "cfg", "container", "options", "takes_functions", "workspace"}
+    assert methods(Sandbox) - left_out == methods(AsyncSandbox)
+
+
+async def test_code_commands_and_files(sandbox: AsyncSandbox) -> None:
+    await sandbox.start()
+    assert sandbox.is_alive
+    await sandbox.write_file("a", b"1")
+    assert (await sandbox.run_command("cat a")).stdout == b"1"
+    execution = await sandbox.run_code("x + 1", variables={"x": 1})
+    assert execution.result is not None
+    assert execution.result.text == "2"
+    assert [each.name for each in await sandbox.list_files()] == ["a"]
+    assert [output async for output in sandbox.stream("print(3)")]
+
+
+async def test_cancelling_ends_what_runs_and_keeps_the_variables(sandbox: AsyncSandbox) -> None:
+    await sandbox.run_code("x = 5")
+    for work in (sandbox.run_code("import time; time.sleep(600)"), sandbox.run_command("sleep 600")):
+        started = time.monotonic()
+        with anyio.move_on_after(0.3) as scope:
+            await work
+        assert scope.cancelled_caught
+        assert time.monotonic() - started < 60
+    execution = await sandbox.run_code("x")
+    assert execution.result is not None
+
+
+async def test_many_at_once(sandbox: AsyncSandbox) -> None:
+    found: dict[int, bytes] = {}
+
+    async def one(number: int) -> None:
+        found[number] = (await sandbox.run_command(["echo", str(number)])).stdout
+
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(one, number)
+    assert found == {number: b"%d\n" % number for number in range(20)}
+
+
+async def test_a_command_in_the_background(sandbox: AsyncSandbox) -> None:
+    process = await sandbox.start_command("read x; echo got $x", stdin=b"")
+    assert process.poll() is None
+    await process.write_stdin(b"it\n")
+    assert (await process.read(wait=30)).stdout == b"got it\n"
+    assert (await process.wait()).ok
+    assert process.pid > 0
+
+
+async def test_the_tool_is_awaited_too(process_runtime: Runtime, work_dir: object) -> None:
+    async with CodeInterpreter({"work_dir": str(work_dir)}, runtime=process_runtime) as tool:
+        execution = await tool.arun("1 + 1")
+        assert execution.result is not None
+        outputs = [output async for output in tool.astream({"code": "print(1)\nprint(2)"})]
+        assert "".join(getattr(output, "text", "") for output in outputs) == "1\n2\n"

@@ -1,0 +1,140 @@
+"""The public seam on plain processes: its life, its folder, its configuration and its functions."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_tools import AsyncSandbox, Sandbox
+from agent_tools.errors import InvalidParams
+from agent_tools.execution import Output, Stream
+from agent_tools.runtime.runtime import Runtime
+
+
+@pytest.fixture
+def sandbox(process_runtime: Runtime) -> Iterator[Sandbox]:
+    with Sandbox(runtime=process_runtime) as sandbox:
+        yield sandbox
+
+
+def test_nothing_starts_before_it_is_used(process_runtime: Runtime) -> None:
+    sandbox = Sandbox(runtime=process_runtime)
+    assert not sandbox.is_alive
+    assert sandbox.container is None
+    sandbox.interrupt()
+    sandbox.restart()
+    sandbox.reset()
+    sandbox.close()
+
+
+def test_its_own_folder_goes_with_it_and_no_two_share_one(process_runtime: Runtime) -> None:
+    first, second = Sandbox(runtime=process_runtime), Sandbox(runtime=process_runtime)
+    first.run_code("open('mine', 'w').write('1')")
+    folders = first.workspace.path, second.workspace.path
+    assert folders[0] != folders[1]
+    assert second.list_files() == []
+    first.close()
+    second.close()
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_folder_that_was_given_stays(process_runtime: Runtime, work_dir: Path) -> None:
+    with Sandbox({"work_dir": str(work_dir)}, runtime=process_runtime) as sandbox:
+        sandbox.write_file("kept", "1")
+    assert (work_dir / "kept").read_text() == "1"
+
+
+def test_one_that_is_dropped_takes_its_folder_and_its_container_along(process_runtime: Runtime) -> None:
+    sandbox = Sandbox(runtime=process_runtime)
+    sandbox.start()
+    folder, key = sandbox.workspace.path, sandbox.id
+    del sandbox
+    gc.collect()
+    assert not folder.exists()
+    assert process_runtime.find(key) is None
+
+
+def test_after_close_the_next_use_starts_another(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 1")
+    assert sandbox.is_alive
+    sandbox.close()
+    assert not sandbox.is_alive
+    assert sandbox.run_code("x").error is not None
+
+
+def test_variables_come_in_and_outputs_are_told_as_they_come(sandbox: Sandbox) -> None:
+    seen: list[Output] = []
+    execution = sandbox.run_code(
+        "print(name)\ncount + 1", variables={"name": "ann", "count": 41}, on_output=seen.append
+    )
+    assert execution.stdout == "ann\n"
+    assert execution.result is not None
+    assert execution.result.text == "42"
+    assert seen[0] == Stream("stdout", "ann\n")
+    assert sandbox.run_code("len(In)").result.text == "3"  # type: ignore[union-attr]  # setting them is no cell
+
+
+def test_an_on_output_that_fails_ends_the_run_and_keeps_the_variables(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 7")
+
+    def fail(_output: Output) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        sandbox.run_code("import time\nprint(1)\ntime.sleep(600)", on_output=fail)
+    assert sandbox.run_code("x").result.text == "7"  # type: ignore[union-attr]
+
+
+def test_the_files_that_code_makes_are_told_and_figures_are_not_saved(sandbox: Sandbox) -> None:
+    execution = sandbox.run_code("open('made', 'w').write('1')")
+    assert [(change.name, change.is_new) for change in execution.changes] == [("made", True)]
+    assert execution.saved == ()
+
+
+def test_functions_are_added_while_it_runs_and_are_there_in_a_fresh_kernel(sandbox: Sandbox) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    sandbox.run_code("x = 1")
+    sandbox.add_functions([double])
+    sandbox.add_functions([greet])
+    assert sandbox.run_code("await double(x), await greet('ann')").result.text == "(2, 'hello ann')"  # type: ignore[union-attr]
+    sandbox.restart()
+    assert sandbox.run_code("await double(4)").result.text == "8"  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="double"):
+        sandbox.add_functions([double])
+
+
+def test_its_configuration_makes_another_like_it(process_runtime: Runtime, work_dir: Path) -> None:
+    sandbox = Sandbox({"work_dir": work_dir, "memory": 2**30, "limits": {"timeout": 5}, "packages": ("six",)})
+    config = sandbox.to_config()
+    assert config == {"work_dir": str(work_dir), "memory": 2**30, "limits": {"timeout": 5}, "packages": ["six"]}
+    assert Sandbox.from_config(config).options == sandbox.options
+    assert pickle.loads(pickle.dumps(sandbox)).options == sandbox.options
+    assert pickle.loads(pickle.dumps(AsyncSandbox(config))).sync.options == sandbox.options
+    assert pickle.loads(pickle.dumps(sandbox)).id != sandbox.id
+
+
+def test_host_functions_are_no_configuration(process_runtime: Runtime) -> None:
+    sandbox = Sandbox(hostcalls={"f": lambda payload: payload}, runtime=process_runtime)
+    with pytest.raises(InvalidParams, match="functions"):
+        sandbox.to_config()
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "many"])
+def test_a_bound_on_output_is_a_positive_number(sandbox: Sandbox, most: object) -> None:
+    with pytest.raises(InvalidParams, match="max_output"):
+        sandbox.run_command("true", max_output=most)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", ["a\0b", "\ud800", "#" * 2_000_000])
+def test_code_that_cannot_run_is_refused(sandbox: Sandbox, code: str) -> None:
+    with pytest.raises(InvalidParams):
+        sandbox.run_code(code)
