@@ -68,6 +68,10 @@ class Runtime:
             self._sessions.clear()
         for session in sessions:
             session.close()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the engine has removed what was closed before."""
         self._background.join()
 
     def sweep(self) -> list[Container]:

@@ -26,7 +26,6 @@ from agent_tools.guest.wire.limits import USUAL, MessageLimits
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
@@ -43,6 +42,7 @@ from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
 if TYPE_CHECKING:
+    from agent_tools.runtime.egress.egress import Egress
     from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
@@ -74,6 +74,7 @@ class RunningSandbox:
         self._orders = itertools.count(1)
         self._is_removed = False
         self._is_busy = False
+        self._had_commands = False
         self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
@@ -99,7 +100,7 @@ class RunningSandbox:
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
-            self._egress = Egress(spec.isolation.policy) if spec.isolation.policy else None
+            self._egress = _egress(spec.isolation)
             if self._egress:
                 undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
@@ -243,6 +244,7 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
+        self._had_commands = True
         sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
         return sockets[0] if sockets else None
 
@@ -272,12 +274,12 @@ class RunningSandbox:
             self.kernel = None
 
     def end(self, behind: Do) -> None:
-        """End all code in the sandbox and have it removed; `behind` does that while nothing runs in it any more.
+        """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
 
-        For the thread whose turn it is.
+        What commands started does not end with the kernel. For the thread whose turn it is.
         """
         has_ended = self.kernel is None or self.kernel.end()
-        self.remove(behind if has_ended else do_now)
+        self.remove(behind if has_ended and not self._had_commands else do_now)
 
     def remove(self, do: Do = do_now) -> None:
         """End the sandbox at once; safe while another thread still reads from it."""
@@ -311,6 +313,15 @@ class RunningSandbox:
                 f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
             )
         return lifeline
+
+
+def _egress(isolation: Isolation) -> Egress | None:
+    """The network by list, if there is to be one."""
+    if not isolation.policy:
+        return None
+    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
+
+    return Egress(isolation.policy)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -46,7 +46,7 @@ PLAIN = {
 }
 DRAWN_AGAIN = {
     "a legend outside": (
-        "f, a = plt.subplots(); a.plot([1], label='l'); a.legend(loc='upper left', bbox_to_anchor=(1.02, 1))"
+        "f, a = plt.subplots(); a.plot([1], label='a long one'); a.legend(loc='upper left', bbox_to_anchor=(1.1, 1))"
     ),
     "text outside": "f, a = plt.subplots(); a.text(1.3, -0.5, 'far outside', transform=a.transAxes)",
     "long labels": "plt.bar(['a very long label ' + c * 9 for c in 'abc'], [1, 2, 3]); plt.xticks(rotation=90)",
@@ -55,8 +55,8 @@ DRAWN_AGAIN = {
     "half a background": "f, a = plt.subplots(facecolor=(1, 0, 0, 0.5)); a.plot([1, 2])",
     "hatches": "f, a = plt.subplots(); f.patch.set_hatch('/'); a.plot([1, 2])",
     "a constrained layout with a legend outside": (
-        "f, a = plt.subplots(layout='constrained'); a.plot([1], label='l'); "
-        "a.legend(loc='upper left', bbox_to_anchor=(1.1, 1.2))"
+        "f, a = plt.subplots(layout='constrained'); a.plot([1], label='a long one')\n"
+        "a.legend(loc='upper left', bbox_to_anchor=(1.1, 1)).set_in_layout(False); f.text(1.05, 0.5, 'beyond')"
     ),
 }
 WITH_OPTIONS = {
@@ -73,7 +73,7 @@ for way in ("stock", "shown"):
     {code}
     data = get_ipython().display_formatter.formatters["image/png"](plt.gcf())
     if way == "stock":
-        data = partial(print_figure, fmt="png", bbox_inches="tight")(plt.gcf())
+        data = partial(print_figure, **{{"fmt": "png", "bbox_inches": "tight", **{options}}})(plt.gcf())
     else:
         import base64; data = base64.b64decode(data)
     plt.close("all")
@@ -88,9 +88,9 @@ def tool(new_tool: Callable[..., CodeInterpreter]) -> CodeInterpreter:
     return tool
 
 
-def both(tool: CodeInterpreter, code: str) -> tuple[numpy.ndarray, numpy.ndarray]:
+def both(tool: CodeInterpreter, code: str, options: str = "{}") -> tuple[numpy.ndarray, numpy.ndarray]:
     """The pixels of a figure, in the stock way and as it is shown."""
-    execution = tool.run(BOTH.format(code=code.replace("\n", "\n    ")), timeout=60)
+    execution = tool.run(BOTH.format(code=code.replace("\n", "\n    "), options=options), timeout=60)
     assert execution.error is None, execution.error.traceback
     stock, shown = (numpy.asarray(Image.open(Path(tool.work_dir, f"{way}.png"))) for way in ("stock", "shown"))
     return stock, shown
@@ -121,8 +121,7 @@ def test_what_cannot_be_cut_out_is_drawn_in_the_stock_way(tool: CodeInterpreter)
 def test_options_of_the_users_are_obeyed(tool: CodeInterpreter) -> None:
     for name, options in WITH_OPTIONS.items():
         tool.call(f"%config InlineBackend.print_figure_kwargs = {options}")
-        code = f"plt.plot([1, 2])\nprint_figure = partial(print_figure, **{options})"
-        stock, shown = both(tool, code)
+        stock, shown = both(tool, "plt.plot([1, 2])", options)
         assert numpy.array_equal(stock, shown), name
 
 
