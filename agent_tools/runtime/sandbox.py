@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
     EngineError,
     FileRejected,
@@ -19,7 +20,7 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import Files, Proxy, Start
 from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
