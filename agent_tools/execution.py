@@ -8,67 +8,51 @@ from functools import cached_property
 from typing import Any
 
 from agent_tools.blocks import PictureStyle, text_and_pictures
+from agent_tools.connection import NetworkConnection
 from agent_tools.outputs import (
-    Cause as Cause,
-)
-from agent_tools.outputs import (
-    Cleared as Cleared,
-)
-from agent_tools.outputs import (
-    ConnectionStatus as ConnectionStatus,
-)
-from agent_tools.outputs import (
-    Died as Died,
-)
-from agent_tools.outputs import (
-    Display as Display,
-)
-from agent_tools.outputs import (
-    Error as Error,
-)
-from agent_tools.outputs import (
-    FileChange as FileChange,
-)
-from agent_tools.outputs import (
-    HostCall as HostCall,
-)
-from agent_tools.outputs import (
-    MimeBundle as MimeBundle,
-)
-from agent_tools.outputs import (
-    NetworkConnection as NetworkConnection,
-)
-from agent_tools.outputs import (
-    Omitted as Omitted,
-)
-from agent_tools.outputs import (
-    Output as Output,
-)
-from agent_tools.outputs import (
-    Picture as Picture,
-)
-from agent_tools.outputs import (
-    Restarted as Restarted,
-)
-from agent_tools.outputs import (
-    Result as Result,
-)
-from agent_tools.outputs import (
-    StagedFile as StagedFile,
-)
-from agent_tools.outputs import (
-    Stream as Stream,
-)
-from agent_tools.outputs import (
-    Text as Text,
-)
-from agent_tools.outputs import (
-    TimedOut as TimedOut,
-)
-from agent_tools.outputs import (
-    pictures_of as pictures_of,
+    Cause,
+    Cleared,
+    Died,
+    Display,
+    Error,
+    FileChange,
+    HostCall,
+    MimeBundle,
+    Omitted,
+    Output,
+    Picture,
+    Restarted,
+    Result,
+    StagedFile,
+    Stream,
+    Text,
+    TimedOut,
+    pictures_of,
 )
 from agent_tools.plain_value import plain_value
+
+__all__ = [
+    "Cause",
+    "Cleared",
+    "Died",
+    "Display",
+    "Error",
+    "Execution",
+    "FileChange",
+    "HostCall",
+    "MimeBundle",
+    "Omitted",
+    "Output",
+    "Picture",
+    "Restarted",
+    "Result",
+    "StagedFile",
+    "Stream",
+    "Text",
+    "TimedOut",
+    "finished",
+    "pictures_of",
+]
 
 
 @dataclass(frozen=True)

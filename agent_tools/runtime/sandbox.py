@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
     EngineError,
     FileRejected,
@@ -21,7 +22,7 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.limits import USUAL, MessageLimits
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.background import Do, do_now

@@ -13,8 +13,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from agent_tools.connection import NetworkConnection
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, NetworkConnection, Omitted, Output, Restarted, finished
+from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota

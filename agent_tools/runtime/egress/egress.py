@@ -14,8 +14,8 @@ from pathlib import Path
 import certifi
 
 from agent_tools import settings
+from agent_tools.connection import NetworkConnection
 from agent_tools.errors import KernelDied
-from agent_tools.execution import NetworkConnection
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection

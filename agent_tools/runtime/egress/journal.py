@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from agent_tools.execution import ConnectionStatus, NetworkConnection
+from agent_tools.connection import ConnectionStatus, NetworkConnection
 from agent_tools.runtime.egress.refusal import NotReached, Refused
 
 log = logging.getLogger("agent_tools.egress")
