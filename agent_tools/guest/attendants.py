@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import signal
 import socket
 from collections.abc import Callable
 
