@@ -13,6 +13,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Engine
+from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
 from agent_tools.runtime.sandbox import SessionSpec
@@ -67,13 +68,14 @@ class Runtime:
             session.close()
 
     def sweep(self) -> list[Container]:
-        """Remove the sandboxes and run directories of processes that are gone; return the sandboxes."""
+        """Remove the sandboxes and folders of processes that are gone; return the sandboxes."""
         removed = []
         for sandbox, labels in self.engine.strays(same_host()):
             if is_orphan(labels):
                 self.engine.remove(sandbox)
                 removed.append(sandbox)
         remove_stale_run_dirs()
+        remove_stale_own_folders()
         return removed
 
     def _sweep_once(self) -> None:
