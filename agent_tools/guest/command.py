@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import select
 import selectors
 import signal
 import socket
@@ -25,6 +24,7 @@ from . import launch
 from .processes import Family, family, kill_tree
 from .wire import commands as wire
 from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Signal, Spec, Started, StreamName, Taken
+from .wire.waiting import await_input
 
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK = 64 * 1024
@@ -252,10 +252,8 @@ def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
 
 def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
     """Read on to a terminal's end, which comes once nobody has it; what was written last may take a moment."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
     deadline = time.monotonic() + TERMINAL_SECONDS
-    while time.monotonic() < deadline and poller.poll(1000 * TERMINAL_SECONDS):
+    while time.monotonic() < deadline and await_input(descriptor, TERMINAL_SECONDS):
         data = _read(descriptor, CHUNK)
         if not data:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
+from agent_tools.guest.wire.waiting import await_either, await_input
 from agent_tools.runtime.commands.process import LOST, Drive, Process
 from agent_tools.runtime.commands.pump import pump
 from agent_tools.settings import MIB, Limits
@@ -146,12 +146,9 @@ class Commands:
 
 def _await(process: Process) -> None:
     """Wait until there is something to do for a command, or time to look."""
-    descriptor = process.fileno()
-    if descriptor < 0:
-        return
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN | (select.POLLOUT if process.has_more_to_say else 0))
-    poller.poll(LOOK_EVERY * 1000)
+    if (descriptor := process.fileno()) >= 0:
+        wait = await_either if process.has_more_to_say else await_input
+        wait(descriptor, LOOK_EVERY)
 
 
 def _argv(command: object) -> tuple[str, ...] | str:

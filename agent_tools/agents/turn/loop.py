@@ -1,0 +1,226 @@
+"""The loop between a model and its tools: ask, make the calls, report the results, until the model has answered.
+
+Theory of operation. `ToolLoop.run` is one turn: a generator of steps (../steps.py), made of rounds. In each round
+
+1. the model is asked with the conversation so far, and its reply is read into steps while it arrives (round.py);
+2. its calls are made in order, one at a time (calls.py); calls of the caller's own functions are left pending;
+3. the reply and the results are appended to the conversation, and what the round cost is added up.
+
+The turn ends when a reply has no calls, when calls are pending, or when it is stopped. When all rounds or calls are
+used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer.
+
+Whatever happens, every call that is not left pending gets an answer, a refusal if it was not made: servers reject a
+conversation in which a call stays unanswered. The model is told of its own mistakes and of the tools' failures; only
+failures of its server are raised.
+
+Two tokens end a turn. `cancel` is the caller's; `stop` is the turn's own, and is set by `cancel` and by the deadline's
+timer. Setting `stop` hangs up on the model or interrupts the running code, from the thread that sets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_tools import settings
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
+from agent_tools.agents.turn.calls import CallContext, code_reader, perform, refused
+from agent_tools.agents.turn.code_stream import CodeReader
+from agent_tools.agents.turn.pictures import pictures_message
+from agent_tools.agents.turn.round import Round
+from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
+from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
+from agent_tools.tools.base import BaseTool
+
+ENDED = "the turn was ended."
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ToolLoop:
+    """A model, its tools, and the limits of a turn; one value may serve many turns, also at once.
+
+    Attributes:
+        model: the model that is asked.
+        tools: the tools it may call; they run here.
+        client_functions: definitions of functions that the caller runs; a call of one ends the turn.
+        files: paths or URLs for tools that take files.
+        options: chat completions' request fields. A forced `tool_choice` holds for the first round only.
+        max_rounds: how often the model is asked with tools; then once more without. Default: settings.
+        max_calls: how many calls are made; then the model is asked once more without tools. Default: no limit.
+        call_timeout: seconds that the code of one call may run. Default: the tool's own.
+        deadline: seconds that the whole turn may take. Default: no limit. A tool that runs no code is waited for.
+        python_blocks: the name of a tool that gets the fenced Python in an answer; '' leaves it as text.
+        show_pictures: how many of a round's pictures the model is shown; it must be a model that reads images.
+    """
+
+    model: Model
+    tools: Sequence[BaseTool] = ()
+    client_functions: Sequence[FunctionDefinition] = ()
+    files: Sequence[str] = ()
+    options: Options = field(default_factory=dict)
+    max_rounds: int | None = None
+    max_calls: int | None = None
+    call_timeout: float | None = None
+    deadline: float | None = None
+    python_blocks: str = ""
+    show_pictures: int = 0
+
+    def run(self, messages: Conversation, cancel: Cancel | None = None) -> Generator[Step, None, None]:
+        """Answer a conversation, step by step; the last step is `Finished`.
+
+        Setting `cancel`, from any thread, ends the turn; so does closing the generator.
+
+        Raises:
+            ModelError: the model could not be asked, or broke off.
+        """
+        cancel, stop = cancel or Cancel(), Cancel()
+        with ExitStack() as stack:
+            stack.enter_context(cancel.ending(stop.set))
+            if self.deadline is not None:
+                timer = threading.Timer(self.deadline, stop.set)
+                timer.daemon = True
+                timer.start()
+                stack.callback(timer.cancel)
+            turn = _RunningTurn(self, list(messages), stop)
+            yield from turn.rounds()
+            reason = turn.reason or ("cancelled" if cancel.is_set() else "deadline")
+            yield Finished(reason, turn.usage, tuple(turn.pending))
+
+
+Turn = ToolLoop
+"""The loop's first name, which stays."""
+
+
+class _RunningTurn:
+    """The state of one turn, and its rounds."""
+
+    def __init__(self, loop: ToolLoop, messages: list[Any], stop: Cancel) -> None:
+        self.loop = loop
+        self.messages = messages
+        self.stop = stop
+        self.usage = Usage()
+        self.reason = ""  # the reason of the end; '' while the turn goes on, and if it was stopped
+        self.pending: list[Call] = []
+        self.tools = {tool.name: tool for tool in loop.tools}
+        self.functions = [tool.function for tool in self.tools.values()]
+        self.functions += [dict(each.get("function", each)) for each in loop.client_functions]
+        self.clients = {function["name"] for function in self.functions} - self.tools.keys()
+        self.used_ids: set[str] = set()
+        self.calls_made = 0
+
+    def rounds(self) -> Iterator[Step]:
+        number = 0
+        while not self.reason and not self.stop.is_set():
+            number += 1
+            may_call = self._may_call(number)
+            answer = Round(number, self._declared() if may_call else {}, self.loop.python_blocks, self.used_ids)
+            yield from self._ask(answer, may_call)
+            results = yield from self._make_calls(answer)
+            self.reason = self._reason(answer)
+            yield self._close(answer, results)
+
+    def _may_call(self, number: int) -> bool:
+        limit = self.loop.max_rounds or settings.max_rounds()
+        has_calls_left = self.loop.max_calls is None or self.calls_made < self.loop.max_calls
+        return (
+            bool(self.functions)
+            and number <= limit
+            and has_calls_left
+            and (self.loop.options.get("tool_choice") != "none")
+        )
+
+    def _declared(self) -> dict[str, CodeReader | None]:
+        """Return the functions that may be called, by name, and what reads code from the arguments of each."""
+        return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
+
+    def _ask(self, answer: Round, may_call: bool) -> Iterator[Step]:
+        options = dict(self.loop.options)
+        if self.functions and not may_call:
+            options["tool_choice"] = "none"
+        elif answer.number > 1 and options.get("tool_choice") not in (None, "auto"):
+            options["tool_choice"] = "auto"  # a model that is forced to call could never answer
+        reply = self.loop.model.reply(self.messages, self.functions, options)
+        try:
+            with self.stop.ending(lambda: _hang_up(reply)):
+                yield from answer.read(self._until_stopped(reply))
+        finally:
+            _hang_up(reply)
+
+    def _until_stopped(self, reply: Iterator[Delta]) -> Iterator[Delta]:
+        for delta in reply:
+            if self.stop.is_set():
+                return
+            yield delta
+
+    def _make_calls(self, answer: Round) -> Generator[Step, None, list[CallDone]]:
+        """Make the calls of our tools, in order; calls that the caller has to answer are left pending."""
+        done = []
+        for call in answer.calls:
+            if call.name in self.clients:
+                self.pending.append(call)
+                continue
+            is_cut = answer.reason == "length" and call is answer.calls[-1]
+            result = yield from self._make_call(call, is_cut)
+            done.append(result)
+            yield result
+        if self.stop.is_set():
+            done += [refused(call, ENDED) for call in self.pending]
+            self.pending.clear()
+        return done
+
+    def _make_call(self, call: Call, is_cut: bool) -> Generator[Step, None, CallDone]:
+        tool, limit = self.tools.get(call.name), self.loop.max_calls
+        if self.stop.is_set():
+            return refused(call, ENDED)
+        if is_cut:
+            return refused(call, "the reply reached its token limit before the call was written.")
+        if tool is None:
+            known = ", ".join([*self.tools, *sorted(self.clients)])
+            return refused(call, f"there is no tool of that name. There is: {known}.")
+        if limit is not None and self.calls_made >= limit:
+            return refused(call, f"all {limit} calls that may be made are used up. Answer without further calls.")
+        self.calls_made += 1
+        yield CallRunning(call.id)
+        return (yield from perform(call, tool, self._context()))
+
+    def _context(self) -> CallContext:
+        return CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)
+
+    def _reason(self, answer: Round) -> str:
+        """Return the reason for which the turn ends after this round; '' if it goes on, or was stopped."""
+        if self.pending:
+            return "pending"
+        is_stopped = self.stop.is_set() and not answer.reason
+        if answer.calls or is_stopped:
+            return ""
+        return "rounds" if answer.wanted_calls else answer.reason or "stop"
+
+    def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
+        """Append the round to the conversation, and add up what it cost."""
+        pictures = pictures_message(results, self.loop.show_pictures, self.messages)
+        messages = (*answer.messages, *map(_result, results), *pictures)
+        self.messages.extend(messages)
+        self.usage += answer.usage or Usage()
+        _log.debug("round %d: %d calls, %s", answer.number, len(answer.calls), answer.usage)
+        return RoundDone(answer.number, messages, answer.usage, answer.reason)
+
+
+def _result(done: CallDone) -> Message:
+    figures = [path for path in (done.execution.figures if done.execution else ()) if path]
+    extra = {CALL_ID: done.call.id, **({FIGURES: figures} if figures else {})}
+    return Message(FUNCTION, done.content, name=done.call.name, extra=extra)
+
+
+def _hang_up(reply: Iterator[Delta]) -> None:
+    """Close a reply, from any thread. A plain generator that is at work ends after its next piece instead."""
+    close = getattr(reply, "close", None)
+    if close is not None:
+        with contextlib.suppress(ValueError):
+            close()

@@ -1,0 +1,144 @@
+"""One reply of the model, read into steps: its text, its calls in any notation, and its usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
+from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
+from agent_tools.agents.turn.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.turn.surrogates import without_halves
+from agent_tools.errors import InvalidParams
+from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
+from agent_tools.models import base
+from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.bounds import refuse_more_calls
+from agent_tools.models.chunks import new_call_id
+
+
+@dataclass
+class _UnfinishedCall:
+    """A call that the model is writing; `code` reads the code in it, if its tool runs code."""
+
+    id: str
+    read_code: CodeReader | None
+    code: CodeStream
+
+
+@dataclass
+class Round:
+    """One reply, read so far.
+
+    `declared` maps the functions that may be called to what reads code from their arguments, None if they run none;
+    without any, calls are ignored, and only noted in `wanted_calls`. `python_blocks` names the function that fenced
+    Python is a call of, or is ''.
+    """
+
+    number: int
+    declared: Mapping[str, CodeReader | None]
+    python_blocks: str = ""
+    used_ids: set[str] = field(default_factory=set)
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+    usage: Usage | None = None
+    reason: str = ""
+    wanted_calls: bool = False
+
+    def __post_init__(self) -> None:
+        self._gate: Gate | None = Gate() if self.declared else None
+        self._unfinished: dict[int, _UnfinishedCall] = {}
+
+    def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
+        """Yield the steps of the reply as it arrives. It is complete if `reason` is set afterwards."""
+        for delta in without_halves(deltas):
+            match delta:
+                case TextDelta(text):
+                    yield from self._say(self._gate.feed(text) if self._gate else text)
+                case ReasoningDelta(text):
+                    self.reasoning += text
+                    yield delta
+                case Usage():
+                    self.usage = delta
+                case Finish(reason):
+                    self.reason = reason
+                case _:
+                    self.wanted_calls = True
+                    if self.declared:
+                        yield from self._native(delta)
+        yield from self._end()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Return the reply as messages, one for each call."""
+        reasoning = self.reasoning or None
+        if not self.calls:
+            said = bool(self.text or reasoning)
+            return (Message(ASSISTANT, self.text, reasoning_content=reasoning),) if said else ()
+        return tuple(
+            Message(
+                ASSISTANT,
+                "" if index else self.text,
+                reasoning_content=None if index else reasoning,
+                function_call=FunctionCall(call.name, call.arguments),
+                extra={CALL_ID: call.id},
+            )
+            for index, call in enumerate(self.calls)
+        )
+
+    def _native(self, delta: base.CallBegun | base.ArgumentsDelta | base.CallComplete) -> Iterator[Step]:
+        match delta:
+            case base.CallBegun(index, id_, name):
+                yield from self._open_gate()
+                yield self._begin(index, id_, name)
+            case base.ArgumentsDelta(index, text):
+                yield self._write(index, text)
+            case base.CallComplete(index, _, name, arguments):
+                yield from self._complete(index, name, arguments)
+
+    def _end(self) -> Iterator[Step]:
+        """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
+        held = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
+        found = calls_in(held, self.declared) if held and self.reason else ()
+        if not found:
+            yield from self._say(held)
+        if not found and self.reason and self.python_blocks in self.declared and not self.calls:
+            found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(self.text))
+        for index, call in enumerate(found):
+            yield self._begin(index, "", call.name)
+            yield self._write(index, call.arguments)
+            yield from self._complete(index, call.name, call.arguments)
+
+    def _say(self, text: str) -> Iterator[Step]:
+        self.text += text
+        if text:
+            yield TextDelta(text)
+
+    def _open_gate(self) -> Iterator[Step]:
+        held, self._gate = self._gate.rest() if self._gate else "", None
+        yield from self._say(held)
+
+    def _begin(self, index: int, id_: str, name: str) -> CallBegun:
+        refuse_more_calls(len(self._unfinished))
+        if not id_ or id_ in self.used_ids:  # some servers number the calls of every reply from 0
+            id_ = new_call_id()
+        self.used_ids.add(id_)
+        self._unfinished[index] = _UnfinishedCall(id_, self.declared.get(name), CodeStream())
+        return CallBegun(id_, name)
+
+    def _write(self, index: int, text: str) -> CallDelta:
+        unfinished = self._unfinished[index]
+        return CallDelta(unfinished.id, text, unfinished.code.feed(text) if unfinished.read_code else "")
+
+    def _complete(self, index: int, name: str, arguments: str) -> Iterator[Step]:
+        unfinished = self._unfinished[index]
+        call = Call(unfinished.id, name, arguments)
+        self.calls.append(call)
+        code = None
+        with suppress(InvalidParams):
+            code = unfinished.read_code(arguments) if unfinished.read_code else None
+        if code is not None and (rest := unfinished.code.finish(code)):
+            yield CallDelta(call.id, "", rest)
+        yield CallReady(call, code)
