@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-PATIENCE = 2.0  # seconds in which the doomed are gone, or everything is killed
+PATIENCE = 2.0  # seconds for which the doomed are waited for
 PAUSE = 0.002  # seconds between two looks
 
 
@@ -57,19 +57,24 @@ def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> boo
 def kill_all_but(spared: Collection[int]) -> None:
     """Kill every process of the sandbox but these, what comes from them, and this one, which is PID 1.
 
-    Where that is not done in PATIENCE, all are killed.
+    The killed are waited for, for PATIENCE at most; where others still come up then, all are killed.
     """
-    me = os.getpid()
+    killed: set[int] = set()
+    has_new = False
     for _ in _rounds():
         _signal(-1, signal.SIGSTOP)
         table = processes()
-        doomed = [pid for pid in table if pid != me and not descends(pid, spared, table)]
+        doomed = {pid for pid in table if pid != os.getpid() and not descends(pid, spared, table)}
         if not doomed:
-            _signal(-1, signal.SIGCONT)
-            return
+            break
+        has_new = not doomed <= killed
+        killed |= doomed
         for pid in doomed:
             _signal(pid, signal.SIGKILL)
-    _signal(-1, signal.SIGKILL)
+    else:
+        if has_new:
+            _signal(-1, signal.SIGKILL)
+    _signal(-1, signal.SIGCONT)
 
 
 def family(root: int) -> Family:

@@ -14,6 +14,7 @@ from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
 from agent_tools.runtime.engine import Container, Engine
+from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
 from agent_tools.runtime.recipe import Recipe, RecipeLike
@@ -75,13 +76,14 @@ class Runtime:
         self._background.join()
 
     def sweep(self) -> list[Container]:
-        """Remove the sandboxes and run directories of processes that are gone; return the sandboxes."""
+        """Remove the sandboxes and folders of processes that are gone; return the sandboxes."""
         removed = []
         for sandbox, labels in self.engine.strays(same_host()):
             if is_orphan(labels):
                 self.engine.remove(sandbox)
                 removed.append(sandbox)
         remove_stale_run_dirs()
+        remove_stale_own_folders()
         return removed
 
     def _sweep_once(self) -> None:

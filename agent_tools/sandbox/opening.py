@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import uuid
 import weakref
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
@@ -92,7 +92,7 @@ class Opening:
     def _own_folder(self) -> Path:
         """The folder given, or a fresh one that goes with the session."""
         if self.options.work_dir is None and (self._folder is None or not self._folder.is_dir()):
-            self._folder = Path(tempfile.mkdtemp(prefix="agent-tools-"))
+            self._folder = make_own_folder()
             self._finalize_with(self._folder)
         assert self._folder is not None
         return self._folder

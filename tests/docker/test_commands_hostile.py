@@ -27,6 +27,7 @@ from agent_tools.settings import MIB
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 SPAWNS = 1_000
+SLACK = 5  # descriptors and processes that come and go
 AT_ONCE = 50
 PATIENCE = 20.0  # seconds until what is on its way must have come, on a busy machine
 LONG = "600"  # seconds that nothing here is waited for
@@ -134,6 +135,7 @@ def test_a_fork_bomb_in_a_cell_takes_no_command_with_it(new_sandbox: NewSandbox)
     assert isinstance(execution.outputs[-1], (TimedOut, Died))
     assert (ticking.wait(PATIENCE).exit_code, ticking.wait().stdout) == (0, b"ready\ndone\n")
     assert sandbox.run_command("echo lives").stdout == b"lives\n"
+    assert sandbox.run_code("print('lives')").stdout == "lives\n"
 
 
 # -- streams --------------------------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ def test_many_commands_leave_nothing_behind(sandbox: Sandbox) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda number: sandbox.run_command(["true"]).ok, range(SPAWNS)))
     after = _held(sandbox)
-    assert after[:3] == before[:3]
+    assert all(now <= then + SLACK for now, then in zip(after[:3], before[:3])), (before, after)
     assert after[3] - before[3] < 2048, "the process that runs commands grows"
 
 

@@ -25,6 +25,7 @@ from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.runtime.owner import NAME_LABEL
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
+CONFLICT = 409  # the status of an engine that does such a thing already
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
 LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
@@ -147,7 +148,7 @@ class DockerEngine:
         except docker.errors.NotFound:
             pass
         except docker.errors.APIError as exc:
-            if exc.status_code != 409:  # 409: its removal is already in progress
+            if exc.status_code != CONFLICT:  # its removal is already in progress
                 raise
 
     @translated()
@@ -238,8 +239,12 @@ class DockerEngine:
 
     @translated()
     def prune_build_stage(self, label: str) -> None:
-        """Remove the untagged images a build left that carry `label`."""
-        self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
+        """Remove the untagged images a build left that carry `label`; a removal under way elsewhere does it, too."""
+        try:
+            self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
+        except docker.errors.APIError as exc:
+            if exc.status_code != CONFLICT:
+                raise
 
     # -- facts --------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import docker.errors
 import pytest
 import requests
 
-from agent_tools.errors import EngineUnavailable, SandboxStartError
+from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
 from agent_tools.runtime.docker.engine import LOOK_SECONDS, DockerEngine
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 
@@ -117,6 +117,34 @@ def test_the_bridge_of_an_engine_is_its_interface_on_this_machine(answer: object
     engine = DockerEngine(TIMEOUT)
     engine.connection = Networks(answer, is_local)  # type: ignore[assignment]
     assert engine.bridge() == bridge
+
+
+class RefusingConnection:
+    """As much of a connection as removing a build's leavings needs, to an engine that refuses."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def api(self, is_patient: bool) -> RefusingConnection:
+        return self
+
+    def prune_images(self, filters: dict[str, Any]) -> None:
+        response = requests.Response()
+        response.status_code = self.status
+        raise docker.errors.APIError("refused", response, "a prune operation is already running")
+
+
+def test_leavings_that_are_being_removed_already_fail_no_build() -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = RefusingConnection(409)  # type: ignore[assignment]
+    engine.prune_build_stage("label")
+
+
+def test_an_engine_that_cannot_remove_them_is_told() -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = RefusingConnection(500)  # type: ignore[assignment]
+    with pytest.raises(EngineError, match="already running"):
+        engine.prune_build_stage("label")
 
 
 class ForgetfulApi:
