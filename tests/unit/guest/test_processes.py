@@ -60,7 +60,7 @@ def test_a_tree_goes_with_its_root_in_whatever_session(apart: bool) -> None:
         root.wait()
 
 
-LEAVER = "import os, time; os.fork() or os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+LEAVER = "import os, time; os.fork() or os.setsid(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
 """Two processes, each in a session of its own."""
 
 
