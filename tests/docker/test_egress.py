@@ -29,7 +29,7 @@ pytestmark = pytest.mark.docker
 TRANSPORTS = ["sockets", "stdio"]
 # Where a transparent proxy stands between this machine and the index, its names have addresses that are reserved.
 INDEX = {"allow": ["pypi"], "private": ["203.0.113.0/24"]}
-PATIENCE = 5.0  # seconds
+PATIENCE = 20.0  # seconds
 PAGE = "https://pypi.org/simple/xxhash/"
 
 
