@@ -140,6 +140,8 @@ class EgressLimits:
     """Bytes that one connection may bring in."""
     max_sent: int = 256 * MIB
     """Bytes that one connection may send out."""
+    max_packages_cache: int = 4 * GIB
+    """Bytes of the files in `packages_cache`; those that were not used for longest make room."""
 
 
 MAX_ROUNDS = 20

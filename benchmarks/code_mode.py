@@ -62,8 +62,8 @@ def main():
     return 1
 """
 GUEST = {
-    "async call": ("async_call", 300, 0.30),
-    "sync call": ("sync_call", 300, 0.20),
+    "async call": ("async_call", 300, 0.12),
+    "sync call": ("sync_call", 300, 0.10),
     "3 x 50 ms at once": ("three_of_50_ms", 8, 56.0),
     "512 calls at once": ("gather_512", 3, None),
     "echo of 1 MiB": ("echo_1_mib", 20, 5.0),

@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 
 import agent_tools
 import agent_tools.agents
+import agent_tools.agents.react
+import agent_tools.agents.turn
 import agent_tools.code_mode
 import agent_tools.models
 import agent_tools.testing
@@ -41,6 +43,8 @@ HEAVY = {
 EXPORTING = [
     agent_tools,
     agent_tools.agents,
+    agent_tools.agents.react,
+    agent_tools.agents.turn,
     agent_tools.code_mode,
     agent_tools.models,
     agent_tools.testing,
@@ -60,8 +64,8 @@ def _python(code: str) -> str:
         "agent_tools.code_mode",
         "agent_tools.tools",
         "agent_tools.models",
-        "agent_tools.agents.turn",
-        "agent_tools.agents.react",
+        "agent_tools.agents.turn.loop",
+        "agent_tools.agents.react.agent",
         "agent_tools.agents.two_agents",
         "agent_tools.testing",
     ],

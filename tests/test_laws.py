@@ -55,7 +55,7 @@ def test_environment_variables_are_read_in_the_settings_alone() -> None:
 
 def test_the_loop_between_model_and_tools_stands_in_one_file() -> None:
     making = {name for name, node in places(ast.Call, "agents") if ast.unparse(node).startswith("Round(")}
-    assert making == {"agents/turn.py"}
+    assert making == {"agents/turn/loop.py"}
 
 
 def test_whatever_is_caught_whole_is_caught_with_a_reason() -> None:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from agent_tools.agents.base import Agent as Agent
     from agent_tools.agents.cancel import Cancel as Cancel
     from agent_tools.agents.fncall import FnCallAgent as FnCallAgent
-    from agent_tools.agents.react import ReActChat as ReActChat
-    from agent_tools.agents.turn import ToolLoop as ToolLoop
-    from agent_tools.agents.turn import Turn as Turn
+    from agent_tools.agents.react.agent import ReActChat as ReActChat
+    from agent_tools.agents.turn.loop import ToolLoop as ToolLoop
+    from agent_tools.agents.turn.loop import Turn as Turn
     from agent_tools.agents.two_agents import FileAccessAgent as FileAccessAgent
     from agent_tools.agents.two_agents import PythonExecAgent as PythonExecAgent
     from agent_tools.agents.two_agents import TwoAgents as TwoAgents
@@ -25,8 +25,8 @@ else:
             "agent_tools.agents.base": "Agent",
             "agent_tools.agents.cancel": "Cancel",
             "agent_tools.agents.fncall": "FnCallAgent",
-            "agent_tools.agents.react": "ReActChat",
-            "agent_tools.agents.turn": "ToolLoop Turn",
+            "agent_tools.agents.react.agent": "ReActChat",
+            "agent_tools.agents.turn.loop": "ToolLoop Turn",
             "agent_tools.agents.two_agents": "FileAccessAgent PythonExecAgent TwoAgents",
         },
     )

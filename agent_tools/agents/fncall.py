@@ -1,4 +1,4 @@
-"""An agent that calls tools: each run is one turn of model and tools (turn.py)."""
+"""An agent that calls tools: each run is one turn of model and tools (turn/loop.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_tools.agents.language import Language
 from agent_tools.agents.steps import Step
 from agent_tools.agents.toolbox import ToolLike
 from agent_tools.agents.transcript import Transcript
-from agent_tools.agents.turn import ToolLoop
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.messages import Message
 from agent_tools.models import Model, get_chat_model
 

@@ -16,6 +16,8 @@ from pydantic_core import ErrorDetails
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Flavour
 from agent_tools.settings import GIB, KIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -65,8 +67,16 @@ class GatewayConfig:
     """Functions that chat completions may declare and that are run here."""
     packages: Texts = ()
     """Further packages for the image."""
+    debian_packages: Texts = ()
+    """Further Debian packages for the image."""
+    flavour: Flavour = "lean"
+    """What the image holds: lean, full, agent or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
+    allowed_domains: Texts = ()
+    """What a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
+    private_networks: Texts = ()
+    """Blocks of addresses, beside the public internet, in which those names may lie, e.g. 10.1.0.0/16."""
     timeout: Seconds = 60.0
     """The time limit of one call's code, and of a shell command that is given no other."""
     max_shell_timeout: Seconds = 600.0
@@ -155,6 +165,11 @@ class GatewayConfig:
         if "@" in parts.netloc:
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
+
+    @model_validator(mode="after")
+    def _check_network(self) -> GatewayConfig:
+        NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
+        return self
 
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Union
 
 from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.containers.shell import ContainerShell
 from agent_tools.gateway.containers.tool import ContainerTool

@@ -34,6 +34,7 @@ class Attendants:
         with contextlib.suppress(OSError):  # one that is not handed over is closed, and so told lost
             assert self._commands
             socket.send_fds(self._commands, [b"\0"], descriptors)
+            os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
 
     def end_commands(self) -> None:
         """End all commands and all that they started."""

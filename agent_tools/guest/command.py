@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import select
 import selectors
 import signal
 import socket
@@ -22,9 +21,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from . import launch
-from .processes import kill_tree
+from .processes import Family, family, kill_tree
 from .wire import commands as wire
 from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Signal, Spec, Started, StreamName, Taken
+from .wire.waiting import await_input
 
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK = 64 * 1024
@@ -56,6 +56,7 @@ class Command:
         self.is_closed = False
         self.timed_out = False
         self.alarms: list[tuple[float, int]] = []
+        self.family: Family = {}  # at its time limit
         self.stdin = -1
         self.pending = bytearray()
         self.is_input_over = False
@@ -158,13 +159,14 @@ class Command:
             if number == signal.SIGKILL:
                 self.kill()
             else:
+                self.family = family(self.pid)
                 with contextlib.suppress(OSError):
                     os.killpg(self.pid, number)
 
     def kill(self) -> None:
         """Kill the command with all of its session; its end is told once it is reaped."""
         if self.is_running:
-            kill_tree(self.pid)
+            kill_tree(self.pid, self.family)
 
     def end(self, status: int) -> None:
         """Tell the host how the process ended, after all that it had printed."""
@@ -250,10 +252,8 @@ def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
 
 def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
     """Read on to a terminal's end, which comes once nobody has it; what was written last may take a moment."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
     deadline = time.monotonic() + TERMINAL_SECONDS
-    while time.monotonic() < deadline and poller.poll(1000 * TERMINAL_SECONDS):
+    while time.monotonic() < deadline and await_input(descriptor, TERMINAL_SECONDS):
         data = _read(descriptor, CHUNK)
         if not data:
             return

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -133,6 +132,8 @@ def tell_of_packages(words: list[str]) -> None:
     if wanted := [word for word in after if not word.startswith("-")]:
         _tell_of_wanted(wanted)
     elif {"list", "freeze"} & set(words):
+        from importlib.metadata import distributions  # not at the start, which has to be quick
+
         print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
     else:
         say("Packages cannot be changed here; `%pip list` shows those that are installed.")
@@ -151,7 +152,9 @@ def _tell_of_wanted(wanted: list[str]) -> None:
 
 def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
     """Those requirements that the image meets, with the version it has."""
-    from packaging.requirements import InvalidRequirement, Requirement  # not at the start, which has to be quick
+    from importlib.metadata import PackageNotFoundError, version
+
+    from packaging.requirements import InvalidRequirement, Requirement
 
     for word in wanted:
         try:

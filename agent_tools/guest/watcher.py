@@ -12,6 +12,7 @@ import time
 
 from .outlet import Outlet
 from .streams import Printed, Stream
+from .wire.waiting import await_room
 
 TICK = 0.1  # seconds that printed text waits for more at most
 LINGER = 2.0  # seconds after printed text during which the next one need not wake the thread
@@ -59,9 +60,7 @@ class Watcher:
         while self._outlet.queue:
             self._outlet.write_queue()
             if self._outlet.queue:
-                room = select.poll()
-                room.register(self._outlet.socket, select.POLLOUT)
-                room.poll()
+                await_room(self._outlet.socket.fileno())
 
     def _patience(self) -> float | None:
         """Return the milliseconds to wait; None to sleep until something is printed or written."""

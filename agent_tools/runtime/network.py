@@ -3,6 +3,7 @@
     {"allow": ["pypi", "api.example.com", "*.example.org:8443", "192.0.2.7:5432"],
      "headers": {"api.example.com": {"Authorization": "Bearer ..."}},
      "private": ["10.1.0.0/16"],
+     "packages_cache": "/var/cache/wheels",
      "limits": {"max_connections": 8}}
 
 A name stands for itself on port 443 unless it says another; `*.` in front for all names below it. On port 80 it is
@@ -15,7 +16,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Union
 
 from agent_tools.errors import InvalidParams
@@ -68,6 +70,7 @@ class NetworkPolicy:
     Attributes:
         allow: what was listed, word for word.
         headers: header fields by name of host; never shown.
+        packages_cache: the host's folder of the package index's files, which the host fills and no sandbox sees.
         private: blocks of addresses beside the public internet in which listed names may lie.
     """
 
@@ -75,6 +78,7 @@ class NetworkPolicy:
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     private: tuple[Block, ...] = ()
     limits: EgressLimits = field(default_factory=EgressLimits)
+    packages_cache: Path | None = None
     exact: frozenset[Target] = field(default_factory=frozenset, repr=False)
     below: frozenset[Target] = field(default_factory=frozenset, repr=False)
 
@@ -87,16 +91,21 @@ class NetworkPolicy:
         """
         if not isinstance(option, Mapping):
             raise InvalidParams(f"network={option!r:.80} is not usable: give a dict such as {{'allow': ['pypi']}}.")
-        if unknown := sorted(map(str, option.keys() - {"allow", "headers", "private", "limits"})):
-            raise InvalidParams(f"network has no entry {unknown[0]!r:.40}. Known: allow, headers, limits, private.")
+        if unknown := sorted(map(str, option.keys() - {"allow", "headers", "limits", "packages_cache", "private"})):
+            raise InvalidParams(
+                f"network has no entry {unknown[0]!r:.40}. Known: allow, headers, limits, packages_cache, private."
+            )
         allow = _texts("allow", option.get("allow"))
         policy = cls(
             allow=allow,
             private=tuple(map(_block, _texts("private", option.get("private", ())))),
             limits=_limits(option.get("limits", {})),
+            packages_cache=Path(option["packages_cache"]) if option.get("packages_cache") else None,
             exact=frozenset(target for entry in allow if not entry.startswith("*.") for target in _targets(entry)),
             below=frozenset(_parent(entry) for entry in allow if entry.startswith("*.")),
         )
+        if policy.packages_cache and not policy.has_packages:
+            raise InvalidParams("network has a packages_cache, but does not allow 'pypi'.")
         return _with_headers(policy, option.get("headers", {}))
 
     @property
@@ -108,15 +117,24 @@ class NetworkPolicy:
         """Return whether a target is listed."""
         if target in self.exact:
             return True
-        if target.is_address:
-            return False
-        labels = target.host.split(".")
-        return any(Target(".".join(labels[at:]), target.port) in self.below for at in range(1, len(labels)))
+        return not target.is_address and "." in target.host and self._has_below(_above(target))
+
+    def _has_below(self, target: Target) -> bool:
+        """Return whether all names below a target are listed."""
+        return target in self.below or ("." in target.host and self._has_below(_above(target)))
+
+    def covers(self, other: NetworkPolicy) -> bool:
+        """Return whether all that another policy lists is listed here, too."""
+        return all(map(self.permits, other.exact)) and all(map(self._has_below, other.below))
 
     def may_lie_at(self, address: str) -> bool:
         """Return whether a listed name may have this address."""
         ip = ipaddress.ip_address(address.split("%")[0])
         return is_public(address) or any(ip in block for block in self.private)
+
+
+def _above(target: Target) -> Target:
+    return Target(target.host.partition(".")[2], target.port)
 
 
 def is_address(host: str) -> bool:
@@ -236,7 +254,7 @@ def _with_headers(policy: NetworkPolicy, given: object) -> NetworkPolicy:
         if not isinstance(added, Mapping) or not all(_is_header(*pair) for pair in added.items()):
             raise InvalidParams(f"network has headers for {name!r:.80} that cannot be sent: give texts on one line.")
         headers[host] = {field_.lower(): value for field_, value in added.items()}
-    return NetworkPolicy(policy.allow, headers, policy.private, policy.limits, policy.exact, policy.below)
+    return replace(policy, headers=headers)
 
 
 def _is_header(name: object, value: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_tools.errors import (
     EngineError,
@@ -21,7 +22,9 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Spawn, Start
+from agent_tools.guest.wire.limits import USUAL, MessageLimits
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
+from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
@@ -31,8 +34,6 @@ from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.owner import NAME_LABEL, Owner
@@ -40,6 +41,9 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import TransportName, choose
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
@@ -71,7 +75,7 @@ class RunningSandbox:
         self._is_removed = False
         self._is_busy = False
         self.kernel: Kernel | None = None
-        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -84,7 +88,7 @@ class RunningSandbox:
                 run_dir=self._transport.run_dir,
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
-                isolation=spec.isolation,
+                isolation=_telling(spec),
                 labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
@@ -145,6 +149,8 @@ class RunningSandbox:
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
             undo.pop_all()
         if self._spec.host_calls:
+            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
+
             limits = self._spec.host_calls.limits
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
@@ -244,6 +250,9 @@ class RunningSandbox:
         """Return whether the sandbox has ended, of which a command's socket may tell first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
 
+    def _resume(self) -> None:
+        self._lifeline.send(Resume())
+
     def _has_work(self) -> bool:
         return self._is_busy or self.commands.are_running
 
@@ -262,16 +271,25 @@ class RunningSandbox:
             self.kernel.close()
             self.kernel = None
 
-    def remove(self) -> None:
-        """End the sandbox at once; safe while another thread still reads from it.
+    def end(self, behind: Do) -> None:
+        """End all code in the sandbox and have it removed; `behind` does that while nothing runs in it any more.
 
-        An engine that fails leaves the sandbox to end with its lifeline.
+        For the thread whose turn it is.
         """
+        has_ended = self.kernel is None or self.kernel.end()
+        self.remove(behind if has_ended else do_now)
+
+    def remove(self, do: Do = do_now) -> None:
+        """End the sandbox at once; safe while another thread still reads from it."""
         if not self._is_removed:
             self._is_removed = True
             self.commands.close()
-            with contextlib.suppress(EngineError):
-                self._engine.remove(self.sandbox)
+            do(self._remove)
+
+    def _remove(self) -> None:
+        """Have the engine remove the sandbox; if it fails, the sandbox ends with its lifeline."""
+        with contextlib.suppress(EngineError):
+            self._engine.remove(self.sandbox)
 
     def close(self) -> None:
         """Release everything, in reverse order."""
@@ -301,3 +319,10 @@ def _identity(folder: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
+
+
+def _telling(spec: SessionSpec) -> Isolation:
+    """Return the isolation with the limits on messages in its environment, where they are not the usual ones."""
+    calls = spec.host_calls.limits.max_message_bytes if spec.host_calls else USUAL
+    told = MessageLimits(int(spec.limits.max_message_bytes), int(calls)).told()
+    return replace(spec.isolation, env={**spec.isolation.env, **told}) if told else spec.isolation

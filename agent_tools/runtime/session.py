@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, NetworkConnection, Omitted, Output, Restarted, finished
+from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
@@ -38,11 +39,15 @@ class _Course:
 
 
 class Session:
-    """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn."""
+    """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    `behind` does what `close` need not wait for.
+    """
+
+    def __init__(self, engine: Engine, spec: SessionSpec, behind: Do = do_now) -> None:
         self.spec = spec
         self._engine = engine
+        self._behind = behind
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
         self._running_thread: int | None = None
@@ -208,17 +213,19 @@ class Session:
             self._lost = ""  # asked for, so nothing to tell
 
     def close(self) -> None:
-        """Remove the sandbox; running code ends at once. Closing again, or in a forked child, does nothing."""
+        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
         if self._closed or self._is_foreign():
             return
         self._closed = True
-        if sandbox := self._sandbox:
-            sandbox.remove()
-        if self._turn.acquire(blocking=False):  # else whoever has the turn releases the rest when it ends
+        if self._turn.acquire(blocking=False):
             try:
+                if self._sandbox:
+                    self._sandbox.end(self._behind)
                 self._release()
             finally:
                 self._turn.release()
+        elif sandbox := self._sandbox:  # whoever has the turn releases the rest when it ends
+            sandbox.remove()
 
     def _release(self) -> None:
         sandbox, self._sandbox = self._sandbox, None

@@ -25,6 +25,7 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
+    from agent_tools.runtime.recipe import Recipe
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -41,8 +42,13 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
         static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
         figures_dir: the folder for figures, if it is not work_dir.
+        flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
+            'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
+        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
         image: an image of your own to run instead; it must be derived from ours.
+        describe: 'versions' tells the model in the tool's description which Python and main libraries there are; of
+            an `image` of your own nothing is told. Default: the description of Qwen-Agent's tool.
         transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
         allow_private_urls: let `files` name URLs on private addresses. Default False.
@@ -79,6 +85,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self.work_dir}, runtime=runtime)
         self.options = self._sandbox.options
         self.instance_id = self._sandbox.id
+        if self.options.describe and not self.options.image:
+            self.description = f"{self.description} {_contents(self.options.recipe)}"
 
     def call(
         self,
@@ -269,3 +277,9 @@ class _ToolSandbox(Sandbox):
     """The sandbox of a tool, whose functions are all known when it starts."""
 
     takes_functions = False
+
+
+def _contents(recipe: Recipe) -> str:
+    from agent_tools.runtime.runtime import describe
+
+    return describe(recipe)

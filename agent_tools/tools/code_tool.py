@@ -6,7 +6,7 @@ import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from agent_tools.execution import Execution, Output
 from agent_tools.tools.base import BaseTool
@@ -41,6 +41,19 @@ class CodeTool(BaseTool):
     def __subclasshook__(cls, other: type) -> bool:
         is_like_one = cls is CodeTool and BaseTool in other.__mro__ and all(_takes(other, name) for name in _METHODS)
         return is_like_one or NotImplemented
+
+
+@runtime_checkable
+class ReadsCode(Protocol):
+    """A code tool that reads the code of a call in a way, or with limits, of its own."""
+
+    def read_code(self, params: object) -> str:
+        """Return the code of a call.
+
+        Raises:
+            InvalidParams: there is none, or none that may run.
+        """
+        ...
 
 
 _METHODS = {

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 COMMAND = [sys.executable, "-m", "agent_tools", "chat", "--model", "m"]
+PATIENCE = 60.0  # seconds: only a failing test waits this long
 DRAW = "plt.plot([1])\nplt.show()\nprint(open('data.csv').read())"
 
 
@@ -81,10 +82,11 @@ def test_a_conversation_where_ctrl_c_stops_the_code_and_a_second_at_the_prompt_l
         _type(master, "What is x + 1?")
         assert "42\r\n" in _expect(master, "It is 42.")
         _expect(master, "> ")
-        _interrupt_until(process, lambda: _has_come(master, "Ctrl-C again to leave."))
+        _press_ctrl_c(process)
+        _expect(master, "Ctrl-C again to leave.")
         _expect(master, "> ")
-        _interrupt_until(process, lambda: process.poll() is not None)
-        assert process.returncode == 0
+        _press_ctrl_c(process)
+        assert process.wait(PATIENCE) == 0
     told = [message["role"] for message in server.requests[1]["messages"]]
     assert told == ["system", "user", "assistant", "tool", "user"]
 
@@ -92,7 +94,8 @@ def test_a_conversation_where_ctrl_c_stops_the_code_and_a_second_at_the_prompt_l
 @contextmanager
 def _terminal(server: ScriptedServer, work_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     master, slave = pty.openpty()
-    command = [*COMMAND, "--base-url", server.base_url, "--work-dir", str(work_dir), "--timeout", "100"]
+    options = ["--base-url", server.base_url, "--work-dir", str(work_dir), "--timeout", "100"]
+    command = ["env", "--default-signal=INT", *COMMAND, *options]  # a shell's background jobs inherit it ignored
     environment = {**os.environ, "TERM": "dumb"}
     process = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
@@ -106,21 +109,18 @@ def _terminal(server: ScriptedServer, work_dir: Path) -> Iterator[tuple[subproce
         os.close(master)
 
 
-def _interrupt_until(process: subprocess.Popen[bytes], is_done: Callable[[], bool]) -> None:
-    """Press Ctrl-C, again if it came between the prompt and the reading of it, where Python only notes it."""
-    for _ in range(30):
-        process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + 1
-        while time.monotonic() < deadline:
-            if is_done():
-                return
-            time.sleep(0.02)
-    raise AssertionError("Ctrl-C does nothing")
+def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """Press Ctrl-C once the process reads its terminal: what comes before that, Python only notes."""
+    deadline = time.monotonic() + PATIENCE
+    while not _reads_stdin(process.pid):
+        assert time.monotonic() < deadline, "it does not ask"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
 
 
-def _has_come(fd: int, text: str) -> bool:
-    """Whether something can be read, which then has to be the text."""
-    return bool(select.select([fd], [], [], 0)[0]) and bool(_expect(fd, text))
+def _reads_stdin(pid: int) -> bool:
+    """Return whether the main thread waits in a system call whose first argument is descriptor 0."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[1:2] == ["0x0"]
 
 
 def _type(fd: int, line: str) -> None:
@@ -129,9 +129,9 @@ def _type(fd: int, line: str) -> None:
 
 def _expect(fd: int, text: str) -> str:
     seen = ""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while text not in seen:
         assert time.monotonic() < deadline, seen
-        assert select.select([fd], [], [], 30)[0], seen
+        assert select.select([fd], [], [], PATIENCE)[0], seen
         seen += os.read(fd, 1).decode(errors="replace")
     return seen

@@ -153,7 +153,7 @@ def test_a_container_that_is_not_there_or_does_not_run_is_an_error(docker_engine
 
 
 def test_the_command_prints_json_and_succeeds_for_our_sandbox(docker_engine: DockerEngine) -> None:
-    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     spoken = json.loads(done.stdout)
     assert spoken["summary"] == {"held": 87, "open": 0, "unknown": 0, "info": 3, "is_open": False}
@@ -162,7 +162,7 @@ def test_the_command_prints_json_and_succeeds_for_our_sandbox(docker_engine: Doc
 
 
 def test_the_command_shows_a_table_and_fails_for_an_open_container(start: Starts) -> None:
-    done = subprocess.run([*COMMAND, "--container", start()], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, "--container", start()], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     for words in ("INFORMATION EXPOSURE", "RESOURCE LIMITS", "capabilities", "seen by", "promises otherwise"):
         assert words in done.stdout

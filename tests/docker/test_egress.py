@@ -295,3 +295,20 @@ def test_a_secret_is_added_on_the_host_and_seen_nowhere(new_tool: Callable[..., 
     code = "import os, subprocess\nprint(os.environ, subprocess.run('cat /proc/*/environ /proc/*/cmdline', shell=True, "
     code += "capture_output=True).stdout)"
     assert "5ecret" not in printed(tool, code)
+
+
+def test_a_second_sandbox_installs_from_the_hosts_cache(
+    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+) -> None:
+    network = {**INDEX, "packages_cache": str(tmp_path / "cache")}
+    fetched = []
+    for name in ("first", "second"):
+        tool = new_tool(network=network, work_dir=str(tmp_path / name))
+        execution = tool.run("%pip install -q xxhash==3.6.0", timeout=120)
+        assert execution.ok, execution.error
+        files = [each for each in execution.connections if each.host == "files.pythonhosted.org"]
+        fetched.append(sum(each.bytes_in for each in files))
+        assert {each.reason for each in files} == {""}
+        assert printed(tool, "import xxhash, os; print(xxhash.VERSION)") == "3.6.0\n"
+    assert fetched[0] > 10_000
+    assert fetched[1] == 0

@@ -10,7 +10,13 @@ import pytest
 
 import agent_tools
 
-PACKAGES = ("agent_tools", "agent_tools.agents", "agent_tools.code_mode")
+PACKAGES = (
+    "agent_tools",
+    "agent_tools.agents",
+    "agent_tools.agents.react",
+    "agent_tools.agents.turn",
+    "agent_tools.code_mode",
+)
 
 
 def declared(file: str) -> list[tuple[str, str]]:

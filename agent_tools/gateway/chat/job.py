@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.containers.failures import ContainersError

@@ -20,10 +20,14 @@ class Hold:
 
     Attributes:
         note: what the model is still to be told of the container.
+        network: the domains that the code reaches, with spaces between them.
     """
 
-    def __init__(self, containers: Containers, container_id: str, make: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, containers: Containers, container_id: str, make: Callable[[], object] | None = None, network: str = ""
+    ) -> None:
         self.containers = containers
+        self.network = network
         self.container_id = container_id
         self.note = ""
         self._make = make

@@ -9,6 +9,9 @@ from typing import Any
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.hold import Hold
+from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import describe
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 
@@ -16,9 +19,8 @@ MAX_FILES_TOLD = 50
 _DESCRIPTION = (
     "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
     "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
-    "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). numpy, pandas, "
-    "matplotlib, seaborn, scikit-learn, scipy, sympy, openpyxl and pillow are installed{more}. There is no network "
-    "access. A call may run for {timeout:g} seconds."
+    "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). It is {contents} "
+    "{network} A call may run for {timeout:g} seconds."
 )
 
 
@@ -35,7 +37,7 @@ class ContainerTool(CodeTool):
     def __init__(self, hold: Hold, function: Mapping[str, Any] | None = None) -> None:
         given, config = function or {}, hold.containers.config
         self.name = str(given.get("name") or config.tool_name)
-        self.description = str(given.get("description") or described(config))
+        self.description = str(given.get("description") or described(config, hold.network))
         self.hold = hold
         super().__init__()
         if given.get("parameters"):
@@ -66,10 +68,18 @@ class ContainerTool(CodeTool):
             interpreter.cancel(cancelled)
 
 
-def described(config: GatewayConfig) -> str:
+def described(config: GatewayConfig, network: str = "") -> str:
     """Return the tool's description for a model."""
-    more = f", and {', '.join(config.packages)}" if config.packages else ""
-    return _DESCRIPTION.format(more=more, timeout=config.timeout)
+    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
+    return _DESCRIPTION.format(contents=describe(recipe), network=reach(network), timeout=config.timeout)
+
+
+def reach(network: str) -> str:
+    """Return a sentence on what the code reaches."""
+    if not network:
+        return "There is no network access."
+    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
+    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"
 
 
 def _files(changes: Sequence[FileChange]) -> str:

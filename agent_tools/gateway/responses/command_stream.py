@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent_tools.agents.code_stream import WHOLE_CHARS
+from agent_tools.agents.turn.code_stream import WHOLE_CHARS
 from agent_tools.gateway.containers.shell_call import MAX_COMMANDS
 
 MAX_LEAD = 4_096  # characters before the first command; what comes later is not followed

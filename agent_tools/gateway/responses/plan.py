@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,10 +10,11 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.execution import Picture
-from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
 from agent_tools.gateway.containers.hold import Hold
+from agent_tools.gateway.containers.networks import check_network
 from agent_tools.gateway.containers.shell import ContainerShell
 from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
@@ -135,43 +137,49 @@ class Planner:
     def _hold(self, choice: ContainerChoice) -> Hold:
         containers = self._services.containers
         if choice.id is not None:
-            self._container_id = containers.active(self._owner, choice.id).id
+            row = containers.active(self._owner, choice.id)
+            self._container_id = row.id
             self._bring(choice.file_ids)
-            return Hold(containers, self._container_id)
-        memory = self._memory(choice)
-        if earlier := self._earlier():
+            return Hold(containers, self._container_id, network=row.network)
+        memory, network = self._given(choice)
+        if earlier := self._earlier(network):
             self._container_id = earlier
             self._bring(choice.file_ids)
-            return Hold(containers, self._container_id)
+            return Hold(containers, self._container_id, network=network)
         self._container_id = new_id("cntr")
-        make = partial(self._make, ContainerSpec("auto", memory))
+        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains))
         if not choice.file_ids:
             containers.check_room(self._owner)
-            return Hold(containers, self._container_id, make)
+            return Hold(containers, self._container_id, make, network)
         make()
         self._bring(choice.file_ids)
-        return Hold(containers, self._container_id)
+        return Hold(containers, self._container_id, network=network)
 
-    def _memory(self, choice: ContainerChoice) -> str:
+    def _given(self, choice: ContainerChoice) -> tuple[str, str]:
+        """Return the memory tier and the network that a new container gets."""
+        containers = self._services.containers
         try:
-            return self._services.containers.check_memory(choice.memory)
+            return containers.check_memory(choice.memory), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
             raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
+        except NetworkRefused as exc:
+            raise invalid(exc.message, f"{choice.path}.network_policy", "unsupported_value") from exc
 
     def _make(self, spec: ContainerSpec) -> None:
         if self._services.store.get(Container, self._container_id) is None:
             self._services.containers.create(self._owner, spec, self._container_id)
 
-    def _earlier(self) -> str | None:
-        """Return the conversation's own container, if it is not expired."""
+    def _earlier(self, network: str) -> str | None:
+        """Return the conversation's own container, if it is not expired and has this network."""
         named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
         if not named:
             return None
-        try:
-            return self._services.containers.active(self._owner, named).id
-        except (ContainerNotFound, ContainerExpired):
-            self._notes.append(LOST)
-            return None
+        with contextlib.suppress(ContainerNotFound, ContainerExpired):
+            row = self._services.containers.active(self._owner, named)
+            if row.network == network:
+                return row.id
+        self._notes.append(LOST)
+        return None
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
         there = {listed.file.path for listed in self._services.files.listed(self._container_id)}

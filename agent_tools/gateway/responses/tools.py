@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
@@ -24,6 +24,7 @@ class ContainerChoice:
     memory: str | None = None
     file_ids: tuple[str, ...] = ()
     path: str = ""
+    domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,12 +199,11 @@ def _referred(id_: str, param: str) -> ContainerChoice:
 
 
 def _described(auto: Fields) -> tuple[ContainerChoice, JsonObject]:
-    refuse_network(auto)
-    file_ids = read_file_ids(auto)
+    file_ids, domains = read_file_ids(auto), read_domains(auto)
     shown = {
         key: auto.given[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in auto.given
     }
-    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
+    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path, domains), shown
 
 
 def _chosen(choice: Any, offer: _Offer) -> tuple[_Offer, Any]:

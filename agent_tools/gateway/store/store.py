@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from agent_tools.gateway.store.records import Record
-from agent_tools.gateway.store.tables import metadata
+from agent_tools.gateway.store.schema import prepare
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
 MANY = 500  # ids in one query
@@ -29,7 +29,7 @@ class Store:
         self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
-        metadata.create_all(self._engine)
+        prepare(self._engine)
 
     def add(self, *records: Record) -> None:
         """Add records, all of them or none."""

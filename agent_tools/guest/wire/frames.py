@@ -26,6 +26,7 @@ MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
 SHORT_HEAD = 1024  # bytes up to which a head is read as soon as it could be refused
 LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps
 _LENGTHS = struct.Struct(">II")
+_to_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode  # of the functions, half the time is choice
 _CALL = re.compile(rb'\{\s*"op":\s*"call",\s*"id":\s*(\d{1,15}),\s*"name":\s*"([ !#-\[\]-~]{0,200})"')
 
 Message = tuple[dict[str, Any], list[bytes], int]
@@ -49,7 +50,7 @@ def pack(
         TooLarge: it is longer than `limit`, its head than `MAX_HEAD_BYTES`, or it has more parts than `max_marks`.
     """
     sizes = [len(part) for part in attachments]
-    data = json.dumps({**head, "sizes": sizes}).encode()
+    data = _to_json({**head, "sizes": sizes}).encode()
     size = len(data) + sum(sizes)
     if size > limit:
         raise TooLarge(f"{size:,} bytes are more than {limit:,}")
@@ -83,21 +84,32 @@ class Reader:
         Raises:
             FrameError: what came is not this protocol, or over the limit.
         """
-        self._buffer += data
-        while len(self._buffer) >= _LENGTHS.size:
-            head_size, body_size = _LENGTHS.unpack_from(self._buffer)
-            if head_size + body_size > self._limit + 65536 or head_size > MAX_HEAD_BYTES:
-                raise FrameError(f"a message of {head_size + body_size:,} bytes")
-            end = _LENGTHS.size + head_size + body_size
-            if len(self._buffer) < end:
-                return
-            with memoryview(self._buffer) as view:
-                head = bytes(view[_LENGTHS.size : _LENGTHS.size + head_size])
-                body = bytes(view[_LENGTHS.size + head_size : end])
-            del self._buffer[:end]
-            message = self._message(head, body)
-            if message is not None:
+        if not self._buffer and (whole := self._whole(data)):  # as nearly all messages come
+            if (message := self._message(*whole)) is not None:
                 yield message
+            return
+        self._buffer += data
+        while (end := self._end(self._buffer)) and len(self._buffer) >= end[1]:
+            head_end, body_end = end
+            with memoryview(self._buffer) as view:
+                head, body = bytes(view[_LENGTHS.size : head_end]), bytes(view[head_end:body_end])
+            del self._buffer[:body_end]
+            if (message := self._message(head, body)) is not None:
+                yield message
+
+    def _whole(self, data: bytes) -> "tuple[bytes, bytes] | None":
+        """Return the head and the body of data that is one message, neither more nor less."""
+        end = self._end(data)
+        return (data[_LENGTHS.size : end[0]], data[end[0] :]) if end and len(data) == end[1] else None
+
+    def _end(self, data: "bytes | bytearray") -> "tuple[int, int] | None":
+        """Return where the head and where the body of the first message end; None before its lengths are there."""
+        if len(data) < _LENGTHS.size:
+            return None
+        head_size, body_size = _LENGTHS.unpack_from(data)
+        if head_size + body_size > self._limit + 65536 or head_size > MAX_HEAD_BYTES:
+            raise FrameError(f"a message of {head_size + body_size:,} bytes")
+        return _LENGTHS.size + head_size, _LENGTHS.size + head_size + body_size
 
     def _message(self, data: bytes, body: bytes) -> Message | None:
         begins = _CALL.match(data) if self._screen and len(data) > SHORT_HEAD else None
@@ -123,8 +135,10 @@ def _read(data: bytes, body: bytes, max_marks: int) -> tuple[dict[str, Any], lis
     if _has_more_marks(data, max_marks):
         raise FrameError("a message of too many parts")
     try:
-        head = json.loads(data) if len(data) <= LONG_HEAD else _in_steps(data)
+        head = _from_json(data.decode()) if len(data) <= LONG_HEAD else _in_steps(data)
         sizes = head.pop("sizes")
+        if sizes == [] and not body:
+            return head, []
         if (
             not isinstance(head, dict)
             or not all(type(size) is int and size >= 0 for size in sizes)

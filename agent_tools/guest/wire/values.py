@@ -62,6 +62,8 @@ def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget
         ValueError: it is not such an encoding, or costs more than it may (`TooCostly`).
         TypeError: an element of a set or a key cannot be one.
     """
+    if data.__class__ not in _CONTAINERS:
+        return data
     budget = budget or Budget(sum(map(len, attachments)))
     return _Decoder(attachments, rich or _as_attached, budget).value(data, 0)
 
@@ -69,23 +71,30 @@ def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget
 def _encode(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise NotEncodable(path, f"is nested deeper than {MAX_DEPTH} levels")
+    if _is_itself(value):
+        return value
     kind = type(value)
-    if value is None or kind is bool or (kind is str and not _is_attached(value)):
-        return value
-    if kind is int and abs(value) <= _SAFE_INT:
-        return value
-    if kind is float and math.isfinite(value):
-        return value
-    if kind is list:
-        return [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
+    if kind in (list, tuple, set, frozenset):
+        items = [
+            item if _is_itself(item) else _encode(item, f"{path}[{index}]", attachments, depth + 1)
+            for index, item in enumerate(value)
+        ]
+        return items if kind is list else {"$": kind.__name__, "v": items}
     if kind is dict:
         return _encode_dict(value, path, attachments, depth)
     if kind in _SCALARS:
         return _encode_scalar(value, kind, path)
-    if kind in (tuple, set, frozenset):
-        items = [_encode(item, f"{path}[{index}]", attachments, depth + 1) for index, item in enumerate(value)]
-        return {"$": kind.__name__, "v": items}
     return _encode_other(value, path, attachments, depth)
+
+
+def _is_itself(value: Any) -> bool:
+    """Return whether a value is its own encoding."""
+    kind = type(value)
+    if kind is str:
+        return not _is_attached(value)
+    if kind is int:
+        return bool(-_SAFE_INT <= value <= _SAFE_INT)
+    return value is None or kind is bool or (kind is float and math.isfinite(value))
 
 
 def _is_attached(text: str) -> bool:

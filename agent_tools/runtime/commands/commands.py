@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
+from agent_tools.guest.wire.waiting import await_either, await_input
 from agent_tools.runtime.commands.process import LOST, Drive, Process
 from agent_tools.runtime.commands.pump import pump
 from agent_tools.settings import MIB, Limits
@@ -49,14 +49,22 @@ class Request:
 
 
 class Commands:
-    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended."""
+    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended.
+
+    `resume` has whoever was stopped in the sandbox go on.
+    """
 
     def __init__(
-        self, limits: Limits, connect: Callable[[], socket.socket | None], is_gone: Callable[[], bool]
+        self,
+        limits: Limits,
+        connect: Callable[[], socket.socket | None],
+        is_gone: Callable[[], bool],
+        resume: Callable[[], object] = lambda: None,
     ) -> None:
         self._limits = limits
         self._connect = connect
         self._is_gone = is_gone
+        self._resume = resume
         self._turns = threading.BoundedSemaphore(int(limits.max_commands))
         self._running: set[Process] = set()
 
@@ -121,7 +129,7 @@ class Commands:
                 raise InvalidParams(f"{exc}. Pass data by stdin or as a file.") from exc
             raise
         self._running.add(process)
-        process.drive = Drive(release=lambda: self._release(process))
+        process.drive = Drive(release=lambda: self._release(process), resume=self._resume)
         return process
 
     def _link(self) -> socket.socket:
@@ -138,12 +146,9 @@ class Commands:
 
 def _await(process: Process) -> None:
     """Wait until there is something to do for a command, or time to look."""
-    descriptor = process.fileno()
-    if descriptor < 0:
-        return
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN | (select.POLLOUT if process.has_more_to_say else 0))
-    poller.poll(LOOK_EVERY * 1000)
+    if (descriptor := process.fileno()) >= 0:
+        wait = await_either if process.has_more_to_say else await_input
+        wait(descriptor, LOOK_EVERY)
 
 
 def _argv(command: object) -> tuple[str, ...] | str:

@@ -16,7 +16,7 @@ from agent_tools.runtime.engine import (
     SandboxSpec,
 )
 
-COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]
 ENVIRONMENT = {
     "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": GUEST_HOME,
@@ -45,6 +45,12 @@ NETWORK_ENVIRONMENT = {
     "PIP_RETRIES": "1",
 }
 """What is added for a network by list, over what stands above."""
+CACHE_ENVIRONMENT = {
+    "PIP_INDEX_URL": "http://pypi.org/simple/",
+    "PIP_TRUSTED_HOST": "pypi.org files.pythonhosted.org",
+    "PIP_DEFAULT_TIMEOUT": "120",  # a file that is not in the cache yet is fetched whole first
+}
+"""What is added where the host has a cache of packages: pip asks it in plain HTTP (runtime/egress/packages.py)."""
 
 
 def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
@@ -70,7 +76,9 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
 
 
 def _environment(limits: Isolation) -> dict[str, str]:
-    return {**ENVIRONMENT, **(NETWORK_ENVIRONMENT if limits.policy else {}), **limits.env}
+    network = NETWORK_ENVIRONMENT if limits.policy else {}
+    cache = CACHE_ENVIRONMENT if limits.policy and limits.policy.packages_cache else {}
+    return {**ENVIRONMENT, **network, **cache, **limits.env}
 
 
 def local_log(limits: Isolation) -> dict[str, Any]:

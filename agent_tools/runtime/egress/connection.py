@@ -12,20 +12,26 @@ from agent_tools.runtime.egress.forwarding import Forwarding, Origin
 from agent_tools.runtime.egress.journal import Entry, Journal
 from agent_tools.runtime.egress.link import Channel, HungUp
 from agent_tools.runtime.egress.meter import Meter
+from agent_tools.runtime.egress.packages import Packages
 from agent_tools.runtime.egress.refusal import NotReached, Refused
 from agent_tools.runtime.egress.tunnel import Tunnel, first_of
-from agent_tools.runtime.network import NetworkPolicy, Target, read_target
+from agent_tools.runtime.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
+
+_CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
 
 
 class Connection:
     """Serves one channel: a tunnel, or plain requests one after the other, each with a record of its own."""
 
-    def __init__(self, channel: Channel, policy: NetworkPolicy, dialler: Dialler, journal: Journal) -> None:
+    def __init__(
+        self, channel: Channel, policy: NetworkPolicy, dialler: Dialler, journal: Journal, packages: Packages | None
+    ) -> None:
         self._channel = channel
         self._policy = policy
         self._dialler = dialler
         self._journal = journal
         self._exchange = Exchange(channel, policy.limits.max_head)
+        self._packages = packages
         self._is_first = True
 
     async def serve(self) -> None:
@@ -77,7 +83,16 @@ class Connection:
         else:
             origin = Origin.of(request, self._policy)
             self._named(origin.target, meter)
-            await Forwarding(self._exchange, meter).carry(self._dialler, request, origin)
+            if self._packages and (origin.target.host, origin.target.port, origin.is_tls) in _CACHED:
+                await self._read_body()
+                await self._packages.carry(self._exchange, meter, self._dialler, origin)
+            else:
+                await Forwarding(self._exchange, meter).carry(self._dialler, request, origin)
+
+    async def _read_body(self) -> None:
+        """Read a body that nobody wants, which is none as a rule."""
+        async for _ in self._exchange.body():
+            pass
 
     def _named(self, target: Target | None, meter: Meter) -> Target:
         """Note which target it is."""

@@ -22,6 +22,7 @@ from agent_tools.runtime.egress.connection import Connection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings
 from agent_tools.runtime.egress.journal import Journal
 from agent_tools.runtime.egress.link import Channel, Link
+from agent_tools.runtime.egress.packages import Packages
 from agent_tools.runtime.network import NetworkPolicy
 
 log = logging.getLogger("agent_tools.egress")
@@ -41,6 +42,7 @@ class Egress:
         self._journal = Journal(policy.limits.max_recorded)
         self._loop = loop.enter()
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
+        self._packages = Packages(policy.packages_cache, policy) if policy.packages_cache else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._end: socket.socket | None = None
@@ -105,7 +107,9 @@ class Egress:
             channel.say(BUSY)
             channel.close()
             return
-        task = self._loop.loop.create_task(Connection(channel, self._policy, self._dialler, self._journal).serve())
+        task = self._loop.loop.create_task(
+            Connection(channel, self._policy, self._dialler, self._journal, self._packages).serve()
+        )
         self._tasks.add(task)
         task.add_done_callback(self._forget)
 

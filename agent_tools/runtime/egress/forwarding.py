@@ -11,10 +11,11 @@ that the policy sets replaces the code's. Redirects and all other answers are ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
@@ -28,7 +29,7 @@ from agent_tools.runtime.egress.exchange import Exchange
 from agent_tools.runtime.egress.link import HungUp
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusal import NotReached, Refused
-from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
+from agent_tools.runtime.network import PACKAGE_HOSTS, PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 
 CHUNK = 64 * 1024
 MAX_ANSWER_HEAD = 64 * 1024
@@ -70,6 +71,8 @@ class Origin:
         if target.port == PLAIN_PORT and target.host in policy.headers:
             added = tuple(policy.headers[target.host].items())
             return cls(Target(target.host, TLS_PORT), path, is_tls=True, added=added)
+        if target.port == PLAIN_PORT and target.host in PACKAGE_HOSTS and policy.packages_cache:
+            return cls(target, path)
         if target.port != PLAIN_PORT and not target.is_address:
             raise Refused(403, "not TLS", f"http:// is for port {PLAIN_PORT} here: ask https://{target}.")
         if not policy.permits(target) and policy.permits(Target(target.host, TLS_PORT)):
@@ -100,23 +103,38 @@ class Forwarding:
         Raises:
             Refused: it may not be asked, could not be, or was cut.
         """
-        connected = await dialler.dial(origin.target)
-        try:
-            reader, writer = await _opened(connected, origin)
-        except OSError as exc:
-            connected.close()
-            raise _broke_off(origin, exc) from exc
-        try:
-            upstream = _Upstream(reader, writer, self._meter)
-            await upstream.ask(_request_for(request, origin), self._exchange.body())
-            async for event in upstream.answer():
+        body = self._exchange.body()
+        sent = _request_for(request, origin)
+        async with contextlib.aclosing(asked(dialler, self._meter, origin, sent, body)) as events:
+            async for event in events:
                 await self._exchange.answer(event)
-        except HungUp:
-            raise
-        except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as exc:
-            raise _broke_off(origin, exc) from exc
-        finally:
-            writer.transport.abort()
+
+
+async def asked(
+    dialler: Dialler, meter: Meter, origin: Origin, request: h11.Request, body: AsyncIterator[bytes] | None = None
+) -> AsyncGenerator[Event, None]:
+    """Send a request to its origin, and yield the parts of the answer.
+
+    Raises:
+        Refused: it may not be asked, could not be, or was cut.
+    """
+    connected = await dialler.dial(origin.target)
+    try:
+        reader, writer = await _opened(connected, origin)
+    except OSError as exc:
+        connected.close()
+        raise _broke_off(origin, exc) from exc
+    try:
+        upstream = _Upstream(reader, writer, meter)
+        await upstream.ask(request, body)
+        async for event in upstream.answer():
+            yield event
+    except HungUp:
+        raise
+    except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as exc:
+        raise _broke_off(origin, exc) from exc
+    finally:
+        writer.transport.abort()
 
 
 class _Upstream:
@@ -128,11 +146,12 @@ class _Upstream:
         self._meter = meter
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER_HEAD)
 
-    async def ask(self, request: h11.Request, body: AsyncIterator[bytes]) -> None:
+    async def ask(self, request: h11.Request, body: AsyncIterator[bytes] | None) -> None:
         """Send a request."""
         await self._send(request)
-        async for data in body:
-            await self._send(h11.Data(data=data))
+        if body is not None:
+            async for data in body:
+                await self._send(h11.Data(data=data))
         await self._send(h11.EndOfMessage())
 
     async def answer(self) -> AsyncIterator[Event]:

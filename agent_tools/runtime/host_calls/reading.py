@@ -31,7 +31,6 @@ class Call:
     size: int
     begun: float = 0.0
     preview: str = ""
-    is_over: bool = False
 
 
 class CallReading:

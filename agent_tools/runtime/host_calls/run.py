@@ -20,13 +20,11 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import reprlib
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from functools import partial
-from itertools import islice
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, Union
 
 from agent_tools.execution import HostCall, Omitted
@@ -35,6 +33,7 @@ from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
+from agent_tools.runtime.host_calls.preview import preview
 from agent_tools.runtime.host_calls.reading import Call, CallReading
 from agent_tools.runtime.host_calls.service import MAX_ERROR_CHARS, CallService
 from agent_tools.text import neutralise
@@ -43,6 +42,7 @@ MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
 Approve = Callable[[CallRequest], Union[bool, Awaitable[bool]]]
+_ANYWHERE = contextlib.nullcontext()
 callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
 """The sessions whose calls this task or thread works on."""
 
@@ -85,7 +85,7 @@ class CallRun:
             self._refuse(call, refusal)
             return
         self._service.read_on(not self._admission.is_full)
-        call.preview = _preview(call, self._limits.max_preview_chars)
+        call.preview = preview(call.args, call.kwargs, self._limits.max_preview_chars)
         if self._is_own_loop:
             self._start(call)
             return
@@ -130,13 +130,11 @@ class CallRun:
         if self.has_ended or call.number in self._tasks:
             self._give_up(call)
             return
-        task = self._tasks[call.number] = _new_task(self._loop, self._perform(call))
-        task.add_done_callback(partial(self._after, call))
-
-    def _after(self, call: Call, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(call.number, None)
-        if task.cancelled() and not call.is_over:
-            self._give_up(call)
+        work = self._perform(call)
+        work.send(None)
+        task = _new_task(self._loop, work)
+        if not task.done():
+            self._tasks[call.number] = task
 
     def _give_up(self, call: Call) -> None:
         """It was cancelled: by the code, by the run's end, or by the host function itself."""
@@ -153,10 +151,17 @@ class CallRun:
 
     async def _perform(self, call: Call) -> None:
         """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
-        callers.set(callers.get() | {id(self._service)})
-        status, error, answer = await self._outcome(call)
-        self._finish(call, status, error, len(answer) if status == "ok" else 0)
-        self._service.send(answer)
+        try:
+            await _entered()
+            callers.set(callers.get() | {id(self._service)})
+            status, error, answer = await self._outcome(call)
+            self._finish(call, status, error, len(answer) if status == "ok" else 0)
+            self._service.send(answer)
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+        finally:
+            self._tasks.pop(call.number, None)
 
     async def _outcome(self, call: Call) -> tuple[Status, str, bytes]:
         """Its status, what is told of its failure, and the answer."""
@@ -232,7 +237,7 @@ class CallRun:
 
     def _place(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
         if width is None:
-            return contextlib.nullcontext()
+            return _ANYWHERE
         if name not in self._places:
             self._places[name] = asyncio.Semaphore(width)
         return self._places[name]
@@ -241,7 +246,6 @@ class CallRun:
         return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
 
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
-        call.is_over = True
         self._note(call, status, error, sent)
         self._admission.end(call.size)
         self._service.read_on(not self._admission.is_full)
@@ -261,6 +265,12 @@ async def asked(approve: Approve, request: CallRequest) -> bool:
     is_async = inspect.iscoroutinefunction(approve)
     answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
     return await answer if isinstance(answer, Awaitable) else answer
+
+
+@types.coroutine
+def _entered() -> Generator[None, None, None]:
+    """Wait for the first step of the task: one that is cancelled before it is cancelled here, where that is seen."""
+    yield
 
 
 def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -291,19 +301,3 @@ class _Alarm:
     def _ring(self) -> None:
         self.has_rung = True
         self._task.cancel()
-
-
-class _Preview(reprlib.Repr):
-    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
-
-    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
-
-
-def _preview(call: Call, most: int) -> str:
-    shown = _Preview()
-    shown.maxstring = shown.maxother = most
-    parts = [shown.repr(each) for each in call.args[:6]]
-    parts += [f"{name[:40]}={shown.repr(each)}" for name, each in islice(call.kwargs.items(), 6)]
-    text = neutralise(", ".join(parts))
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -16,9 +16,10 @@ from typing import Union
 
 from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
+from agent_tools.guest.wire.waiting import await_input, await_room
 from agent_tools.guest.wire.words import Exit, Failed, Report
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
-from agent_tools.runtime.transport.lifeline import Lifeline, await_input
+from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import MIB
 from agent_tools.text import neutralise
 
@@ -165,7 +166,7 @@ class Channel:
         """Take what the kernel had sent, to the end of its stream, but not for ever: something may still write."""
         most, deadline = self._bytes_read + LAST_BYTES, time.monotonic() + LAST_SECONDS
         while self._is_open and self._bytes_read < most:
-            if not await_input((self._socket.fileno(),), max(0.0, deadline - time.monotonic())):
+            if not await_input(self._socket.fileno(), deadline - time.monotonic()):
                 break
             yield from self._take_messages()
 
@@ -204,7 +205,7 @@ class Channel:
         view = memoryview(data)
         with contextlib.suppress(OSError):
             while view and self._is_open:
-                if not _await_room(self._socket, deadline):
+                if not await_room(self._socket.fileno(), deadline - time.monotonic()):
                     self._hang_up()
                     return
                 view = view[self._socket.send(view) :]
@@ -217,9 +218,3 @@ class Channel:
 
 def _is_end(event: Event) -> bool:
     return isinstance(event, SandboxEnded) or (isinstance(event, Reported) and isinstance(event.report, Exit))
-
-
-def _await_room(connected: socket.socket, deadline: float) -> bool:
-    poller = select.poll()
-    poller.register(connected, select.POLLOUT)
-    return bool(poller.poll(max(0.0, deadline - time.monotonic()) * 1000))

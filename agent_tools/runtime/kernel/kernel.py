@@ -50,11 +50,19 @@ class _Run:
 class Kernel:
     """A ready kernel. `execute` is for one thread at a time; `interrupt`, `cancel` and `kill` are for any."""
 
-    def __init__(self, channel: Channel, lifeline: Lifeline, limits: Limits, memory: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        lifeline: Lifeline,
+        limits: Limits,
+        memory: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._channel = channel
         self._lifeline = lifeline
         self._limits = limits
         self._memory = memory
+        self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
         self._run: _Run | None = None
@@ -91,7 +99,7 @@ class Kernel:
         """
         self._arm(timeout)
         request_id = self._channel.send_execute(code, timeout, is_silent=is_silent)
-        run = self._run = _Run(request_id, TimeLimit(timeout), cancelled or threading.Event())
+        run = self._run = _Run(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)
             yield from self._last_outputs(run)
@@ -135,8 +143,11 @@ class Kernel:
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 
-    def end(self) -> None:
-        """Kill the kernel and wait until PID 1 has said that it is gone. For the thread whose turn it is."""
+    def end(self) -> bool:
+        """Kill the kernel and wait until PID 1 has said that it is gone; return whether it has, or the sandbox went.
+
+        For the thread whose turn it is.
+        """
         deadline = time.monotonic() + escalation.END_GRACE
         if not self._ended:
             self.kill()
@@ -146,6 +157,7 @@ class Kernel:
                     self._note_end(event)
         if not self._ended:
             self._note_ended(Ended(Silent()))
+        return not (self._ended and isinstance(self._ended.how, Silent))
 
     def close(self) -> None:
         """Hang up."""
@@ -174,18 +186,18 @@ class Kernel:
             # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
             if run.cancelled.is_set():
                 self._advance(run, escalation.Cancelled())
-            moment = Moment(time.monotonic(), run.limit.deadline)
+            moment = Moment(self._clock(), run.limit.deadline)
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))
 
     def _patience(self, run: _Run) -> float:
         """Return the seconds until the next look at the run."""
-        due = escalation.due(run.state, run.limit.deadline, self._limits) - time.monotonic()
+        due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
         return min(due, CANCEL_SECONDS)
 
     def _advance(self, run: _Run, event: escalation.Event) -> None:
         with self._lock:
-            self._enter(run, escalation.advance(run.state, event, Moment(time.monotonic(), run.limit.deadline)))
+            self._enter(run, escalation.advance(run.state, event, Moment(self._clock(), run.limit.deadline)))
 
     def _enter(self, run: _Run, state: escalation.State) -> None:
         if state is run.state:

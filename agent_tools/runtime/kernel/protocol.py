@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any, Literal
 
 from agent_tools.errors import ProtocolViolation
@@ -23,6 +24,7 @@ from agent_tools.text import neutralise, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
+PARENTS = 32  # parent headers that are remembered: one for each of so many runs at a time
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
 MAX_DECODED_BYTES = 16 * MIB  # of a content with characters that take more than a byte each once decoded
 MAX_TEXT_CHARS = MIB  # of a text that is looked at whole; the guest's streams send less at a time
@@ -30,6 +32,7 @@ MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
+_from_json = json.JSONDecoder().decode
 _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
@@ -81,15 +84,26 @@ def read_message(channel: int, parts: list[bytes]) -> Message:
         raise ProtocolViolation("a header that is too long")
     is_costly = _is_costly(parts[3])
     try:
-        header, parent = _read_object(parts[0]), _read_json(parts[1])
+        kind, parent_id = _read_object(parts[0])["msg_type"], _parent_id(parts[1])
         content = {} if is_costly else _read_object(parts[3])
-        kind, parent_id = header["msg_type"], parent.get("msg_id") if isinstance(parent, dict) else ""
     except (ValueError, KeyError, RecursionError) as exc:
         raise ProtocolViolation(f"a malformed message ({type(exc).__name__})") from exc
     if not isinstance(kind, str):
         raise ProtocolViolation("a message without a type")
     unread = len(parts[3]) if is_costly else 0
-    return Message(channel, kind, parent_id if isinstance(parent_id, str) else "", content, unread)
+    return Message(channel, kind, parent_id, content, unread)
+
+
+@lru_cache(PARENTS)
+def _parent_id(packed: bytes) -> str:
+    """Return the id in a parent header, '' if there is none; all messages of a run have the same one, to the byte.
+
+    Raises:
+        ValueError, RecursionError: it cannot be read.
+    """
+    parent = _read_json(packed)
+    found = parent.get("msg_id") if isinstance(parent, dict) else ""
+    return found if isinstance(found, str) else ""
 
 
 def _read_object(packed: bytes) -> dict[str, Any]:
@@ -105,7 +119,7 @@ def _read_object(packed: bytes) -> dict[str, Any]:
 
 
 def _read_json(packed: bytes) -> Any:
-    return json.loads(packed.decode("utf-8", "replace"))
+    return _from_json(packed.decode("utf-8", "replace"))
 
 
 def _is_costly(packed: bytes) -> bool:

@@ -8,13 +8,13 @@ word can do no harm.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent_tools.guest.wire.alarm import SOON, AlarmWriter
+from agent_tools.guest.wire.waiting import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
 from agent_tools.runtime.after_fork import abandon_after_fork
 
@@ -78,11 +78,7 @@ class Lifeline:
     def is_hung_up(self, wait: float = 0.0) -> bool:
         """Return whether PID 1 has hung up, or does within `wait` seconds. Reads nothing, so it is for any thread."""
         descriptor = self.fileno()
-        if descriptor < 0 or self.has_ended:
-            return True
-        poller = select.poll()
-        poller.register(descriptor, 0)  # a hang-up is told unasked
-        return bool(poller.poll(wait * 1000))
+        return descriptor < 0 or self.has_ended or await_hang_up(descriptor, wait)
 
     def give_up(self) -> None:
         """Take the sandbox for ended: it does not answer any more."""
@@ -128,7 +124,7 @@ class Listener:
     ) -> Lifeline | None:
         """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
         while time.monotonic() < deadline:
-            if await_input((self._socket.fileno(),), LOOK_EVERY):
+            if await_input(self._socket.fileno(), LOOK_EVERY):
                 connected, _ = self._socket.accept()
                 self.close()
                 return Lifeline(connected, alarm)
@@ -146,14 +142,3 @@ class Listener:
     def abandon(self) -> None:
         """In a forked child: let go of what was inherited; the path is the parent's."""
         self._socket.close()
-
-
-def await_input(descriptors: Sequence[int], wait: float) -> bool:
-    """Wait until one of them has something, at most `wait` seconds; return whether it has.
-
-    By poll(2): select(2) ends at descriptor 1023.
-    """
-    poller = select.poll()
-    for descriptor in descriptors:
-        poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(wait * 1000))

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.http import parsed
-from agent_tools.gateway.requests.container_fields import refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -75,7 +75,7 @@ def _chat(body: dict[str, Any]) -> None:
 
 def _container(body: dict[str, Any]) -> None:
     given = Fields(body)
-    refuse_network(given)
+    read_domains(given)
     given.needed("name"), given.text("memory_limit"), given.array("file_ids"), given.object("expires_after")
 
 

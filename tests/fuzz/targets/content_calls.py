@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.turn.content_calls import Gate, calls_in, python_blocks
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.react_parser import ReActParser
+from agent_tools.agents.react.parser import ReActParser
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import openai
 
-from agent_tools.agents.round import Round
+from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.docker.payload import ENVIRONMENT, NETWORK_ENVIRONMENT, container_config
+from agent_tools.runtime.docker.payload import CACHE_ENVIRONMENT, ENVIRONMENT, NETWORK_ENVIRONMENT, container_config
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.runtime.network import NetworkPolicy
@@ -55,6 +55,15 @@ def test_a_list_adds_a_place_and_variables_and_nothing_else() -> None:
     assert {name for name in stock if added[name] != stock[name]} == {"PATH"}
     assert after == before
     assert "s3cret" not in json.dumps([after, added, place])
+
+
+def test_a_cache_of_packages_adds_where_pip_asks_and_nothing_of_its_path() -> None:
+    option = {"allow": ["pypi"]}
+    plain = container_config(spec(network=NetworkPolicy.read(option)), "")
+    cached = container_config(spec(network=NetworkPolicy.read({**option, "packages_cache": "/srv/wheels"})), "")
+    added = set(cached.pop("Env")) - set(plain.pop("Env"))
+    assert added == {f"{name}={value}" for name, value in CACHE_ENVIRONMENT.items()}
+    assert cached == plain
 
 
 FIELDS = [

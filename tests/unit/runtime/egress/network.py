@@ -33,7 +33,7 @@ NAME = "api.example.com"
 class Server:
     """A server that keeps what it was sent and answers all with the same bytes. With `context` it speaks TLS."""
 
-    answer: bytes = b""
+    answer: bytes | Callable[[bytes], bytes] = b""
     context: ssl.SSLContext | None = None
     takes: Callable[[bytes], bool] = lambda got: True
     got: list[bytes] = field(default_factory=list)
@@ -64,8 +64,15 @@ class Server:
                 while data := end.recv(65536):
                     self.got[at] += data
                     if self.answer and self.takes(self.got[at]):
-                        end.sendall(self.answer)
+                        end.sendall(self.answer(self.got[at]) if callable(self.answer) else self.answer)
                         break
+
+    def await_connection(self) -> None:
+        """Wait until somebody has connected."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -168,10 +175,11 @@ def closing_all() -> Iterator[Callable[[Any], Any]]:
         yield keep
 
 
-def certificate(folder: Path, name: str = NAME) -> tuple[ssl.SSLContext, Path]:
-    """A server's context for this name, and the bundle that trusts it."""
+def certificate(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:
+    """A server's context for these names, and the bundle that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    names = names or (NAME,)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
     now = datetime.datetime.now(datetime.timezone.utc)
     made = (
         x509.CertificateBuilder()
@@ -181,7 +189,7 @@ def certificate(folder: Path, name: str = NAME) -> tuple[ssl.SSLContext, Path]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
         .sign(key, hashes.SHA256())
     )
     bundle, private = folder / "ca.pem", folder / "key.pem"

@@ -19,6 +19,7 @@ import pytest
 
 from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
+from agent_tools.guest.wire.waiting import await_input
 from agent_tools.guest.wire.words import Exit, Failed
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel.channel import (
@@ -32,7 +33,7 @@ from agent_tools.runtime.kernel.channel import (
     Reported,
     SandboxEnded,
 )
-from agent_tools.runtime.transport.lifeline import Lifeline, await_input
+from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.settings import MIB
 from tests.doubles import SocketStdio
@@ -289,7 +290,7 @@ def test_over_stdio_the_end_of_a_kernel_comes_after_all_that_it_had_sent() -> No
         for at in range(0, len(data), MAX_FRAME):
             guest.sendall(frame(1, data[at : at + MAX_FRAME]))
         guest.sendall(frame(0, b"exit 3 code 0") + frame(1))
-        assert await_input((lifeline.fileno(),), SOON)
+        assert await_input(lifeline.fileno(), SOON)
         found: list[Event] = []
         while Reported(Exit(3)) not in found:
             found += channel.receive(SOON)

@@ -16,7 +16,9 @@ from agent_tools.runtime.kernel.protocol import (
     MAX_JSON_NODES,
     MAX_MARKS,
     MAX_TEXT_CHARS,
+    PARENTS,
     Message,
+    _parent_id,
     execute_request,
     outputs_of,
     read_bundle,
@@ -212,6 +214,15 @@ def test_another_version_of_the_protocol_is_read_as_ours(version: object, kind: 
 )
 def test_a_parent_that_names_no_request_gives_no_id(parent: bytes) -> None:
     assert read(parts_of(parent=parent)).parent_id == ""
+
+
+def test_parents_are_told_apart_however_many_there_are_and_few_are_remembered() -> None:
+    for _ in range(2):
+        for number in range(3 * PARENTS):
+            assert read(parts_of(parent=b'{"msg_id": "r%d"}' % number)).parent_id == f"r{number}"
+            with pytest.raises(ProtocolViolation):
+                read(parts_of(parent=b'{"msg_id": "r%d"' % number))
+    assert _parent_id.cache_info().currsize == PARENTS
 
 
 PART = st.binary(max_size=20) | st.sampled_from([b"{}", b"[]", b"null", b'{"a": NaN}', json.dumps(HEADER).encode()])

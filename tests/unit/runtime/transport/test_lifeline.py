@@ -26,7 +26,7 @@ from agent_tools.guest.wire.words import (
     Resume,
     Start,
 )
-from agent_tools.runtime.transport.lifeline import Lifeline, Listener, await_input
+from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 
@@ -224,19 +224,6 @@ def test_closing_before_anyone_came_removes_the_socket(listener: Listener, path:
     listener.close()
     listener.close()
     assert not path.exists()
-
-
-def test_waiting_for_input_sees_each_of_several_and_keeps_to_its_time() -> None:
-    pairs = [socket.socketpair() for _ in range(3)]
-    descriptors = [ours.fileno() for ours, _ in pairs]
-    started = time.monotonic()
-    assert not await_input(descriptors, 0.05)
-    assert 0.04 < time.monotonic() - started < FOREVER
-    pairs[2][1].send(b"x")
-    assert await_input(descriptors, FOREVER)
-    for pair in pairs:
-        for end in pair:
-            end.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

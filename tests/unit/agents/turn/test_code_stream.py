@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.code_stream import CodeStream
+from agent_tools.agents.turn.code_stream import CodeStream
 
 
 def stream(text: str, code: str, size: int = 1) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The loop between a model and its tools: ask, make the calls, report the results, until the model has answered.
 
-Theory of operation. `ToolLoop.run` is one turn: a generator of steps (steps.py), made of rounds. In each round
+Theory of operation. `ToolLoop.run` is one turn: a generator of steps (../steps.py), made of rounds. In each round
 
 1. the model is asked with the conversation so far, and its reply is read into steps while it arrives (round.py);
 2. its calls are made in order, one at a time (calls.py); calls of the caller's own functions are left pending;
@@ -28,12 +28,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools import settings
-from agent_tools.agents.calls import CallContext, code_reader, perform, refused
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.code_stream import CodeReader
-from agent_tools.agents.pictures import pictures_message
-from agent_tools.agents.round import Round
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
+from agent_tools.agents.turn.calls import CallContext, code_reader, perform, refused
+from agent_tools.agents.turn.code_stream import CodeReader
+from agent_tools.agents.turn.pictures import pictures_message
+from agent_tools.agents.turn.round import Round
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
 from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
 from agent_tools.tools.base import BaseTool

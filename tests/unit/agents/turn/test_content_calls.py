@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.turn.content_calls import Gate, calls_in, python_blocks
 from agent_tools.messages import FunctionCall
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once

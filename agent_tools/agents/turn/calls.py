@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.code_stream import CodeReader
 from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput
+from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution
 from agent_tools.messages import Content, ContentItem
@@ -22,7 +22,7 @@ from agent_tools.models.base import Conversation
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
-from agent_tools.tools.code_tool import CodeTool
+from agent_tools.tools.code_tool import CodeTool, ReadsCode
 from agent_tools.tools.command_tool import CommandTool
 from agent_tools.tools.params import code_of
 
@@ -36,7 +36,7 @@ def code_reader(tool: BaseTool | None) -> CodeReader | None:
     """Return what reads code from arguments as the tool itself does; None for a tool that runs no code."""
     if not isinstance(tool, CodeTool):
         return None
-    return getattr(tool, "read_code", None) or partial(code_of, limits=Limits())
+    return tool.read_code if isinstance(tool, ReadsCode) else partial(code_of, limits=Limits())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.agents.react_parser import ReActParser
+from agent_tools.agents.react.parser import ReActParser
 from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, ReasoningDelta, TextDelta
 
 TOOLS = ("python", "double")

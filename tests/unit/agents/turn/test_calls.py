@@ -1,0 +1,67 @@
+"""The code of a call is read as the tool itself reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_tools.agents.turn.calls import code_reader
+from agent_tools.errors import InvalidParams
+from agent_tools.tools import BaseTool, CodeInterpreter
+from tests.unit.test_code_tool import WithMethods
+
+
+class Shouting(WithMethods):
+    """Reads code in a way of its own."""
+
+    name = "shouting"
+    description = "Runs code."
+    parameters: Any = ()
+
+    def call(self, params: Any, **kwargs: Any) -> str:
+        return ""
+
+    def read_code(self, params: object) -> str:
+        return str(params).upper()
+
+
+class Plain(WithMethods):
+    """Says nothing of how it reads code."""
+
+    name = "plain"
+    description = "Runs code."
+    parameters: Any = ()
+
+    def call(self, params: Any, **kwargs: Any) -> str:
+        return ""
+
+
+class NoCode(BaseTool):
+    name = "no_code"
+    description = "Reads code, and runs none."
+    parameters: Any = ()
+
+    def call(self, params: Any, **kwargs: Any) -> str:
+        return ""
+
+    def read_code(self, params: object) -> str:
+        return str(params)
+
+
+def test_a_tool_s_own_way_and_limits_go_before_the_usual_ones() -> None:
+    own, usual = code_reader(Shouting()), code_reader(Plain())
+    assert own is not None
+    assert usual is not None
+    assert own('{"code": "x"}') == '{"CODE": "X"}'
+    assert usual('{"code": "x"}') == "x"
+    with CodeInterpreter({"limits": {"max_code_bytes": 3}}) as tool:
+        limited = code_reader(tool)
+        assert limited is not None
+        with pytest.raises(InvalidParams, match="max_code_bytes"):
+            limited("1 + 1")
+
+
+def test_a_tool_that_runs_no_code_has_none_to_be_read() -> None:
+    assert code_reader(NoCode()) is None
+    assert code_reader(None) is None

@@ -1,0 +1,98 @@
+"""The calls of one run: each is answered and recorded once, also one that is cancelled before it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agent_tools.execution import HostCall
+from agent_tools.guest.wire.frames import pack
+from agent_tools.runtime.host_calls.host_calls import serving_loop
+from tests.unit.runtime.host_calls.test_reading import Clock, message, serving
+
+BEGUN = threading.Event()
+
+
+async def forever() -> None:
+    """Is over when it is cancelled."""
+    BEGUN.set()
+    await asyncio.Event().wait()
+
+
+async def end_all() -> None:
+    """Cancel every task of the loop, as a loop that ends does."""
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+def cancel(number: int) -> bytes:
+    return pack({"op": "cancel", "id": number}, [])
+
+
+@contextmanager
+def callers_loop() -> Iterator[None]:
+    """Have the runs within make their calls in a loop that is not the session's own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    token = serving_loop.set(loop)
+    try:
+        yield
+    finally:
+        serving_loop.reset(token)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def own_loop() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("in_loop", [own_loop, callers_loop])
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "once it has begun"])
+def test_a_call_that_is_cancelled_is_answered_and_recorded(in_loop: type, waits: bool) -> None:
+    BEGUN.clear()
+    with serving(forever) as (guest, calls), in_loop(), calls.run(Clock()) as over:
+        guest.send(message(1, "forever") + (b"" if waits else cancel(1)))
+        if waits:
+            assert BEGUN.wait(20)
+            guest.send(cancel(1))
+        answer = guest.answer()
+        assert (answer["op"], answer["id"], answer["message"]) == ("error", 1, "The call of forever was cancelled.")
+        (record,) = over()
+        assert isinstance(record, HostCall)
+        assert record.status == "cancelled"
+        assert guest.answers.empty()
+
+
+@pytest.mark.parametrize("in_loop", [own_loop, callers_loop])
+def test_calls_whose_tasks_somebody_else_cancels_are_answered(in_loop: type) -> None:
+    with serving(forever, end_all) as (guest, calls), in_loop(), calls.run(Clock()) as over:
+        guest.send(message(1, "end_all") + message(2, "forever") + cancel(2))
+        assert sorted(guest.answer()["id"] for _ in range(2)) == [1, 2]
+        assert {each.name: each.status for each in over() if isinstance(each, HostCall)}["forever"] == "cancelled"
+        run = calls._run
+        assert run is not None
+        assert run._admission.open == 0
+
+        async def tasks() -> int:
+            return len(run._tasks)
+
+        assert asyncio.run_coroutine_threadsafe(tasks(), run._loop).result(20) == 0
+
+
+@pytest.mark.parametrize("in_loop", [own_loop, callers_loop])
+def test_a_number_is_free_again_when_its_call_is_over(in_loop: type) -> None:
+    async def nothing() -> int:
+        return 7
+
+    with serving(nothing) as (guest, calls), in_loop(), calls.run(Clock()):
+        for _ in range(3):
+            guest.send(message(1, "nothing"))
+            assert guest.answer()["value"] == 7

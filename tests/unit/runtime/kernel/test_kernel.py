@@ -1,0 +1,114 @@
+"""A kernel's runs on a clock of the test's; the test holds the far ends of its channel and its lifeline."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from agent_tools.execution import Died, Output, Stream, TimedOut
+from agent_tools.guest.wire.words import Arm, Disarm, Exit, Kill, Order, read_order, write_report
+from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.runtime.kernel.escalation import KILL_MARGIN
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.settings import MIB, Limits
+
+TIMEOUT = 30.0
+LIMITS = Limits()
+GRACES = LIMITS.interrupt_grace + LIMITS.kill_grace + KILL_MARGIN
+ARMED = Arm(TIMEOUT + LIMITS.interrupt_grace, LIMITS.kill_grace)
+TICK = Stream("stdout", "tick")
+
+
+class Rig:
+    """A kernel, its clock, and PID 1's end of the lifeline. A run yields TICK each time it has looked around."""
+
+    def __init__(self, channel: Channel, lifeline: Lifeline, init: socket.socket) -> None:
+        self.now = 1000.0
+        self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, lambda: self.now)
+        self._init = init
+
+    def run(self) -> Generator[Output, None, None]:
+        outputs = self.kernel.execute("code", TIMEOUT, beside=lambda: [TICK])
+        assert isinstance(outputs, Generator)
+        return outputs
+
+    def orders(self) -> list[Order | None]:
+        """What PID 1 was ordered since the last look."""
+        found: list[Order | None] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(read_order(self._init.recv(4096)))
+        return found
+
+    def report(self, exit_: Exit) -> None:
+        self._init.send(write_report(exit_))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with _connected() as rig:
+        yield rig
+
+
+@contextmanager
+def _connected() -> Iterator[Rig]:
+    ours, theirs = socket.socketpair()
+    words, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    init.setblocking(False)
+    with theirs, init:
+        lifeline = Lifeline(words)
+        with closing(lifeline), closing(Channel(ours, lifeline, 1, MIB)) as channel:
+            yield Rig(channel, lifeline, init)
+
+
+def test_a_run_is_killed_after_its_time_and_the_graces_and_not_before(rig: Rig) -> None:
+    run = rig.run()
+    assert next(run) == TICK
+    assert rig.orders() == [ARMED]
+    rig.now += TIMEOUT + GRACES - 0.01
+    assert [next(run), next(run)] == [TICK, TICK]
+    assert rig.orders() == []
+    rig.now += 0.01
+    assert next(run) == TICK
+    assert rig.orders() == [Kill()]
+    rig.report(Exit(1, signal=9))
+    assert [output for output in run if output != TICK] == [TimedOut(TIMEOUT, state_kept=False)]
+
+
+def test_a_run_that_is_held_is_left_alone_and_has_as_much_time_afterwards(rig: Rig) -> None:
+    run = rig.run()
+    assert next(run) == TICK
+    rig.now += 10.0
+    rig.kernel.hold()
+    rig.now += 1_000_000.0
+    assert [next(run), next(run)] == [TICK, TICK]
+    assert rig.orders() == [ARMED, Disarm()]
+    rig.kernel.go()
+    rig.now += TIMEOUT - 10.0 + GRACES - 0.01
+    assert next(run) == TICK
+    assert rig.orders() == [Arm(ARMED.interrupt - 10.0, ARMED.kill)]
+    rig.now += 0.01
+    assert next(run) == TICK
+    assert rig.orders() == [Kill()]
+    rig.report(Exit(1, signal=9))
+    assert [output for output in run if output != TICK] == [TimedOut(TIMEOUT, state_kept=False)]
+
+
+def test_the_time_goes_on_when_the_last_of_several_holds_is_over(rig: Rig) -> None:
+    run = rig.run()
+    assert next(run) == TICK
+    rig.kernel.hold()
+    rig.kernel.hold()
+    rig.kernel.go()
+    rig.now += 1_000_000.0
+    assert next(run) == TICK
+    assert rig.orders() == [ARMED, Disarm()]
+    rig.kernel.go()
+    assert rig.orders() == [ARMED]
+    rig.report(Exit(1, code=1))
+    assert [output for output in run if output != TICK] == [Died("its process exited with code 1")]
