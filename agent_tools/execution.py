@@ -1,215 +1,74 @@
-"""The outputs of one run of code, as values.
-
-The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
-(https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
-"""
+"""One run of code with all its outputs, as a value. outputs.py has what it can yield, and so has this."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Union
+from typing import Any
 
-MimeBundle = Mapping[str, Any]
-"""MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
-
-    name: Literal["stdout", "stderr"]
-    text: str
-
-
-@dataclass(frozen=True)
-class _Rich:
-    """A value that comes in several forms, by MIME type."""
-
-    data: MimeBundle
-
-    @property
-    def text(self) -> str:
-        """Its text/plain form, or ''."""
-        return str(self.data.get("text/plain", ""))
-
-
-@dataclass(frozen=True)
-class Result(_Rich):
-    """The value of the code's last expression."""
-
-
-@dataclass(frozen=True)
-class Display(_Rich):
-    """A figure, a table or HTML that the code displayed."""
-
-    display_id: str | None = None
-    is_update: bool = False
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
-
-    Attributes:
-        path: the file it was saved as; '' if it is not saved.
-    """
-
-    mime: Literal["image/png", "image/jpeg"]
-    data: bytes = field(repr=False)
-    path: str = field(default="", compare=False)
-
-    @property
-    def suffix(self) -> str:
-        """The ending of its file's name."""
-        return ".png" if self.mime == "image/png" else ".jpg"
-
-    @property
-    def data_url(self) -> str:
-        """The whole picture as a `data:` URL."""
-        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
-
-
-@dataclass(frozen=True)
-class Cleared:
-    """The code cleared its outputs so far; with `wait`, once the next output comes."""
-
-    wait: bool = False
-
-
-@dataclass(frozen=True)
-class Error:
-    """The exception that ended the code."""
-
-    name: str
-    value: str
-    traceback: str
-
-    @property
-    def text(self) -> str:
-        """The traceback, or `name: value` if the kernel sent none."""
-        return self.traceback or f"{self.name}: {self.value}"
-
-
-@dataclass(frozen=True)
-class TimedOut:
-    """The code passed its time limit. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
-
-    timeout: float
-    state_kept: bool
-    where: str = ""
-
-    @property
-    def text(self) -> str:
-        """A sentence for people and models."""
-        kept = (
-            "The code was interrupted; variables are kept."
-            if self.state_kept
-            else "The code did not stop when interrupted: the kernel was restarted; variables are lost, files are kept."
-        )
-        where = f"\n\n{self.where}" if self.where else ""
-        return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
-
-
-Cause = Literal["", "work_dir_quota", "protocol_violation"]
-
-
-@dataclass(frozen=True)
-class Died:
-    """The kernel ended while the code ran.
-
-    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
-    """
-
-    reason: str
-    cause: Cause = field(default="", compare=False)
-
-    @property
-    def text(self) -> str:
-        """A sentence for people and models."""
-        return f"KernelDied: {self.reason}. Variables are lost, files are kept; the next call gets a fresh kernel."
-
-
-@dataclass(frozen=True)
-class Restarted:
-    """The kernel had ended before this code ran, so it ran in a fresh one, without earlier variables."""
-
-    reason: str
-
-    @property
-    def text(self) -> str:
-        """A sentence for people and models."""
-        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
-
-
-@dataclass(frozen=True)
-class Omitted:
-    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
-
-    what: str
-
-    @property
-    def text(self) -> str:
-        """The note as it stands among the outputs."""
-        return f"[... {self.what} left out ...]"
-
-
-@dataclass(frozen=True)
-class HostCall:
-    """One finished call of a host function.
-
-    Attributes:
-        id: the guest's number of the call.
-        arguments: a preview, cut to `CallLimits.max_preview_chars`.
-        start: seconds since the run began.
-        duration: seconds, waiting for its turn and for an approval included.
-        error: the exception's type and message, as far as the code was told; '' if there was none.
-        bytes_in: bytes of the arguments.
-        bytes_out: bytes of the result.
-    """
-
-    id: int
-    name: str
-    arguments: str
-    start: float
-    duration: float
-    status: Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
-    error: str = ""
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-    @property
-    def text(self) -> str:
-        """One line for people and models."""
-        ending = f": {self.error}" if self.error else ""
-        return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
-
-
-Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, HostCall]
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """A file in work_dir that is new or changed after a run. `name` is relative to work_dir; `size` is in bytes."""
-
-    name: str
-    size: int
-    is_new: bool
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A file that was passed in, and its name in work_dir.
-
-    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
-    """
-
-    source: str
-    name: str | None
-    is_renamed: bool = False
-    error: str = ""
+from agent_tools.blocks import PictureStyle, text_and_pictures
+from agent_tools.outputs import (
+    Cause as Cause,
+)
+from agent_tools.outputs import (
+    Cleared as Cleared,
+)
+from agent_tools.outputs import (
+    ConnectionStatus as ConnectionStatus,
+)
+from agent_tools.outputs import (
+    Died as Died,
+)
+from agent_tools.outputs import (
+    Display as Display,
+)
+from agent_tools.outputs import (
+    Error as Error,
+)
+from agent_tools.outputs import (
+    FileChange as FileChange,
+)
+from agent_tools.outputs import (
+    HostCall as HostCall,
+)
+from agent_tools.outputs import (
+    MimeBundle as MimeBundle,
+)
+from agent_tools.outputs import (
+    NetworkConnection as NetworkConnection,
+)
+from agent_tools.outputs import (
+    Omitted as Omitted,
+)
+from agent_tools.outputs import (
+    Output as Output,
+)
+from agent_tools.outputs import (
+    Picture as Picture,
+)
+from agent_tools.outputs import (
+    Restarted as Restarted,
+)
+from agent_tools.outputs import (
+    Result as Result,
+)
+from agent_tools.outputs import (
+    StagedFile as StagedFile,
+)
+from agent_tools.outputs import (
+    Stream as Stream,
+)
+from agent_tools.outputs import (
+    Text as Text,
+)
+from agent_tools.outputs import (
+    TimedOut as TimedOut,
+)
+from agent_tools.outputs import (
+    pictures_of as pictures_of,
+)
+from agent_tools.plain_value import plain_value
 
 
 @dataclass(frozen=True)
@@ -223,6 +82,8 @@ class Execution:
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
         saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
+        connections: what the code did on its network by list since the last execution, in the order in which it ended.
+        connections_left_out: how many more there were than are kept.
     """
 
     outputs: tuple[Output, ...] = ()
@@ -231,6 +92,8 @@ class Execution:
     duration: float = 0.0
     queued: float = 0.0
     saved: tuple[Picture, ...] = ()
+    connections: tuple[NetworkConnection, ...] = ()
+    connections_left_out: int = 0
 
     @property
     def ok(self) -> bool:
@@ -258,6 +121,21 @@ class Execution:
         return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
 
     @property
+    def value(self) -> Any:
+        """The value of the last expression where it is plain data: numbers, text, None, and containers of these.
+
+        It is read from the text that the kernel shows, so what is abbreviated there, and every other object, is None.
+        """
+        return plain_value(self.result.text) if self.result else None
+
+    def blocks(self, pictures: PictureStyle = "inline") -> list[Text | Picture]:
+        """Return what a chat model is handed: text as Markdown and pictures, in order, without any path of the host.
+
+        `pictures` are 'inline', among the text, or only told by 'name' or by 'none'.
+        """
+        return text_and_pictures(self.outputs, self.files, self.pictures_in, pictures)
+
+    @property
     def host_calls(self) -> tuple[HostCall, ...]:
         """The calls of host functions, in the order in which they ended."""
         return tuple(output for output in self.outputs if isinstance(output, HostCall))
@@ -283,17 +161,6 @@ class Execution:
 
     def _stream(self, name: str) -> str:
         return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
-
-
-_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
-
-
-def pictures_of(output: Output) -> tuple[Picture, ...]:
-    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
-    if not isinstance(output, _Rich):
-        return ()
-    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
-    return tuple(found)[:1]
 
 
 def finished(outputs: Generator[Output, None, Execution]) -> Execution:

@@ -116,6 +116,34 @@ class CallLimits:
     """Tell the code the type and the message of a host function's exception; its traceback is never told."""
 
 
+@dataclass(frozen=True)
+class EgressLimits:
+    """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes."""
+
+    max_connections: int = 32
+    """Connections of one sandbox at the same time; more are refused."""
+    max_opened: int = 10_000
+    """Connections that one run may open, refused ones counted; more are hung up on."""
+    max_recorded: int = 1_000
+    """Connections recorded one by one in an execution; what is more is only counted."""
+    max_head: int = 16 * KIB
+    """The longest head of a request, and the longest TLS greeting."""
+    head_timeout: float = 15.0
+    """Seconds until a request's head, and the TLS greeting, must be there."""
+    connect_timeout: float = 15.0
+    """Seconds for a name's address and the connection to it."""
+    idle_timeout: float = 120.0
+    """Seconds without a byte in either direction."""
+    max_seconds: float = 1_800.0
+    """Seconds that one connection may last."""
+    max_received: int = GIB
+    """Bytes that one connection may bring in."""
+    max_sent: int = 256 * MIB
+    """Bytes that one connection may send out."""
+    max_packages_cache: int = 4 * GIB
+    """Bytes of the files in `packages_cache`; those that were not used for longest make room."""
+
+
 MAX_ROUNDS = 20
 """Requests to a model in one run while it may call tools; one more follows, without them."""
 
@@ -199,6 +227,23 @@ def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
         if path and Path(path).is_file():
             return Path(path)
     return None
+
+
+def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the URL of the proxy through which this machine reaches a host; None if it does so itself.
+
+    It is HTTPS_PROXY, for port 80 HTTP_PROXY, else ALL_PROXY, in small letters first; NO_PROXY lists names with all
+    below them, with or without a port, or '*'.
+    """
+
+    def given(name: str) -> str:
+        return environ.get(name.lower()) or environ.get(name) or ""
+
+    for entry in given("NO_PROXY").replace(",", " ").lower().split():
+        name = entry.removesuffix(f":{port}").removeprefix("*").lstrip(".")
+        if entry == "*" or host == name or (name and host.endswith(f".{name}")):
+            return None
+    return given("HTTP_PROXY" if port == 80 else "HTTPS_PROXY") or given("ALL_PROXY") or None
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -1,8 +1,9 @@
-# The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that installs, compiles or escalates.
+# The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that compiles or escalates. pip lies in
+# /opt/pip, on no path but that of sandboxes with a network by list.
 #
 # Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
-# the build context, together with ca-bundle.crt (which may be empty). The CA bundle and pip exist in the builder stage
-# only. The labels' licence is that of what is ours; `agent-tools image sbom` lists all else. Further packages go into a
+# the build context, together with ca-bundle.crt (which may be empty). The CA bundle exists in the builder stage only.
+# The labels' licence is that of what is ours; `agent-tools image sbom` lists all else. Further packages go into a
 # layer on top: packages.dockerfile.
 
 ARG BASE_IMAGE=python:3.13-slim-trixie
@@ -13,20 +14,32 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 COPY ca-bundle.crt requirements.lock /build/
-# The lock leaves out debugpy (a debugger needs ptrace, which is refused), hence --no-deps.
+# The lock leaves out debugpy (a debugger needs ptrace, which is refused), hence --no-deps. Folders named tests lose their
+# tests and data alone: libraries import the rest of them (numpy.testing does).
 RUN set -eu; \
     if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
     python3 -m venv --without-pip /opt/kernel; \
     python3 -m venv /build/venv; \
     pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
     $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
-    find /opt/kernel -type d -name tests -prune -exec rm -rf {} +
+    find /opt/kernel -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete
+COPY session_pip.py /build/
+RUN set -eu; \
+    mkdir -p /opt/pip/bin; cp -r /build/venv/lib/python3*/site-packages/pip /build/venv/lib/python3*/site-packages/pip-*.dist-info /opt/pip; \
+    cat /build/session_pip.py /opt/pip/pip/__main__.py > /build/main.py; mv /build/main.py /opt/pip/pip/__main__.py; \
+    printf '#!/opt/kernel/bin/python\nimport runpy\nrunpy.run_module("pip", run_name="__main__")\n' > /opt/pip/bin/pip; \
+    chmod 755 /opt/pip/bin/pip; ln -s pip /opt/pip/bin/pip3; \
+    /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pip
 COPY font_fallback.py matplotlibrc /build/
 COPY fonts /usr/share/fonts/agent_tools
 RUN set -eu; \
     site=$(/opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/guest > "$site/agent_tools_guest.pth"; \
+    echo 'import os; os.getpid() != 1 and __import__("agent_tools_guest.packages").packages.add()' \
+        >> "$site/agent_tools_guest.pth"; \
     cat /build/font_fallback.py >> "$site/matplotlib/font_manager.py"; \
+    cd "$site/matplotlib/mpl-data/stylelib"; \
+    for style in seaborn-v0_8*; do cp "$style" "seaborn${style#seaborn-v0_8}"; done; \
     mkdir -p /opt/matplotlib/cache; cp /build/matplotlibrc /opt/matplotlib/; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kernel; \
     MPLCONFIGDIR=/opt/matplotlib/cache /opt/kernel/bin/python -c 'import matplotlib.font_manager'
@@ -47,7 +60,23 @@ RUN set -eu; \
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
+COPY --from=builder /opt/pip /opt/pip
+# One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
+# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/names.py).
+RUN set -eu; \
+    base=$(readlink -f /opt/kernel/bin/python); \
+    for name in python python3; do [ -e "/usr/local/bin/$name" ] || ln -s "$base" "/usr/local/bin/$name"; done; \
+    site=$("$base" -I -c 'import site; print(site.getsitepackages()[0])'); \
+    mkdir -p "$site" /etc/profile.d /usr/share/agent_tools /home/sandbox/.names; \
+    /opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/agent_tools.pth"; \
+    echo 'PATH="/opt/kernel/bin:$PATH"' > /etc/profile.d/agent_tools.sh; \
+    for table in passwd group; do \
+        cp "/etc/$table" /usr/share/agent_tools/; mv "/etc/$table" /home/sandbox/.names/; \
+        ln -s "/home/sandbox/.names/$table" "/etc/$table"; \
+    done
 COPY --from=builder /opt/guest /opt/guest
+# Here and not in the builder: what it notes of files are their times in this very image.
+RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest.bake && rm -rf /tmp/*
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown
 ARG VERSION=unknown
@@ -59,4 +88,4 @@ LABEL org.opencontainers.image.title="agent_tools code interpreter" \
     org.opencontainers.image.base.digest="${BASE_DIGEST}"
 USER 10001:10001
 WORKDIR /workspace
-CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+CMD ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]

@@ -1,8 +1,9 @@
 # The sandbox's image with further packages: a layer on top of the image that is there already, so that only what is new
 # is downloaded, compiled and stored.
 #
-# Built by `agent-tools image build --package ...` (or on first use). All that the image below has stays in its version.
-# pip exists in the builder stages only; it is the wheel from which the base image's Python makes virtual environments.
+# Built by `agent-tools image build --flavour ...` or `--package ...` (or on first use). All that the image below has
+# stays in its version. pip and apt work in the builder stages only; pip is the wheel from which the base image's Python
+# makes virtual environments. Debian packages are installed on the base image, and what that wrote is copied.
 
 ARG BASE_IMAGE
 ARG STACK_IMAGE
@@ -10,6 +11,11 @@ ARG STACK_IMAGE
 FROM ${BASE_IMAGE} AS pip
 LABEL agent_tools.stage=builder
 RUN mkdir /build && find / -xdev -name 'pip-*.whl' -exec cp {} /build/pip.whl \; && test -s /build/pip.whl
+
+FROM ${BASE_IMAGE} AS debian
+LABEL agent_tools.stage=builder
+COPY ca-bundle.crt debian-packages.txt debian_packages.sh /build/
+RUN sh /build/debian_packages.sh
 
 FROM ${STACK_IMAGE} AS builder
 LABEL agent_tools.stage=builder
@@ -20,18 +26,21 @@ ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 COPY --from=pip /build/pip.whl /build/pip.whl
 COPY ca-bundle.crt extra-requirements.txt /build/
+# A flavour's lock has hashes and is complete; what users name has neither, and must fit what is there.
 RUN set -eu; \
     if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
     pip="env PYTHONPATH=/build/pip.whl /opt/kernel/bin/python -m pip"; \
     $pip list --format=freeze > /build/constraints.txt; \
-    $pip install --no-compile --only-binary :all: --prefix /build/packages \
-        -c /build/constraints.txt -r /build/extra-requirements.txt; \
+    how="-c /build/constraints.txt"; \
+    if grep -q -- '--hash=' /build/extra-requirements.txt; then how="--require-hashes --no-deps"; fi; \
+    $pip install --no-compile --only-binary :all: --prefix /build/packages $how -r /build/extra-requirements.txt; \
     mkdir -p /build/packages; \
-    find /build/packages -type d -name tests -prune -exec rm -rf {} +; \
+    find /build/packages -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         -s /build/packages -p /opt/kernel /build/packages
 
 FROM ${STACK_IMAGE}
+COPY --from=debian /build/files /
 COPY --from=builder /build/packages /opt/kernel
 ARG VERSION=unknown
 LABEL org.opencontainers.image.version="${VERSION}"

@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = (ROOT / "docker" / "requirements.lock", ROOT / "requirements" / "host.lock")
+LOCKS = (
+    ROOT / "docker" / "requirements.lock",
+    *(ROOT / "docker" / "flavours" / f"{flavour}.lock" for flavour in ("newest", "full", "agent")),
+    ROOT / "requirements" / "host.lock",
+)
 SERVICES = (("pypi",), ("osv",))
 SECONDS = 600  # one service may take for one lock
 CLEAN, VULNERABLE, NOT_CHECKED = 0, 1, 3  # exit codes; 2 is argparse's

@@ -142,6 +142,7 @@ def new_tool(docker_runtime: Runtime, work_dir: Path) -> Iterator[Callable[..., 
     yield make
     for tool in tools:
         tool.close()
+    docker_runtime.settle()
 
 
 @pytest.fixture

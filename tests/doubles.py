@@ -43,7 +43,7 @@ class ProcessEngine:
                 [
                     sys.executable,
                     *(["-P"] if sys.version_info >= (3, 11) else []),
-                    *("-m", "agent_tools.guest.init", *(["stdio"] if over_stdio else [])),
+                    *("-m", "agent_tools.guest", *(["stdio"] if over_stdio else [])),
                 ],
                 env={
                     "PATH": os.environ["PATH"],
@@ -51,6 +51,7 @@ class ProcessEngine:
                     "IPYTHONDIR": f"{home}/ipython",
                     "AGENT_TOOLS_RUN_DIR": str(spec.run_dir),
                     "AGENT_TOOLS_WORK_DIR": str(work_dir),
+                    **spec.isolation.env,
                 },
                 cwd="/",
                 stdin=theirs if over_stdio else subprocess.DEVNULL,

@@ -12,7 +12,7 @@ PAGE = (ROOT / "SECURITY.md").read_text()
 HELD_BY = "held by"
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
-MOST_LINES = 250
+MOST_LINES = 300
 
 
 def promises(page: str) -> list[tuple[str, str]]:

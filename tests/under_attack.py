@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from agent_tools.blocks import NOTHING
 from agent_tools.execution import Execution, Output, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
-from agent_tools.tools.render import NOTHING, markdown
+from agent_tools.tools.render import markdown
 from tests.fake_kernel import ATTACK, FakeEngine, Script, Turn
 
 LIMITS = {"interrupt_grace": 0.1, "restart_timeout": 0.5, "start_timeout": 2.0}
@@ -44,6 +45,7 @@ def tools_to_attack(limits: dict[str, float] = LIMITS) -> Iterator[NewTool]:
             def make(engine: FakeEngine) -> CodeInterpreter:
                 runtime = Runtime(engine, lambda packages: "none")
                 atexit.unregister(runtime.close_all)
+                opened.callback(runtime.close_all)  # waits for what is done beside
                 cfg = {"work_dir": f"{folder}/work", "limits": limits}
                 return opened.enter_context(CodeInterpreter(cfg, runtime=runtime))
 

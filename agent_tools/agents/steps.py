@@ -8,10 +8,12 @@ from typing import Union
 from agent_tools.execution import Execution, Output
 from agent_tools.messages import Content, Message, text_of
 from agent_tools.models.base import ReasoningDelta, TextDelta, Usage
+from agent_tools.tools.command_tool import CommandNews
 
 __all__ = [
     "Call",
     "CallBegun",
+    "CallCommand",
     "CallDelta",
     "CallDone",
     "CallOutput",
@@ -75,6 +77,14 @@ class CallOutput:
 
 
 @dataclass(frozen=True)
+class CallCommand:
+    """A command that the tool runs printed something, or has ended."""
+
+    id: str
+    news: CommandNews
+
+
+@dataclass(frozen=True)
 class CallDone:
     """A call is answered. `content` is the answer for the model; `failure` is the exception that stopped the tool."""
 
@@ -124,6 +134,7 @@ Step = Union[
     CallReady,
     CallRunning,
     CallOutput,
+    CallCommand,
     CallDone,
     RoundDone,
     Finished,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agent_tools.agents.steps import (
     CallBegun,
+    CallCommand,
     CallDelta,
     CallDone,
     CallOutput,
@@ -50,7 +51,7 @@ class Transcript:
                 self._round.append(result)
             case RoundDone():
                 return self._settle(step)
-            case CallReady() | CallRunning() | CallOutput() | Finished():
+            case CallReady() | CallRunning() | CallOutput() | CallCommand() | Finished():
                 return False
         return True
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
+from agent_tools.runtime.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.settings import MIB
 
 console = Console(stderr=True, highlight=False)
-package_option = click.option(
-    "--package", "packages", multiple=True, help="A further package for the image; repeatable."
-)
 
 
 @click.group()
@@ -27,23 +26,23 @@ def image() -> None:
 
 
 @image.command()
-@package_option
+@recipe_options
 @click.option("--if-missing", is_flag=True, help="Do nothing if the engine has the image.")
-def build(packages: tuple[str, ...], if_missing: bool) -> None:
+def build(if_missing: bool, **options: Any) -> None:
     """Build the image now, with progress; otherwise the first use builds it."""
-    engine = DockerEngine()
-    if if_missing and engine.has_image(images.tag_for(packages)):
-        console.print(f"image: {images.tag_for(packages)} is there")
+    engine, recipe = DockerEngine(), Recipe.read(**options)
+    if if_missing and engine.has_image(images.tag_for(recipe)):
+        console.print(f"image: {images.tag_for(recipe)} is there")
         return
-    _with_progress(engine, packages, always=True)
+    _with_progress(engine, recipe, always=True)
 
 
 @image.command()
-@package_option
-def show(packages: tuple[str, ...]) -> None:
+@recipe_options
+def show(**options: Any) -> None:
     """Show the current image, its base, and the older images on the engine."""
     engine = DockerEngine()
-    wanted = images.tag_for(packages)
+    wanted = images.tag_for(Recipe.read(**options))
     table = Table("image", "size", "created", "")
     for found in engine.images(images.REPOSITORY):
         for tag in found.get("RepoTags") or ():
@@ -60,8 +59,8 @@ def show(packages: tuple[str, ...]) -> None:
 
 
 @image.command()
-@package_option
-def sbom(packages: tuple[str, ...]) -> None:
+@recipe_options
+def sbom(**options: Any) -> None:
     """Print the image's bill of materials, CycloneDX as JSON: its Python and Debian packages and its base.
 
     A fresh sandbox of the image lists them; a missing image is built first. Needs the extra `sbom`.
@@ -70,33 +69,34 @@ def sbom(packages: tuple[str, ...]) -> None:
         from agent_tools.cli.bill import bill_of
     except ImportError as exc:
         raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
-    ensure_with_progress(packages)
-    tag = images.tag_for(packages)
+    recipe = Recipe.read(**options)
+    ensure_with_progress(recipe)
+    tag = images.tag_for(recipe)
     origin = origin_of(DockerEngine().image_facts(tag))
-    click.echo(bill_of(tag, origin, contents_of(packages)))
+    click.echo(bill_of(tag, origin, contents_of(recipe)))
 
 
 @image.command()
 @click.option("--all", "everything", is_flag=True, help="Remove the current image too, not only older ones.")
 def rm(everything: bool) -> None:
-    """Remove the images of agent-tools that are no longer current."""
+    """Remove the images of agent-tools that are no longer current. Every flavour's newest stays."""
     engine = DockerEngine()
-    current = images.tag_for()
+    current = {images.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     tags = [tag for found in engine.images(images.REPOSITORY) for tag in found.get("RepoTags") or ()]
     for tag in tags:
-        if everything or tag != current:
+        if everything or tag not in current:
             engine.remove_image(tag)
             click.echo(f"removed {tag}")
 
 
-def ensure_with_progress(packages: Sequence[str]) -> None:
+def ensure_with_progress(recipe: RecipeLike) -> None:
     """Build the image if it is missing, with progress."""
     engine = DockerEngine()
-    if not engine.has_image(images.tag_for(packages)):
-        _with_progress(engine, packages, always=False)
+    if not engine.has_image(images.tag_for(recipe)):
+        _with_progress(engine, recipe, always=False)
 
 
-def _with_progress(engine: DockerEngine, packages: Sequence[str], always: bool) -> None:
+def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Preparing the sandbox's image")
@@ -107,7 +107,7 @@ def _with_progress(engine: DockerEngine, packages: Sequence[str], always: bool) 
                 console.print(line[:118], markup=False)
 
         make = images.build if always else images.ensure
-        tag = make(engine, packages, report)
+        tag = make(engine, recipe, report)
     console.print(f"image: {tag} is ready")
 
 

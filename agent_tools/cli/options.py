@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from agent_tools.runtime.recipe import FLAVOURS
 from agent_tools.settings import GIB, MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -31,6 +32,11 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return int(float(match[1]) * _UNITS[match[2]])
 
 
+RECIPE_OPTIONS = (
+    click.option("--flavour", type=click.Choice(FLAVOURS), help="What the image holds.  [default: lean]"),
+    click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
+    click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
+)
 _OPTIONS = (
     click.option(
         "--work-dir", type=click.Path(path_type=Path), help="Folder shared with the sandbox.  [default: ./workspace/…]"
@@ -38,9 +44,17 @@ _OPTIONS = (
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
     click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),
-    click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
+    click.option("--allow", multiple=True, help="A name the code may reach, e.g. pypi or api.example.com; repeatable."),
+    *RECIPE_OPTIONS,
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
+
+
+def recipe_options(command: Command) -> Command:
+    """Add the options that say what an image holds."""
+    for option in reversed(RECIPE_OPTIONS):
+        command = option(command)
+    return command
 
 
 def sandbox_options(command: Command) -> Command:
@@ -52,7 +66,12 @@ def sandbox_options(command: Command) -> Command:
 
 def interpreter(**options: Any) -> CodeInterpreter:
     """Return a tool made from the options that were given."""
-    options["packages"] = list(options.get("packages") or ())
+    for name in ("packages", "debian_packages"):
+        options[name] = list(options.get(name) or ())
+    if allow := options.pop("allow", ()):
+        if options.get("network"):
+            raise click.UsageError("Give --network or --allow, not both.")
+        options["network"] = {"allow": list(allow)}
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
     return CodeInterpreter({name: value for name, value in options.items() if value is not None})

@@ -30,7 +30,7 @@ def repl(files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
     A block ends with an empty line. Inputs are remembered in ~/.local/state/agent_tools/history.
     """
     with interpreter(**options) as tool, _history():
-        ensure_with_progress(options["packages"])
+        ensure_with_progress(tool.options.recipe)
         for staged in tool.stage(files):
             notes.print(f"{staged.source}: {staged.name or staged.error}", markup=False)
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)

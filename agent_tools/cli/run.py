@@ -27,7 +27,7 @@ def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: f
     """
     source = _source(script, code)
     with interpreter(**options) as tool:
-        ensure_with_progress(options["packages"])
+        ensure_with_progress(tool.options.recipe)
         for staged in tool.stage(files):
             if staged.name is None:
                 raise click.ClickException(f"{staged.source}: {staged.error}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import click
 
+from agent_tools.runtime.recipe import Recipe
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 LISTING = """
@@ -41,12 +42,12 @@ class Contents:
     interpreter: str
 
 
-def contents_of(packages: Sequence[str]) -> Contents:
+def contents_of(recipe: Recipe) -> Contents:
     """List an image's packages in a fresh sandbox, before any user's code has run in it."""
     limits = {"max_text_chars": MAX_LISTING}
     with (
         tempfile.TemporaryDirectory(prefix="agent-tools-sbom-") as folder,
-        CodeInterpreter({"packages": list(packages), "work_dir": folder, "limits": limits}) as tool,
+        CodeInterpreter({**asdict(recipe), "work_dir": folder, "limits": limits}) as tool,
     ):
         execution = tool.run(LISTING)
     if execution.error is not None:

@@ -9,8 +9,10 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.options import recipe_options
 from agent_tools.cli.show import notes
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import docker_runtime
 
 
@@ -23,7 +25,7 @@ from agent_tools.runtime.runtime import docker_runtime
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
-@click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable.")
+@recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 def serve(others: tuple[str, ...], **options: Any) -> None:
@@ -43,7 +45,7 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     runtime = docker_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
-    ensure_with_progress(config.packages)
+    ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
     gateway.serve(config, runtime)
 
 

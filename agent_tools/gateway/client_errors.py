@@ -18,6 +18,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.TooManyContainers: (429, "too_many", None),
     containers.NoSandbox: (503, "overloaded", None),
     containers.MemoryRefused: (400, None, "memory_limit"),
+    containers.NetworkRefused: (400, "unsupported_value", "network_policy"),
     containers.StorageFull: (400, "storage_limit_exceeded", None),
     containers.DiskFull: (507, "insufficient_storage", None),
     containers.FileTooLarge: (413, "file_too_large", "file"),

@@ -16,6 +16,8 @@ from pydantic_core import ErrorDetails
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Flavour
 from agent_tools.settings import GIB, KIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -59,14 +61,28 @@ class GatewayConfig:
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
+    shell_name: str = "shell"
+    """The shell's name for the model."""
     router_tools: Texts = ("execute_python",)
     """Functions that chat completions may declare and that are run here."""
     packages: Texts = ()
     """Further packages for the image."""
+    debian_packages: Texts = ()
+    """Further Debian packages for the image."""
+    flavour: Flavour = "lean"
+    """What the image holds: lean, full, agent or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
+    allowed_domains: Texts = ()
+    """What a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
+    private_networks: Texts = ()
+    """Blocks of addresses, beside the public internet, in which those names may lie, e.g. 10.1.0.0/16."""
     timeout: Seconds = 60.0
-    """The time limit of one call's code."""
+    """The time limit of one call's code, and of a shell command that is given no other."""
+    max_shell_timeout: Seconds = 600.0
+    """The longest time limit that a model may give a shell command."""
+    max_shell_output: Count = 40_000
+    """Characters kept of what one shell command prints: the first and the last half."""
     turn_timeout: Seconds = 3_600.0
     """The time limit of one response."""
     max_rounds: Count = 25
@@ -151,9 +167,16 @@ class GatewayConfig:
         return upstream
 
     @model_validator(mode="after")
-    def _check_keys(self) -> GatewayConfig:
+    def _check_network(self) -> GatewayConfig:
+        NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
+        return self
+
+    @model_validator(mode="after")
+    def _check_names_and_keys(self) -> GatewayConfig:
         if not self.api_keys and self.host not in LOOPBACK:
             raise InvalidParams(f"Without a key, anyone who reaches {self.host} could run code: give --api-key.")
+        if self.shell_name == self.tool_name:
+            raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         if any(len(key) < MIN_KEY_CHARS for key in self.api_keys):
             raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
         return self

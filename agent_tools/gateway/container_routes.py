@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import BinaryIO
@@ -13,10 +14,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agent_tools.gateway.containers.files import CHUNK, SHOWN_DIR, ListedFile
+from agent_tools.gateway.containers.networks import network_shown
 from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
-from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.store.records import Container, ContainerFile, Upload
@@ -29,14 +31,13 @@ _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
     given = Fields(await json_body(request))
-    refuse_network(given)
     if given.given.get("skills"):
         raise invalid("'skills' is not supported here.", "skills", "unsupported_parameter")
     expires = Fields(given.object("expires_after") or {}, "expires_after")
     if expires.text("anchor") not in (None, "last_active_at"):
         raise invalid("Invalid value: expected 'last_active_at'.", "expires_after.anchor", "invalid_value")
     minutes = expires.integer("minutes", 1, MAX_IDLE_MINUTES)
-    spec = ContainerSpec(given.needed("name"), given.text("memory_limit"), minutes)
+    spec = ContainerSpec(given.needed("name"), given.text("memory_limit"), minutes, read_domains(given))
     return Json(await run_in_threadpool(_create, request, spec, read_file_ids(given)))
 
 
@@ -161,7 +162,7 @@ def container_shown(container: Container) -> JsonObject:
         "last_active_at": int(container.last_active_at),
         "expires_after": {"anchor": "last_active_at", "minutes": max(1, round(container.idle_minutes))},
         "memory_limit": container.memory_limit,
-        "network_policy": {"type": "disabled"},
+        "network_policy": network_shown(container.network),
     }
 
 
@@ -215,14 +216,21 @@ def _id(request: Request) -> str:
 
 
 def _download(content: BinaryIO, stack: ExitStack) -> Response:
-    """Send bytes as a download: whatever code wrote, no browser renders it in the gateway's name."""
+    """Send bytes, piece by piece, as a download: whatever code wrote, no browser renders it in the gateway's name.
+
+    As many are sent as there are now. If code makes the file shorter meanwhile, the connection breaks off.
+    """
+    size = content.seek(0, os.SEEK_END)
+    content.seek(0)
 
     def chunks() -> Iterator[bytes]:
         with stack:
-            while chunk := content.read(CHUNK):
+            left = size
+            while left and (chunk := content.read(min(left, CHUNK))):
+                left -= len(chunk)
                 yield chunk
 
-    headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+    headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff", "Content-Length": str(size)}
     return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
 
 

@@ -10,10 +10,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
+from agent_tools.agents.steps import CallCommand, CallDone, Finished, RoundDone, Step
 from agent_tools.execution import Died, Execution, TimedOut
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.models.base import Usage
+from agent_tools.tools.command_tool import CommandEnd
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -43,7 +44,10 @@ class Metrics:
         )
         self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=self.registry)
         self.calls = Counter(
-            "agent_tools_tool_calls", "Calls of the code interpreter.", ["status"], registry=self.registry
+            "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=self.registry
+        )
+        self.commands = Counter(
+            "agent_tools_shell_commands", "Shell commands, by how they ended.", ["end"], registry=self.registry
         )
         self.code_seconds = Histogram(
             "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
@@ -82,6 +86,8 @@ class Metrics:
                 if execution is not None:
                     self.code_seconds.observe(execution.duration)
                     self.ended(execution)
+            case CallCommand(news=CommandEnd() as end):
+                self.commands.labels(_end(end)).inc()
             case RoundDone(usage=usage):
                 self.rounds.inc()
                 self._count_tokens(usage or Usage())
@@ -127,6 +133,12 @@ class _Sandboxes(Collector):
 
 def _status(done: CallDone) -> str:
     if done.execution is None:
-        return "refused"
+        return "refused" if done.failure else "completed"
     error = done.execution.error
     return {TimedOut: "timeout", Died: "died"}.get(type(error), "raised" if error else "completed")
+
+
+def _end(end: CommandEnd) -> str:
+    if end.timed_out:
+        return "timeout"
+    return "cancelled" if end.was_cancelled else "failed" if end.exit_code else "completed"

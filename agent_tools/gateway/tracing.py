@@ -51,7 +51,7 @@ class TurnSpans:
                 self._calls[id_] = self._child("execute_tool", None)
             case CallDone(call=call) if call.id in self._calls:
                 span = self._calls.pop(call.id)
-                span.set_attribute("tool.ok", bool(step.execution and step.execution.ok))
+                span.set_attribute("tool.ok", step.execution.ok if step.execution else not step.failure)
                 span.end()
             case RoundDone(number=number, usage=usage):
                 span = self._child("round", self._round_start)

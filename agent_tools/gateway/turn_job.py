@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from typing import Union
 
 from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.client_errors import engine_error
+from agent_tools.gateway.containers.shell import ContainerShell
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.gateway.services import Services
 from agent_tools.models.base import Conversation
+
+HostedTool = Union[ContainerTool, ContainerShell]
 
 
 class TurnJob(Job):
@@ -24,7 +28,7 @@ class TurnJob(Job):
         self._services = services
         self._spans = services.tracer.turn(model)
 
-    def steps(self, turn: Turn, messages: Conversation, tools: Sequence[ContainerTool]) -> Iterator[Step]:
+    def steps(self, turn: Turn, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
         """Run a turn and yield its steps; a sandbox starts as soon as the model begins to write a call.
 
         Raises:
@@ -48,7 +52,7 @@ class TurnJob(Job):
         self._spans.end()
 
 
-def _warm_up(tools: Sequence[ContainerTool], step: Step) -> None:
+def _warm_up(tools: Sequence[HostedTool], step: Step) -> None:
     for tool in tools:
         if isinstance(step, CallBegun) and step.name == tool.name:
-            tool.warm_up()
+            tool.hold.warm_up()

@@ -1,11 +1,12 @@
-"""Forks of PID 1 that outlive a kernel: the servers of the sandbox's files, and the one that runs its commands."""
+"""Forks of PID 1 that outlive a kernel: they serve the sandbox's files, run its commands and carry its network."""
 
 import contextlib
 import os
+import signal
 import socket
 from collections.abc import Callable
 
-from . import commands, files
+from . import commands, files, proxy
 from .forks import in_fork, prefer_as_oom_victim, set_dumpable
 from .processes import kill_subreaper
 
@@ -19,6 +20,8 @@ class Attendants:
         self._work_dir = work_dir
         self._runs_commands = 0  # the pid of the one that does
         self._commands: socket.socket | None = None  # the line to it
+        self._proxy = 0  # the pid of the network's
+        self._port: socket.socket | None = None  # on which it listens: PID 1 keeps it, whatever ends the proxy
 
     def serve_files(self, descriptors: list[int]) -> None:
         """Fork a server of files on a socket."""
@@ -31,19 +34,34 @@ class Attendants:
         with contextlib.suppress(OSError):  # one that is not handed over is closed, and so told lost
             assert self._commands
             socket.send_fds(self._commands, [b"\0"], descriptors)
+            os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
 
     def end_commands(self) -> None:
         """End all commands and all that they started."""
         if self._runs_commands in self.pids:
             kill_subreaper(self._runs_commands)
 
+    def serve_network(self, descriptors: list[int]) -> None:
+        """Fork the proxy's end in the sandbox, in place of an earlier one."""
+        if self._proxy in self.pids:
+            os.kill(self._proxy, signal.SIGKILL)
+        if self._port is None:
+            with contextlib.suppress(OSError):  # the fork will say so, by its end
+                self._port = proxy.listen()
+        port = self._port.dup() if self._port else None
+        self._proxy = self._fork(lambda: proxy.serve(descriptors[0], port or proxy.listen()))
+        if port:
+            port.close()
+
     def close(self) -> None:
-        """Let go of the line, in a fork and at the end."""
-        if self._commands:
-            self._commands.close()
+        """Let go of what is PID 1's, in a fork and at the end."""
+        for held in (self._commands, self._port):
+            if held:
+                held.close()
 
     def _start_commands(self) -> None:
-        self.close()
+        if self._commands:
+            self._commands.close()
         self._commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._commands.setblocking(False)
         with theirs:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from . import launch
-from .processes import kill_tree
+from .processes import Family, family, kill_tree
 from .wire import commands as wire
 from .wire.commands import CommandError, Ended, How, Input, Printed, Resize, Signal, Spec, Started, StreamName, Taken
 from .wire.waiting import await_input
@@ -56,6 +56,7 @@ class Command:
         self.is_closed = False
         self.timed_out = False
         self.alarms: list[tuple[float, int]] = []
+        self.family: Family = {}  # at its time limit
         self.stdin = -1
         self.pending = bytearray()
         self.is_input_over = False
@@ -158,13 +159,14 @@ class Command:
             if number == signal.SIGKILL:
                 self.kill()
             else:
+                self.family = family(self.pid)
                 with contextlib.suppress(OSError):
                     os.killpg(self.pid, number)
 
     def kill(self) -> None:
         """Kill the command with all of its session; its end is told once it is reaped."""
         if self.is_running:
-            kill_tree(self.pid)
+            kill_tree(self.pid, self.family)
 
     def end(self, status: int) -> None:
         """Tell the host how the process ended, after all that it had printed."""

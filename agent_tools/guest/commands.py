@@ -86,7 +86,7 @@ class CommandServer:
         while (ended := _ended_child()) is not None:
             command = next((each for each in self.commands if each.pid == ended), None)
             if command and command.timed_out:
-                kill_tree(ended)
+                kill_tree(ended, command.family)
             _, status = os.waitpid(ended, 0)
             if command:
                 command.end(status)

@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Any
 
-from IPython.core.formatters import PDFFormatter, SVGFormatter
+from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
 
+from .cropping import drawn_once, is_known
 from .magics import say
 
 INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
@@ -28,9 +29,18 @@ def backend_for(asked: str | None) -> str | None:
 
 
 def show_as_png(display_formatter: Any) -> None:
-    """Have figures shown as PNG where SVG or PDF is chosen, of which the reader would see nothing."""
-    for formatter in (NoSvg, NoPdf):
+    """Have figures drawn once, and shown as PNG where SVG or PDF is chosen, of which the reader would see nothing."""
+    for formatter in (Png, NoSvg, NoPdf):
         display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
+class Png(PNGFormatter):
+    """PNG, of figures too, which are drawn once."""
+
+    def for_type(self, typ: Any, func: Any = None) -> Any:
+        """Register a function for a type."""
+        is_figure = func is not None and getattr(typ, "__module__", "") == "matplotlib.figure"
+        return super().for_type(typ, drawn_once(func) if is_figure and is_known(func) else func)
 
 
 class _AsPng:

@@ -25,8 +25,10 @@ from typing import Any
 
 from .call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
 from .interrupts import shield
+from .told import MESSAGE_LIMITS
 from .wire import budget, frames, values
 
+MAX_CALL_BYTES = MESSAGE_LIMITS.call  # of the arguments of one call
 UNINTERRUPTED_BYTES = 16 * 1024  # a socket takes so much in one piece
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 _VALUE = "arguments"
@@ -54,7 +56,9 @@ class Host:
         os.set_blocking(self._ring, False)
         for descriptor in (self._socket.fileno(), self._bell):
             self._poller.register(descriptor, select.POLLIN)
-        self._reader = frames.Reader(2 * frames.MAX_MESSAGE_BYTES, max_marks=frames.MAX_ANSWER_MARKS)
+        self._reader = frames.Reader(
+            2 * max(MAX_CALL_BYTES, frames.MAX_MESSAGE_BYTES), max_marks=frames.MAX_ANSWER_MARKS
+        )
         self._read_size = SHORT_READ
         self._pid = os.getpid()
         self._writing = threading.Lock()
@@ -183,7 +187,7 @@ class Host:
         number = next(self._ids)
         head = {"op": "call", "id": number, "name": name, "args": encoded[0], "kwargs": encoded[1]}
         try:
-            message = frames.pack(head, attachments)
+            message = frames.pack(head, attachments, MAX_CALL_BYTES)
         except frames.TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         self._pending[number] = deliver

@@ -8,7 +8,6 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 """
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -18,8 +17,10 @@ from collections.abc import Callable
 
 from . import processes
 from .attendants import Attendants
+from .boot import boot as boot
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
+from .names import lay_names
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import (
     Arm,
@@ -32,6 +33,7 @@ from .wire.words import (
     Kill,
     Order,
     Pause,
+    Proxy,
     Resume,
     Spawn,
     Start,
@@ -51,12 +53,10 @@ def main() -> None:
     """Serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
-    from . import startup  # the preload: everything a kernel needs, imported once
-
-    gc.collect()
-    gc.freeze()  # keeps the forks' pages shared
+    lay_names()
+    run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host, startup.run_kernel).serve()
+    Init(host, run_kernel).serve()
 
 
 class Init:
@@ -126,6 +126,8 @@ class Init:
                 self.attendants.serve_files(descriptors)
             case Spawn():
                 self.attendants.spawn(descriptors)
+            case Proxy():
+                self.attendants.serve_network(descriptors)
             case EndCommands():
                 self.attendants.end_commands()
             case Arm(interrupt, kill):

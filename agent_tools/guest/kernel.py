@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
-from tornado.ioloop import IOLoop
 from traitlets import Type
 
 from . import interrupts
@@ -59,6 +58,7 @@ class SandboxKernel(IPythonKernel):
     """IPython's kernel; nobody is there to answer `input()`, and an interrupt wakes a cell that only awaits."""
 
     shell_class = Type(SandboxShell)
+    debugger_class = Type(object)  # there is none; the stock default would be imported for its name
 
     def __init__(self, **kwargs: Any) -> None:
         log = logging.getLogger("kernel")
@@ -68,7 +68,13 @@ class SandboxKernel(IPythonKernel):
         self.shell_channel = Channel(SHELL)
         self.loop = CellLoop()
         asyncio.set_event_loop(self.loop)
-        self.io_loop = IOLoop.current()
+
+    @property
+    def io_loop(self) -> Any:
+        """The loop as tornado's, which is imported when something asks for it."""
+        from tornado.ioloop import IOLoop
+
+        return IOLoop.current()
 
     def serve(self, connected: socket.socket) -> None:
         """Answer requests until the host hangs up."""
@@ -145,21 +151,27 @@ class SandboxKernel(IPythonKernel):
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
         """End a cell that awaits: at once where code runs, in whatever task; the stock kernel waits until it awaits."""
-        with super()._cancel_on_sigint(future):
-            cancel: Any = signal.getsignal(signal.SIGINT)
-            last = 0.0
+        last, is_cancelled = 0.0, False
 
-            def end(number: int, frame: Any) -> None:
-                nonlocal last
-                before, last = last, time.monotonic()
-                if last - before < SETTLE_SECONDS or interrupts.is_shielded():
-                    return
-                if is_users(frame):
-                    raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
-                cancel(number, frame)
+        def end(_number: int, frame: Any) -> None:
+            nonlocal last, is_cancelled
+            before, last = last, time.monotonic()
+            if last - before < SETTLE_SECONDS or interrupts.is_shielded():
+                return
+            if is_users(frame):
+                raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
+            if not is_cancelled:  # once: what follows is the telling of it
+                is_cancelled = True
+                self.loop.call_soon_threadsafe(future.cancel)
 
-            signal.signal(signal.SIGINT, end)
+        before = signal.signal(signal.SIGINT, end)
+        try:
             yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _abort_queues(self, *_: Any) -> None:
+        """Do nothing when a cell fails: requests are read one at a time, so none has been taken in."""
 
     @property
     def _supports_kernel_subshells(self) -> bool:

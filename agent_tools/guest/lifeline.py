@@ -9,7 +9,7 @@ import os
 import socket
 
 from .wire.mux import Mux, MuxError
-from .wire.words import MAX_WORDS, Files, Order, Ready, Report, Spawn, Start, channels, read_order, write_report
+from .wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write_report
 
 READ_SIZE = 256 * 1024
 MAX_DESCRIPTORS = 3  # that come with one order: two sockets, and the page of the alarm
@@ -111,9 +111,7 @@ class StdioLifeline:
 
     def _with_sockets(self, order: Order | None) -> Received:
         """Make the sockets that come along with an order on the other way."""
-        if not isinstance(order, (Start, Files, Spawn)):
-            return order, []
-        return order, [self._pair(channel) for channel in channels(order)]
+        return order, [self._pair(channel) for channel in channels(order)] if isinstance(order, WITH_SOCKETS) else []
 
     def _pair(self, channel: int) -> int:
         ours, theirs = socket.socketpair()

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -133,6 +132,8 @@ def tell_of_packages(words: list[str]) -> None:
     if wanted := [word for word in after if not word.startswith("-")]:
         _tell_of_wanted(wanted)
     elif {"list", "freeze"} & set(words):
+        from importlib.metadata import distributions  # not at the start, which has to be quick
+
         print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
     else:
         say("Packages cannot be changed here; `%pip list` shows those that are installed.")
@@ -145,13 +146,15 @@ def _tell_of_wanted(wanted: list[str]) -> None:
     if missing := ", ".join(word for word in wanted if word not in found):
         say(
             f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
-            "it in the option `packages`."
+            "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
         )
 
 
 def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
     """Those requirements that the image meets, with the version it has."""
-    from packaging.requirements import InvalidRequirement, Requirement  # not at the start, which has to be quick
+    from importlib.metadata import PackageNotFoundError, version
+
+    from packaging.requirements import InvalidRequirement, Requirement
 
     for word in wanted:
         try:

@@ -116,7 +116,7 @@ def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
 
 def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
     target = os.path.realpath(request["path"])
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+    _make_parents(target)
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if request["append"] or (os.path.exists(target) and not os.path.isfile(target)):
@@ -171,7 +171,7 @@ def _entry(name: str, found: os.stat_result) -> list[Any]:
 
 
 def _move(request: dict[str, Any], _content: Content, tell: Tell) -> None:
-    os.makedirs(os.path.dirname(os.path.abspath(request["to"])), exist_ok=True)
+    _make_parents(os.path.abspath(request["to"]))
     shutil.move(request["path"], request["to"])
     tell({})
 
@@ -188,8 +188,18 @@ def _remove(request: dict[str, Any], _content: Content, tell: Tell) -> None:
 
 
 def _make_dir(request: dict[str, Any], _content: Content, tell: Tell) -> None:
-    os.makedirs(request["path"], exist_ok=True)
+    path = os.path.abspath(request["path"])
+    _make_parents(path)
+    os.makedirs(path, exist_ok=True)
     tell({})
+
+
+def _make_parents(path: str) -> None:
+    """Make the folders above a path; a file among them is no folder, as the system itself would say."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except FileExistsError as exc:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
 
 
 def _save(request: dict[str, Any], content: Content, tell: Tell) -> None:

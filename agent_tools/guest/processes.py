@@ -17,11 +17,17 @@ PATIENCE = 2.0  # seconds in which the doomed are gone, or everything is killed
 PAUSE = 0.002  # seconds between two looks
 
 
+Family = dict[int, int]
+"""Processes by pid, with their starts: a pid that came again is none of them."""
+
+
 class Process(NamedTuple):
-    """One process: its parent and its session, as pids."""
+    """One process: its parent and its session, as pids; its start, in ticks, which tells it from a later one."""
 
     parent: int
     session: int
+    started: int = 0
+    is_stopped: bool = False
 
 
 def processes() -> dict[int, Process]:
@@ -30,9 +36,10 @@ def processes() -> dict[int, Process]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
-                state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
-                if state not in (b"Z", b"X"):
-                    found[int(name)] = Process(int(parent), int(session))
+                fields = file.read().rpartition(b")")[2].split()
+                if fields[0] not in (b"Z", b"X"):
+                    parent, session, started = int(fields[1]), int(fields[3]), int(fields[19])
+                    found[int(name)] = Process(parent, session, started, fields[0] in (b"T", b"t"))
     return found
 
 
@@ -65,18 +72,29 @@ def kill_all_but(spared: Collection[int]) -> None:
     _signal(-1, signal.SIGKILL)
 
 
-def kill_tree(root: int) -> None:
-    """Kill a session's leader, all of its session and all that comes from it; at most for PATIENCE."""
+def family(root: int) -> Family:
+    """Return a session's leader, all of its session and all that comes from it, with their starts."""
     table = processes()
-    doomed = {pid for pid in table if table[pid].session == root or descends(pid, (root,), table)}
-    _signal(-root, signal.SIGKILL)  # its group, in one step: as a rule this is all
+    return {pid: each.started for pid, each in table.items() if each.session == root or descends(pid, (root,), table)}
+
+
+def kill_tree(root: int, known: Family) -> None:
+    """Kill a session's leader, all of its session and all that comes from it; at most for PATIENCE.
+
+    `known` are those of its family at an earlier time: what comes from them is found where the leader has ended since.
+    """
+    _signal(-root, signal.SIGSTOP)  # its group, in one step: as a rule this is all
+    doomed: list[int] = []
     for _ in _rounds():
-        for pid in doomed:
-            _signal(pid, signal.SIGKILL)
         table = processes()
-        doomed = {pid for pid in table if table[pid].session == root or descends(pid, doomed, table)}
-        if not doomed:
-            return
+        roots = {root, *(pid for pid, started in known.items() if pid in table and table[pid].started == started)}
+        doomed = [pid for pid in table if table[pid].session == root or descends(pid, roots, table)]
+        if all(table[pid].is_stopped for pid in doomed):
+            break
+        for pid in doomed:
+            _signal(pid, signal.SIGSTOP)
+    for pid in (-root, *doomed):
+        _signal(pid, signal.SIGKILL)
 
 
 def kill_subreaper(root: int) -> None:

@@ -12,9 +12,10 @@ from jupyter_client.session import Session
 
 from .outlet import Outlet
 from .streams import Header, Printed
+from .told import MESSAGE_LIMITS
 from .wire.messages import IOPUB
 
-MAX_MESSAGE_BYTES = 12 * 1024 * 1024  # one message, all parts
+MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: the host counts a little more
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request

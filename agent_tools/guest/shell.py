@@ -41,8 +41,8 @@ LAZY_NAMES = {
 }
 
 
-def prepare_shell(shell: Any, is_held: Callable[[], bool]) -> None:
-    """Give a fresh shell all that is in this room. `is_held` tells whether the run's clock stands still."""
+def prepare_shell(shell: Any) -> None:
+    """Give a fresh shell all that is in this room."""
     shell.lazy_names = LazyNames(shell.user_ns)
     shell.ast_transformers.append(shell.lazy_names)
     magics.register(shell)
@@ -50,7 +50,7 @@ def prepare_shell(shell: Any, is_held: Callable[[], bool]) -> None:
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
-    countdown = Countdown(shell, is_held)
+    countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", drain)
@@ -69,9 +69,8 @@ class Countdown:
     It is armed from the request's metadata, so the user's code gains no line. Code can disarm it; the host has its own.
     """
 
-    def __init__(self, shell: Any, is_held: Callable[[], bool]) -> None:
+    def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.is_held = is_held
 
     def start(self) -> None:
         """Arm the timer for the request that is about to run."""
@@ -87,7 +86,7 @@ class Countdown:
     def expire(self, _signum: int, frame: FrameType | None) -> None:
         """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
         interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt) and not self.is_held():
+        if callable(interrupt) and not self.shell.is_held():
             interrupt(signal.SIGINT, frame)
 
 
@@ -176,6 +175,8 @@ class SandboxShell(ZMQInteractiveShell):
     """
 
     lazy_names: LazyNames
+    is_held: Callable[[], bool] = staticmethod(lambda: False)
+    """Tells whether the run's clock stands still."""
     transformed = ("", "")  # the latest cell, and what its magics were made of
 
     def transform_cell(self, raw_cell: str) -> str:

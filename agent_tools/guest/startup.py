@@ -1,45 +1,58 @@
-"""The kernel process: started in milliseconds, with nothing heavy imported and one thread beside the code."""
+"""The kernel process: a fork of PID 1, where its shell was made; nothing heavy imported, one thread beside the code."""
 
 import os
 import shutil
 import socket
 import sys
 
+from ipykernel.compiler import XCachingCompiler
 from traitlets.config import Config
 
+from . import packages
 from .kernel import SandboxKernel
 from .outlet import Outlet
 from .sandbox_module import install
 from .session import WireSession
-from .shell import prepare_shell
+from .shell import SandboxShell, prepare_shell
 from .streams import Stream
 from .watcher import Watcher
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 
 
+def prepare(work_dir: str) -> None:
+    """In PID 1: make all of a kernel that holds no socket, no thread and no event loop."""
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    _seed_font_cache()
+    os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
+    shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=XCachingCompiler)
+    os.chdir("/")
+    shell.run_cell("None", silent=True)  # makes what a first cell would make
+    shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic")
+    prepare_shell(shell)
+
+
 def run_kernel(descriptors: list[int], work_dir: str) -> None:
     """Be an IPython kernel until the host hangs up. Descriptors: the socket for messages, the one for host calls."""
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.chdir(work_dir)
-    _seed_font_cache()
+    packages.add()
     connected = socket.socket(fileno=os.dup(descriptors[0]))
     kernel = _make_kernel(Outlet(connected))
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
-    host = install(descriptors[1], kernel.shell.user_ns)
-    prepare_shell(kernel.shell, host.is_held)
+    kernel.shell.is_held = install(descriptors[1], kernel.shell.user_ns).is_held
     kernel.serve(connected)
 
 
 def _make_kernel(outlet: Outlet) -> SandboxKernel:
-    """Make the kernel, with stdout and stderr as its streams."""
+    """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
+    shell = SandboxShell.instance()
     session = WireSession(outlet)
     _silence_stdin()
     sys.stdout, sys.stderr = (Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2)))
     os.register_at_fork(after_in_child=session.printed.become_fork)
     Watcher(outlet, session.printed, [sys.stdout, sys.stderr])
-    kernel: SandboxKernel = SandboxKernel.instance(config=_config(), session=session)
-    kernel.shell.extension_manager.load_extension("storemagic")
+    kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
+    shell.kernel = shell.parent = kernel
     return kernel
 
 

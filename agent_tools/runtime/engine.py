@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.settings import GIB, MIB
 
 GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"
 GUEST_HOME = "/home/sandbox"
+GUEST_SESSION = "/opt/session"
 
 _HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,8 +30,9 @@ class Isolation:
         InvalidParams: a value is out of range or would break the isolation.
     """
 
-    network: str = "none"
-    """'none', or the name of an engine network (e.g. 'bridge') to opt in to; host and shared namespaces are refused."""
+    network: str | NetworkPolicy = "none"
+    """'none', a list of what may be reached (see `agent_tools.runtime.network`), or the name of an engine network (e.g.
+    'bridge') to opt in to; host and shared namespaces are refused. With a list the sandbox has no interface either."""
     memory: int = 2 * GIB
     """Bytes of memory, files in /tmp, HOME and /dev/shm included; there is no swap beyond it."""
     cpus: float = 1.0
@@ -42,6 +45,8 @@ class Isolation:
     """Bytes of HOME (memory-backed, not executable)."""
     shm: int = 64 * MIB
     """Bytes of /dev/shm."""
+    installed: int = 512 * MIB
+    """Bytes of the packages that the code installs (memory-backed, executable); the place is there with a list only."""
     file_size: int = GIB
     """Bytes of the largest file the code may write."""
     open_files: int = 1024
@@ -65,6 +70,16 @@ class Isolation:
         if self.gpus is not None and self.gpus != "all" and not (type(self.gpus) is int and self.gpus > 0):
             raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
 
+    @property
+    def policy(self) -> NetworkPolicy | None:
+        """The list of what may be reached, if there is one."""
+        return self.network if isinstance(self.network, NetworkPolicy) else None
+
+    @property
+    def engine_network(self) -> str:
+        """The engine's name of the network: 'none' with a list, too."""
+        return self.network if isinstance(self.network, str) else "none"
+
 
 _LEAST = {
     "memory": 128 * MIB,
@@ -73,6 +88,7 @@ _LEAST = {
     "tmp": MIB,
     "home": 4 * MIB,
     "shm": MIB,
+    "installed": MIB,
     "file_size": MIB,
     "open_files": 128,
     "log": 64 * 1024,
@@ -80,8 +96,13 @@ _LEAST = {
 
 
 def _check_network(network: object) -> None:
+    if isinstance(network, NetworkPolicy):
+        return
     if not isinstance(network, str) or not network:
-        raise InvalidParams(f"network={network!r} is not usable: give 'none' or the name of an engine network.")
+        raise InvalidParams(
+            f"network={network!r:.80} is not usable: give 'none', a list such as {{'allow': ['pypi']}}, or the name of "
+            "an engine network."
+        )
     if _HOST_NETWORKS.fullmatch(network):
         raise InvalidParams(f"network={network!r} would share a network namespace and break the isolation; use 'none'.")
 

@@ -6,15 +6,17 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.background import Background
+from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.image import Images
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
+from agent_tools.runtime.recipe import Recipe, RecipeLike
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 
@@ -22,14 +24,15 @@ from agent_tools.runtime.session import Session
 class Runtime:
     """Sessions by key. Thread-safe; a forked child starts with none and leaves its parent's alone."""
 
-    def __init__(self, engine: Engine, ensure_image: Callable[[Sequence[str]], str]) -> None:
+    def __init__(self, engine: Engine, ensure_image: Callable[[RecipeLike], str]) -> None:
         self.engine = engine
         self.ensure_image = ensure_image
-        """Give the tag of an image with these further packages that is there, building it if need be."""
+        """Give the tag of an image of a recipe that is there, building it if need be."""
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._sessions: dict[str, Session] = {}
         self._pid = os.getpid()
         self._has_swept = False
+        self._background = Background()
         atexit.register(self.close_all)
 
     def open(self, key: str, spec: SessionSpec) -> Session:
@@ -39,7 +42,7 @@ class Runtime:
             self._forget_parents()
             session = self._sessions.get(key)
             if session is None or session.is_closed:
-                session = self._sessions[key] = Session(self.engine, spec)
+                session = self._sessions[key] = Session(self.engine, spec, self._background.do)
             return session
 
     def find(self, key: str) -> Session | None:
@@ -58,13 +61,18 @@ class Runtime:
             session.close()
 
     def close_all(self) -> None:
-        """Close every session of this process."""
+        """Close every session of this process, and wait until nothing is left of those closed before."""
         with self._lock:
             self._forget_parents()
             sessions = list(self._sessions.values())
             self._sessions.clear()
         for session in sessions:
             session.close()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the engine has removed what was closed before."""
+        self._background.join()
 
     def sweep(self) -> list[Container]:
         """Remove the sandboxes and run directories of processes that are gone; return the sandboxes."""
@@ -77,22 +85,32 @@ class Runtime:
         return removed
 
     def _sweep_once(self) -> None:
-        """Sweep at the first use in this process; a failing engine will say so soon enough."""
+        """Sweep at the first use in this process, beside it."""
         if not self._has_swept:
             self._has_swept = True
-            with contextlib.suppress(AgentToolsError, OSError):
-                self.sweep()
+            self._background.do(self._try_to_sweep)
+
+    def _try_to_sweep(self) -> None:
+        """Sweep; a failing engine will say so soon enough."""
+        with contextlib.suppress(AgentToolsError, OSError):
+            self.sweep()
 
     def _forget_parents(self) -> None:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._sessions = {}
+            self._background = Background()
 
 
 def docker_runtime() -> Runtime:
     """A runtime on the Docker engine of this machine."""
     engine = DockerEngine()
-    return Runtime(engine, partial(image.ensure, engine))
+    return Runtime(engine, Images(engine).ensure)
+
+
+def describe(recipe: Recipe) -> str:
+    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
+    return contents_told(recipe)
 
 
 _default: Runtime | None = None

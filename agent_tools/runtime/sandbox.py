@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_tools.errors import (
     EngineError,
@@ -20,8 +21,10 @@ from agent_tools.errors import (
     PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Spawn, Start
+from agent_tools.execution import Died, Error, NetworkConnection, TimedOut
+from agent_tools.guest.wire.limits import USUAL, MessageLimits
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
+from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
@@ -30,8 +33,6 @@ from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.host_calls.wire import CallWire
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.owner import NAME_LABEL, Owner
@@ -39,6 +40,10 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import TransportName, choose
 from agent_tools.settings import Limits
 from agent_tools.text import neutralise
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.egress.egress import Egress
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
@@ -69,8 +74,9 @@ class RunningSandbox:
         self._orders = itertools.count(1)
         self._is_removed = False
         self._is_busy = False
+        self._had_commands = False
         self.kernel: Kernel | None = None
-        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up)
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
@@ -83,7 +89,7 @@ class RunningSandbox:
                 run_dir=self._transport.run_dir,
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
-                isolation=spec.isolation,
+                isolation=_telling(spec),
                 labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
@@ -94,6 +100,9 @@ class RunningSandbox:
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
+            self._egress = _egress(spec.isolation)
+            if self._egress:
+                undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
             self._mirror, self._quota = None, None
             if guest.shares_files:
@@ -141,12 +150,31 @@ class RunningSandbox:
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
             undo.pop_all()
         if self._spec.host_calls:
+            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
+
             limits = self._spec.host_calls.limits
             self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
         else:
             calls.close()
+        self._open_network(deadline)
         self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
+
+    def _open_network(self, deadline: float) -> None:
+        """Start the guest's end of a network by list, which outlives a kernel; code can end it.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        if self._egress and not self._egress.is_serving:
+            sockets = self._transport.open(Proxy(next(self._orders)), self._lifeline)
+            if sockets is None:
+                raise KernelDied("the sandbox takes no orders")
+            self._egress.serve(sockets[0], deadline)
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        return self._egress.take() if self._egress else ((), 0)
 
     def define(self, source: str, seconds: float) -> None:
         """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
@@ -216,12 +244,16 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
+        self._had_commands = True
         sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
         return sockets[0] if sockets else None
 
     def _has_hung_up(self) -> bool:
         """Return whether the sandbox has ended, of which a command's socket may tell first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _resume(self) -> None:
+        self._lifeline.send(Resume())
 
     def _has_work(self) -> bool:
         return self._is_busy or self.commands.are_running
@@ -241,16 +273,25 @@ class RunningSandbox:
             self.kernel.close()
             self.kernel = None
 
-    def remove(self) -> None:
-        """End the sandbox at once; safe while another thread still reads from it.
+    def end(self, behind: Do) -> None:
+        """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
 
-        An engine that fails leaves the sandbox to end with its lifeline.
+        What commands started does not end with the kernel. For the thread whose turn it is.
         """
+        has_ended = self.kernel is None or self.kernel.end()
+        self.remove(behind if has_ended and not self._had_commands else do_now)
+
+    def remove(self, do: Do = do_now) -> None:
+        """End the sandbox at once; safe while another thread still reads from it."""
         if not self._is_removed:
             self._is_removed = True
             self.commands.close()
-            with contextlib.suppress(EngineError):
-                self._engine.remove(self.sandbox)
+            do(self._remove)
+
+    def _remove(self) -> None:
+        """Have the engine remove the sandbox; if it fails, the sandbox ends with its lifeline."""
+        with contextlib.suppress(EngineError):
+            self._engine.remove(self.sandbox)
 
     def close(self) -> None:
         """Release everything, in reverse order."""
@@ -274,9 +315,25 @@ class RunningSandbox:
         return lifeline
 
 
+def _egress(isolation: Isolation) -> Egress | None:
+    """The network by list, if there is to be one."""
+    if not isolation.policy:
+        return None
+    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
+
+    return Egress(isolation.policy)
+
+
 def _identity(folder: Path) -> tuple[int, int]:
     try:
         found = os.stat(folder)
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
+
+
+def _telling(spec: SessionSpec) -> Isolation:
+    """Return the isolation with the limits on messages in its environment, where they are not the usual ones."""
+    calls = spec.host_calls.limits.max_message_bytes if spec.host_calls else USUAL
+    told = MessageLimits(int(spec.limits.max_message_bytes), int(calls)).told()
+    return replace(spec.isolation, env={**spec.isolation.env, **told}) if told else spec.isolation

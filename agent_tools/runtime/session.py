@@ -14,7 +14,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.execution import Execution, NetworkConnection, Omitted, Output, Restarted, finished
+from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
@@ -28,20 +29,25 @@ TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it 
 
 
 @dataclass
-class _Times:
-    """The moments at which a run was asked for, had its turn, and started (monotonic seconds)."""
+class _Course:
+    """The moments at which a run was asked for, had its turn, and started (monotonic seconds); and its connections."""
 
     asked: float = field(default_factory=time.monotonic)
     turn: float = 0.0
     started: float = 0.0
+    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
 
 
 class Session:
-    """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn."""
+    """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    `behind` does what `close` need not wait for.
+    """
+
+    def __init__(self, engine: Engine, spec: SessionSpec, behind: Do = do_now) -> None:
         self.spec = spec
         self._engine = engine
+        self._behind = behind
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
         self._running_thread: int | None = None
@@ -77,13 +83,20 @@ class Session:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
-        times, arrived = _Times(), Settling()
+        times, arrived = _Course(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
             for output in outputs:
                 arrived.add(output)
                 yield output
         duration = time.monotonic() - times.started
-        return Execution(arrived.outputs, duration=duration, queued=times.turn - times.asked)
+        connections, left_out = times.connections
+        return Execution(
+            arrived.outputs,
+            duration=duration,
+            queued=times.turn - times.asked,
+            connections=connections,
+            connections_left_out=left_out,
+        )
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
@@ -98,7 +111,7 @@ class Session:
             kernel.cancel()
 
     def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: _Times
+        self, code: str, timeout: float, cancelled: threading.Event, times: _Course
     ) -> Generator[Output, None, None]:
         with self._taking_turn(cancelled) as has_turn:
             times.turn = times.started = time.monotonic()
@@ -111,6 +124,7 @@ class Session:
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
+                    times.connections = sandbox.take_connections()
                     if missing := fetch_files():
                         yield Omitted(missing)
             if self._closed:
@@ -199,17 +213,19 @@ class Session:
             self._lost = ""  # asked for, so nothing to tell
 
     def close(self) -> None:
-        """Remove the sandbox; running code ends at once. Closing again, or in a forked child, does nothing."""
+        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
         if self._closed or self._is_foreign():
             return
         self._closed = True
-        if sandbox := self._sandbox:
-            sandbox.remove()
-        if self._turn.acquire(blocking=False):  # else whoever has the turn releases the rest when it ends
+        if self._turn.acquire(blocking=False):
             try:
+                if self._sandbox:
+                    self._sandbox.end(self._behind)
                 self._release()
             finally:
                 self._turn.release()
+        elif sandbox := self._sandbox:  # whoever has the turn releases the rest when it ends
+            sandbox.remove()
 
     def _release(self) -> None:
         sandbox, self._sandbox = self._sandbox, None

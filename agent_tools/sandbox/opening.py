@@ -11,16 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_tools.code_mode.attachments import rich_value
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.session import Session
 
@@ -45,7 +44,7 @@ class Opening:
             if session := runtime.find(self.key):
                 return session
             options = self.options
-            tag = options.image or runtime.ensure_image(options.packages)
+            tag = options.image or runtime.ensure_image(options.recipe)
             calls, prelude = self._host_calls()
             path = self.workspace.path
             spec = SessionSpec(tag, path, options.isolation, options.limits, options.transport, calls, prelude)
@@ -106,8 +105,10 @@ class Opening:
         """Return the service of the host functions, and the code that defines them in the sandbox."""
         if not self.options.hostcalls and not self._takes_functions:
             return None, ""
+        from agent_tools.code_mode.attachments import rich_value
         from agent_tools.code_mode.replay import recorded
         from agent_tools.code_mode.toolset import Toolset
+        from agent_tools.runtime.host_calls.host_calls import HostCalls
 
         toolset = Toolset.of(self.options.hostcalls or ())
         functions = recorded(toolset.functions, self.options.record, self.options.replay)

@@ -6,10 +6,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Recipe
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ Config = dict[str, Any]
 """Options, by name."""
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
+_RECIPE = ("packages", "debian_packages", "flavour")
 _FORBIDDEN = frozenset(
     (
         *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
@@ -41,9 +44,10 @@ class Options:
     static_url: str | None = None
     figures_dir: Path | None = None
     image: str | None = None
-    packages: tuple[str, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
     allow_private_urls: bool = False
     transport: TransportName = "auto"
+    describe: Literal["", "versions"] = ""
     hostcalls: HostCallsLike | None = None
     call_limits: CallLimits = field(default_factory=CallLimits)
     record: Path | None = None
@@ -57,9 +61,6 @@ class Options:
             InvalidParams: an option is unknown, unusable, or would break the isolation.
         """
         limits = _limits(cfg.get("limits") or {})
-        packages = cfg.get("packages") or ()
-        if isinstance(packages, str):
-            raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
         return cls(
             work_dir=Path(cfg["work_dir"]) if cfg.get("work_dir") else None,
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
@@ -68,9 +69,10 @@ class Options:
             static_url=cfg.get("static_url"),
             figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
             image=cfg.get("image"),
-            packages=tuple(packages),
+            recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=bool(cfg.get("allow_private_urls")),
             transport=_transport(cfg.get("transport") or "auto"),
+            describe=_describe(cfg.get("describe") or ""),
             hostcalls=cfg.get("hostcalls"),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
             record=Path(cfg["record"]) if cfg.get("record") else None,
@@ -129,6 +131,12 @@ def _transport(name: Any) -> TransportName:
     return name  # type: ignore[no-any-return]
 
 
+def _describe(what: Any) -> Literal["", "versions"]:
+    if what not in ("", "versions"):
+        raise InvalidParams(f"describe={what!r:.80} is not usable: give 'versions' or nothing.")
+    return what  # type: ignore[no-any-return]
+
+
 def _limits(overrides: object) -> Limits:
     if isinstance(overrides, Limits):
         return overrides
@@ -156,10 +164,16 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
     return overrides
 
 
+_NAMES = {each.name for each in fields(Options)} - {"recipe"} | {*_BASE_OPTIONS, *_RECIPE}
+
+
 def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
-    _refuse_unknown("cfg", cfg, names | {each.name for each in fields(Options)} | set(_BASE_OPTIONS))
-    return Isolation(**{name: value for name, value in cfg.items() if name in names})
+    _refuse_unknown("cfg", cfg, names | _NAMES)
+    given = {name: value for name, value in cfg.items() if name in names}
+    if isinstance(given.get("network"), Mapping):
+        given["network"] = NetworkPolicy.read(given["network"])
+    return Isolation(**given)
 
 
 def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:

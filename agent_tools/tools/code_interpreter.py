@@ -25,6 +25,7 @@ from agent_tools.tools.render import markdown
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
+    from agent_tools.runtime.recipe import Recipe
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -41,15 +42,22 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
         static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
         figures_dir: the folder for figures, if it is not work_dir.
+        flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
+            'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
+        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
         image: an image of your own to run instead; it must be derived from ours.
+        describe: 'versions' tells the model in the tool's description which Python and main libraries there are; of
+            an `image` of your own nothing is told. Default: the description of Qwen-Agent's tool.
         transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
         allow_private_urls: let `files` name URLs on private addresses. Default False.
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
         call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
-        network, memory, cpus, pids, tmp, home, shm, file_size, open_files, runtime, gpus, env: see
+        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
+            the name of an engine network. Default 'none'.
+        memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits: a dict of overrides for `agent_tools.settings.Limits`.
         name_for_human, args_format: as for every tool.
@@ -77,6 +85,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self.work_dir}, runtime=runtime)
         self.options = self._sandbox.options
         self.instance_id = self._sandbox.id
+        if self.options.describe and not self.options.image:
+            self.description = f"{self.description} {_contents(self.options.recipe)}"
 
     def call(
         self,
@@ -199,6 +209,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """The container that runs now, if there is one."""
         return self._sandbox.container
 
+    @property
+    def as_sandbox(self) -> Sandbox:
+        """The sandbox that the code runs in, as programs use it: with commands and all files; open as long as this."""
+        return self._sandbox
+
     def __enter__(self) -> CodeInterpreter:
         return self
 
@@ -262,3 +277,9 @@ class _ToolSandbox(Sandbox):
     """The sandbox of a tool, whose functions are all known when it starts."""
 
     takes_functions = False
+
+
+def _contents(recipe: Recipe) -> str:
+    from agent_tools.runtime.runtime import describe
+
+    return describe(recipe)

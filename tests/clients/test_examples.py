@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.clients.test_node import NODE, SCRIPTS
-from tests.gateway.asking import code
-from tests.gateway.conftest import NewGateway
+from tests.gateway.asking import code, commands
+from tests.gateway.conftest import Gateway, NewGateway
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "gateway_clients"
+SHELL = EXAMPLES / "openai_shell.py"
 CODE = (
     "squares = [n * n for n in range(1, 11)]\n"
     "open('squares.csv', 'w').write('\\n'.join(map(str, squares)))\n"
@@ -33,13 +34,13 @@ def command_of(example: Path, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "example", sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.mjs")]), ids=lambda path: path.name
+    "example",
+    sorted({*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.mjs")} - {SHELL}),
+    ids=lambda path: path.name,
 )
 def test_every_client_runs(new_gateway: NewGateway, example: Path, tmp_path: Path) -> None:
     gateway = new_gateway({"m": [*FIRST, *SECOND]})
-    environment = {"OPENAI_BASE_URL": f"{gateway.url}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "m"}
-    command = command_of(example, tmp_path)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    done = run(command_of(example, tmp_path), gateway)
     assert (done.returncode, done.stderr) == (0, "")
     assert FIRST[1] in done.stdout
     assert "sum 385" in gateway.upstream.requests[1]["messages"][-1]["content"]
@@ -50,3 +51,15 @@ def test_every_client_runs(new_gateway: NewGateway, example: Path, tmp_path: Pat
         assert "> sum 385\n" in done.stdout
     if example.stem in ("openai_python", "openai_node"):
         assert done.stdout.endswith("squares.csv: 27 bytes\n")
+
+
+def test_the_shell_is_followed_while_it_runs(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [commands("echo 42; echo careful >&2; exit 3", piece=9), "Forty-two."]})
+    done = run([sys.executable, SHELL], gateway)
+    assert (done.returncode, done.stderr) == (0, "careful\n")
+    assert done.stdout == ("$ echo 42; echo careful >&2; exit 3\n42\nForty-two.\n> {'exit_code': 3, 'type': 'exit'}\n")
+
+
+def run(command: list[Any], gateway: Gateway) -> subprocess.CompletedProcess[str]:
+    environment = {"OPENAI_BASE_URL": f"{gateway.url}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "m"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import openai
+import pytest
 
 from tests.clients.conversation import (
     CODE_AND_FUNCTION,
@@ -19,6 +20,7 @@ from tests.clients.conversation import (
     check_upstream,
     serve,
 )
+from tests.gateway.asking import commands
 from tests.gateway.conftest import Gateway, NewGateway
 
 if TYPE_CHECKING:
@@ -120,6 +122,35 @@ def test_code_and_a_function_in_one_turn(new_gateway: NewGateway) -> None:
     assert kinds == [said, called, called, "tool_call_output_item", said]
     assert result.final_output == "Take an umbrella."
     check_both_told(gateway)
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_two_turns_with_the_shell(new_gateway: NewGateway, is_streamed: bool) -> None:
+    gateway = new_gateway({"m": [commands("echo 20 > a; cat a"), "Twenty.", commands("cat a"), "Still."]})
+    first, second = asyncio.run(two_turns_with_the_shell(gateway, is_streamed))
+    assert [item["type"] for item in first.to_input_list()[1:]] == ["shell_call", "shell_call_output", "message"]
+    assert (first.final_output, second.final_output) == ("Twenty.", "Still.")
+    assert second.to_input_list()[-2]["output"][0]["stdout"] == "20\n"
+    assert len(gateway.upstream.requests) == 4
+
+
+async def two_turns_with_the_shell(gateway: Gateway, is_streamed: bool) -> tuple[Any, Any]:
+    """The second turn resends all items of the first."""
+    from agents import Agent, Runner, ShellTool
+
+    agent = Agent(name="Admin", model="m", tools=[ShellTool(environment={"type": "container_auto"})])
+
+    async def turn(given: Any, config: RunConfig) -> Any:
+        if not is_streamed:
+            return await Runner.run(agent, given, run_config=config)
+        result = Runner.run_streamed(agent, given, run_config=config)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    async with configured(gateway) as config:
+        first = await turn("Go.", config)
+        return first, await turn([*first.to_input_list(), {"role": "user", "content": "And now?"}], config)
 
 
 def get_weather(place: str) -> str:

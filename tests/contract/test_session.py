@@ -25,7 +25,7 @@ from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.settings import Limits
+from agent_tools.settings import MIB, Limits
 from agent_tools.tools.render import markdown
 from tests.doubles import ProcessEngine
 
@@ -394,12 +394,24 @@ def test_a_long_print_is_cut_in_the_middle_with_an_exact_count(new_session: Call
 
 def test_a_message_over_the_limit_ends_the_kernel_with_a_reason(new_session: Callable[..., Session]) -> None:
     session = new_session(max_message_bytes=1_000_000)
-    big = "k = get_ipython().kernel\ntext = 'x' * 3_000_000\n"
-    big += "k.session.send(k.iopub_socket, 'stream', {'name': 'stdout', 'text': text})"
+    big = "get_ipython().kernel.session._outlet.send(2, [b'{}', b'{}', b'{}', b' ' * 3_000_000])"
     ending = session.run(f"{big}\nimport time\ntime.sleep(30)", 30).outputs[-1]
     assert isinstance(ending, Died)
     assert "1,000,000 bytes" in ending.reason
     assert session.run("print('alive')", 30).stdout == "alive\n"
+
+
+def test_the_guest_keeps_to_the_limit_of_messages_it_was_told(new_session: Callable[..., Session]) -> None:
+    """Smaller or larger than the usual one, so that honest code meets no limit but the one that was set."""
+    page = "from IPython.display import HTML, display\ndisplay(HTML('x' * 13_000_000))"
+    large, small = new_session(max_message_bytes=40 * MIB, max_rich_chars=20 * MIB), new_session(max_message_bytes=MIB)
+    (shown,) = large.run(page, 30).outputs
+    assert isinstance(shown, Display)
+    assert len(shown.data["text/html"]) == 13_000_000
+    (shown,) = small.run(page, 30).outputs
+    assert isinstance(shown, Display)
+    assert "left out" in shown.text
+    assert small.run("import os\nprint([name for name in os.environ if 'LIMITS' in name])", 30).stdout == "[]\n"
 
 
 def test_what_subprocesses_write_is_part_of_the_run(shared_session: Session) -> None:

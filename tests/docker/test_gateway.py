@@ -17,8 +17,9 @@ import pytest
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from tests.gateway.asking import INCLUDE, SQUARES, ask, code, outputs, post, run, stream
+from tests.gateway.asking import CODE_TOOL, INCLUDE, SQUARES, ask, code, commands, outputs, post, run, shell, stream
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
+from tests.gateway.strict import check_response
 
 __all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker
@@ -95,3 +96,36 @@ def _url(log: Path, process: subprocess.Popen[bytes]) -> str:
         assert process.poll() is None, log.read_text()
         pause.wait(0.05)
     return log.read_text().partition("running on ")[2].split()[0]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_the_shell_beside_the_code(new_gateway: NewGateway, docker_runtime: Runtime, is_streamed: bool) -> None:
+    sealed = "touch /etc/a 2>&1; wc -l < /proc/net/dev; cat /sys/class/net/*/address"
+    script = [
+        code("open('a.txt', 'w').write('from the code')"),
+        commands("cat a.txt; cp a.txt /mnt/data/b.txt; kill -9 $$", sealed, "sleep 60 & echo $! > pid"),
+        commands("kill -0 $(cat pid) && echo alive; python3 -c 'print(6 * 7)'"),
+        ScriptedReply(text="See [it](sandbox:/mnt/data/b.txt)."),
+    ]
+    gateway = new_gateway({"m": script}, docker_runtime)
+    tools = [CODE_TOOL, shell()]
+    body = stream(gateway, tools=tools)[-1]["response"] if is_streamed else post(gateway, tools=tools).json()
+    check_response(body)
+    first, second = (item["output"] for item in body["output"] if item["type"] == "shell_call_output")
+    killed, walled, begun = first
+    assert (killed["stdout"], killed["outcome"]["exit_code"]) == ("from the code", 137)
+    assert "Read-only file system" in walled["stdout"]
+    assert walled["stdout"].splitlines()[1:] == ["3", "00:00:00:00:00:00"]  # two lines of heading, and the loopback
+    assert begun["outcome"] == {"type": "exit", "exit_code": 0}
+    assert second[0]["stdout"] == "alive\n42\n"
+    (citation,) = body["output"][-1]["content"][0]["annotations"]
+    assert citation["filename"] == "b.txt"
+
+
+def test_a_command_that_fills_the_disk_is_ended_and_says_why(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+    script = [commands("for n in $(seq 64); do head -c 1M /dev/zero > f$n; sleep 0.1; done; sleep 30"), "Ok."]
+    gateway = new_gateway({"m": script}, docker_runtime, max_container_bytes=8 << 20)
+    body = post(gateway, tools=[shell()]).json()
+    ((printed,),) = (item["output"] for item in body["output"] if item["type"] == "shell_call_output")
+    assert "max_work_dir_bytes" in printed["stderr"]
+    assert printed["outcome"]["exit_code"] == 137

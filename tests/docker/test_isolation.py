@@ -207,8 +207,9 @@ def test_the_environment_holds_nothing_of_the_host(
         "GIT_PAGER",
         "TERM",
     }
+    names_of_the_user = {"USER", "LOGNAME"}
     base_image = {"PYTHON_VERSION", "PYTHON_SHA256", "GPG_KEY", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL"}
-    assert set(ENVIRONMENT) <= names <= set(ENVIRONMENT) | ipython | base_image
+    assert set(ENVIRONMENT) <= names <= set(ENVIRONMENT) | ipython | names_of_the_user | base_image
 
 
 def test_given_environment_variables_arrive(new_tool: Callable[..., CodeInterpreter]) -> None:

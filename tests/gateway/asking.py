@@ -142,3 +142,11 @@ def chunks(answer: httpx.Response) -> list[dict[str, Any]]:
     blocks = answer.text.strip().split("\n\n")
     assert blocks[-1] == "data: [DONE]"
     return [json.loads(block.removeprefix("data: ")) for block in blocks[:-1]]
+
+
+def shell(**environment: Any) -> dict[str, Any]:
+    return {"type": "shell", "environment": {"type": "container_auto", **environment}}
+
+
+def commands(*given: str, limits: dict[str, Any] | None = None, **more: Any) -> ScriptedReply:
+    return ScriptedReply(calls=[ScriptedCall("shell", {"commands": list(given), **(limits or {})})], **more)

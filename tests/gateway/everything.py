@@ -9,11 +9,26 @@ from typing import Any
 import httpx
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, DRAW, EXECUTE, FUNCTION, INCLUDE, ask, chunks, code, post, run, stream
+from tests.gateway.asking import (
+    CODE_TOOL,
+    DRAW,
+    EXECUTE,
+    FUNCTION,
+    INCLUDE,
+    ask,
+    chunks,
+    code,
+    commands,
+    post,
+    run,
+    shell,
+    stream,
+)
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.valid import SHELL
 
 Sent = tuple[str, dict[str, Any]]
-"""The type's name below `openai.types`, and what was sent; 'event' is any event of a stream."""
+"""The type's name below `openai.types`, and what was sent; 'event' is any event of a stream, SHELL one with a shell."""
 
 LINK = ScriptedReply(text="See [it](sandbox:/mnt/data/a.csv).", reasoning="Hm.")
 BOTH = [ScriptedCall("python", {"code": "1/0"}, "a"), ScriptedCall("weather", {"city": "Ulm"}, "b")]
@@ -28,6 +43,8 @@ def everything(new_gateway: NewGateway) -> Iterator[Sent]:
             "both": lambda _: ScriptedReply(calls=BOTH),
             "bad": [ScriptedReply(calls=[ScriptedCall("python", '{"code": ')]), "Sorry."],
             "cut": lambda _: ScriptedReply(text="Half of it", piece=2, cut_after=3),
+            "shell": [commands("echo a; nothing", "sleep 9", limits={"timeout_ms": 300}), "Ok."],
+            "own shell": [commands("ls")],
             "long": lambda _: ScriptedReply(text="Half of", finish_reason="length"),
             "chat": lambda request: run("1") if request["messages"][-1]["role"] == "user" else ScriptedReply(text="1"),
             "slow": [ScriptedReply(text="Ok.", wait_before=go_on)],
@@ -44,6 +61,9 @@ def _responses(gateway: Gateway) -> Iterator[Sent]:
     for model in ("code", "both", "bad", "cut", "long"):
         for event in stream(gateway, model=model, include=INCLUDE, tools=tools, metadata={"a": "b"}):
             yield "event", event
+    for model, environment in (("shell", {}), ("own shell", {"type": "local"})):
+        for event in stream(gateway, model=model, tools=[shell(**environment)]):
+            yield SHELL, event
     first = post(gateway, model="both", tools=tools).json()
     yield "responses.Response", first
     yield "responses.Response", post(gateway, model="long", previous_response_id=first["id"], tools=[]).json()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import INCLUDE, ask, code, post, run
+from tests.gateway.asking import INCLUDE, ask, code, commands, post, run, shell
 from tests.gateway.conftest import NewGateway
 
 
@@ -19,6 +19,7 @@ def test_what_people_and_code_say_is_nowhere_but_in_the_answer(
     gateway = new_gateway(
         {
             "m": [code("print('canary' + '-output')  # canary-code"), ScriptedReply(text="canary-answer"), code("1")],
+            "shell": [commands("echo canary''-output; canary-program"), "canary-answer"],
             "chat": [*[run("print('canary' + '-output')"), "canary-answer"] * 2],
             "bad": lambda _: ScriptedReply(calls=[ScriptedCall("python", '{"canary": ')], cut_after=3),
         }
@@ -27,6 +28,7 @@ def test_what_people_and_code_say_is_nowhere_but_in_the_answer(
     logging.getLogger("openai").setLevel(logging.WARNING)
     answer = post(gateway, input="canary-prompt", include=INCLUDE)
     assert "canary-output" in answer.text
+    assert "canary-output" in post(gateway, input="canary-prompt", model="shell", tools=[shell()]).text
     post(gateway, input="canary-prompt")  # the script is used up: the upstream fails
     said = [{"role": "user", "content": "canary-prompt"}]
     for is_streamed in (False, True):

@@ -88,6 +88,6 @@ def test_a_package_that_a_service_skipped_is_not_taken_as_clean() -> None:
 @pytest.mark.parametrize("path", audit.LOCKS, ids=lambda path: path.name)
 def test_every_lock_pins_with_hashes(path: Path) -> None:
     names = audit.pinned(path)
-    assert len(names) > 20
+    assert names
     entries = path.read_text().replace("\\\n", "").splitlines()
     assert all("--hash=sha256:" in entry for entry in entries if entry and not entry.lstrip().startswith("#"))

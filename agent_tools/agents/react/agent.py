@@ -7,6 +7,7 @@ from agent_tools.agents.react.model import ReActModel
 from agent_tools.agents.react.prompt import scratchpad
 from agent_tools.agents.steps import (
     CallBegun,
+    CallCommand,
     CallDelta,
     CallDone,
     CallOutput,
@@ -66,7 +67,7 @@ class _ReActTranscript(Transcript):
                 before = _joined(self._done, self._now)
                 self._done, self._now = _joined(self._done, scratchpad(step.messages)), ""
                 return before != self._done
-            case CallReady() | CallRunning() | CallOutput() | Finished():
+            case CallReady() | CallRunning() | CallOutput() | CallCommand() | Finished():
                 return False
         return True
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import Call, CallDone, CallOutput
+from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution
@@ -23,6 +23,7 @@ from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_tool import CodeTool, ReadsCode
+from agent_tools.tools.command_tool import CommandTool
 from agent_tools.tools.params import code_of
 
 MAX_FAILURE_CHARS = 1_000  # characters of a failure's message that the model is told
@@ -48,11 +49,13 @@ class CallContext:
     stop: Cancel
 
 
-def perform(call: Call, tool: BaseTool, context: CallContext) -> Generator[CallOutput, None, CallDone]:
-    """Make a call: yield the outputs of running code, return the answer. A tool's failure is an answer, too."""
+def perform(call: Call, tool: BaseTool, context: CallContext) -> Generator[CallOutput | CallCommand, None, CallDone]:
+    """Make a call: yield what running code or commands put out, return the answer. A failure is an answer, too."""
     try:
         if isinstance(tool, CodeTool):
             return (yield from _run_code(call, tool, context))
+        if isinstance(tool, CommandTool):
+            return (yield from _run_commands(call, tool, context))
         files = {"files": list(context.files)} if tool.file_access else {}
         return CallDone(call, _content(tool.call(call.arguments, messages=context.messages, **files)))
     except Exception as exc:  # noqa: BLE001  (a user's tool may raise anything; the model is told)
@@ -75,6 +78,17 @@ def _run_code(call: Call, tool: CodeTool, context: CallContext) -> Generator[Cal
                 ended = "\n\nThe turn was ended before the code was." if context.stop.is_set() else ""
                 return CallDone(call, tool.markdown(_for_model(end.value)) + ended, execution=end.value)
             yield CallOutput(call.id, output)
+
+
+def _run_commands(call: Call, tool: CommandTool, context: CallContext) -> Generator[CallCommand, None, CallDone]:
+    running = tool.run(call.arguments, context.stop)
+    with context.stop.ending(tool.cancel), closing(running):
+        while True:
+            try:
+                news = next(running)
+            except StopIteration as end:
+                return CallDone(call, end.value)
+            yield CallCommand(call.id, news)
 
 
 def _for_model(execution: Execution) -> Execution:

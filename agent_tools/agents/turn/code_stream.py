@@ -22,7 +22,7 @@ from typing import Literal
 _STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)  # its content, as far as it has arrived
 _BARE = re.compile(r'[^\s"{}\[\]:,]*')  # a number, or a word
 _SPACE = re.compile(r"\s*")
-_WHOLE_CHARS = re.compile(
+WHOLE_CHARS = re.compile(
     r"(?:[^\"\\]|\\[^u]"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a character outside the BMP, both halves
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{2})"  # a half without the other
@@ -119,7 +119,7 @@ class CodeStream:
             self._state = "over"
 
     def _inside(self) -> str:
-        end = _WHOLE_CHARS.match(self._pending).end()  # type: ignore[union-attr]
+        end = WHOLE_CHARS.match(self._pending).end()  # type: ignore[union-attr]
         piece, self._pending = self._pending[:end], self._pending[end:]
         if self._pending.startswith('"'):
             self._state = "over"

@@ -9,6 +9,7 @@ from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.containers.failures import ContainersError
+from agent_tools.gateway.containers.hold import Hold
 from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
@@ -29,9 +30,8 @@ class ChatJob(TurnJob):
         self._key = upstream_key
         self._container_id = new_id("cntr")
         self._is_made = False
-        self._tools = [
-            ContainerTool(services.containers, self._container_id, self._make, function) for function in request.ours
-        ]
+        self._hold = Hold(services.containers, self._container_id, self._make)
+        self._tools = [ContainerTool(self._hold, function) for function in request.ours]
         self._composer = ChatComposer(request.model, request.with_usage)
 
     @property
@@ -52,8 +52,7 @@ class ChatJob(TurnJob):
 
     def close(self) -> None:
         """Let go of the container and delete it."""
-        for tool in self._tools:
-            tool.close()
+        self._hold.close()
         if self._is_made:
             with suppress(ContainersError):
                 self._services.containers.delete(self._owner, self._container_id)

@@ -26,6 +26,7 @@ from agent_tools.gateway.containers.failures import (
     NoSandbox,
     TooManyContainers,
 )
+from agent_tools.gateway.containers.networks import check_network
 from agent_tools.gateway.containers.remains import Ending, Remains
 from agent_tools.gateway.containers.shares import Shares
 from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg
@@ -69,9 +70,9 @@ class Containers:
         """Make a container; its sandbox starts with its first call.
 
         Raises:
-            ContainersError: the memory is more than allowed, there are too many, or no storage is left.
+            ContainersError: the memory or the network is more than allowed, there are too many, or no storage is left.
         """
-        memory = self.check_memory(spec.memory)
+        memory, network = self.check_memory(spec.memory), check_network(spec.domains, self.config)
         self.check_room(owner)
         now = self.clock()
         container = Container(
@@ -82,6 +83,7 @@ class Containers:
             last_active_at=now,
             idle_minutes=spec.idle_minutes or self.config.container_idle / 60,
             memory_limit=memory,
+            network=network,
             status="active",
             has_run=False,
             bytes=0,

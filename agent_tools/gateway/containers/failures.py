@@ -65,6 +65,10 @@ class MemoryRefused(ContainersError):
     """No such memory tier is available here."""
 
 
+class NetworkRefused(ContainersError):
+    """No network, or none to a domain that was asked for, is given here."""
+
+
 class StorageFull(ContainersError):
     """The owner's files are as large or as many as allowed."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
+from agent_tools.gateway.containers.networks import network_cfg
 from agent_tools.gateway.store.records import Container
 from agent_tools.settings import MIB
 
@@ -15,11 +16,12 @@ WORK_DIR_URL = "sandbox:/mnt/data"
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container to be made. `idle_minutes` is None for the gateway's default."""
+    """A container to be made. `idle_minutes` is None for the gateway's default; `domains` are those it may reach."""
 
     name: str
     memory: str | None = None
     idle_minutes: float | None = None
+    domains: tuple[str, ...] = ()
 
 
 def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
@@ -31,6 +33,9 @@ def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path,
         "timeout": config.timeout,
         "static_url": WORK_DIR_URL,
         "packages": list(config.packages),
+        "debian_packages": list(config.debian_packages),
+        "flavour": config.flavour,
         "limits": {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free},
         **({"runtime": config.runtime} if config.runtime else {}),
+        **network_cfg(container.network, config),
     }

@@ -16,6 +16,7 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
+from agent_tools.gateway.containers.hold import Hold
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
@@ -32,7 +33,7 @@ class TrialJob(Job):
     def __init__(self, services: Services, container_id: str, code: str) -> None:
         super().__init__(EventLog(services.config.max_response_bytes))
         self.container_id = container_id
-        self._tool = ContainerTool(services.containers, container_id)
+        self._tool = ContainerTool(Hold(services.containers, container_id))
         self._metrics = services.metrics
         self._code = code
 
@@ -57,7 +58,7 @@ class TrialJob(Job):
 
     def close(self) -> None:
         """Let go of the container."""
-        self._tool.close()
+        self._tool.hold.close()
 
 
 def shown(output: Output) -> Iterator[JsonObject]:

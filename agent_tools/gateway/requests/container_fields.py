@@ -6,6 +6,7 @@ from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
 
 MAX_FILES = 100  # files that a new container is given
+MAX_DOMAINS = 100  # that one may reach
 
 
 def read_file_ids(given: Fields) -> tuple[str, ...]:
@@ -23,16 +24,30 @@ def read_file_ids(given: Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(file_ids))
 
 
-def refuse_network(given: Fields) -> None:
-    """Refuse a request for a network, which containers do not have, instead of ignoring it.
+def read_domains(given: Fields) -> tuple[str, ...]:
+    """Return the domains that a new container may reach; none without a policy that lists some.
 
     Raises:
         ApiError: 400.
     """
-    policy = given.object("network_policy")
-    if policy and policy.get("type") != "disabled":
+    policy = Fields(given.object("network_policy") or {"type": "disabled"}, given.param("network_policy"))
+    match policy.needed("type"):
+        case "disabled":
+            return ()
+        case "allowlist":
+            return _listed(policy)
+        case _:
+            raise invalid("Invalid value: expected 'disabled' or 'allowlist'.", policy.param("type"), "invalid_value")
+
+
+def _listed(policy: Fields) -> tuple[str, ...]:
+    if policy.given.get("domain_secrets"):
         raise invalid(
-            "Containers have no network here: network_policy can only be {'type': 'disabled'}.",
-            given.param("network_policy"),
-            "unsupported_value",
+            "'domain_secrets' is not supported here.", policy.param("domain_secrets"), "unsupported_parameter"
         )
+    domains = policy.array("allowed_domains")
+    if not all(isinstance(each, str) for each in domains):
+        raise policy.wrong("allowed_domains", "an array of strings")
+    if not 0 < len(domains) <= MAX_DOMAINS:
+        raise invalid(f"Between 1 and {MAX_DOMAINS} domains can be listed.", policy.param("allowed_domains"))
+    return tuple(domains)

@@ -12,7 +12,14 @@ from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.responses.request import Request
 from agent_tools.models.base import JsonObject
 
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "code_interpreter_call": "ci"}
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "code_interpreter_call": "ci",
+    "shell_call": "sh",
+    "shell_call_output": "sho",
+}
 
 
 def fresh_body(request: Request) -> JsonObject:
@@ -47,7 +54,7 @@ def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[JsonObject]:
         listed["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
         if kind == "message":
             listed.update(status=item.get("status") or "completed", content=_content(item))
-        elif kind.startswith("function_call"):
+        elif kind.startswith(("function_call", "shell_call")):
             listed["status"] = item.get("status") or "completed"
         yield listed
 

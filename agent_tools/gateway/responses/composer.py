@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from agent_tools.agents.steps import (
     CallBegun,
+    CallCommand,
     CallDelta,
     CallDone,
     CallReady,
@@ -26,6 +27,7 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
+from agent_tools.gateway.responses.shell_items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
@@ -34,7 +36,13 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 @dataclass(frozen=True)
 class ResponseContext:
-    """The facts of the request and its container that the composer needs."""
+    """The facts of the request and its container that the composer needs.
+
+    Attributes:
+        tool_name: the code interpreter's name for the model; '' if it may not be called.
+        shell_name: likewise of the shell.
+        environment: where the shell runs, as its calls say it.
+    """
 
     tool_name: str
     functions: frozenset[str]
@@ -42,6 +50,8 @@ class ResponseContext:
     shows_outputs: bool
     find_file: FindFile
     image_url: ImageUrl
+    shell_name: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Composer:
@@ -50,11 +60,12 @@ class Composer:
     def __init__(self, response: JsonObject, context: ResponseContext) -> None:
         self.response = response
         self.code_items: dict[str, CodeItem] = {}
+        self.shell_outputs: dict[str, ShellOutputItem] = {}
         self._context = context
         self._number = 0
         self._items: list[Item] = []
         self._speaking: MessageItem | ReasoningItem | None = None
-        self._functions: dict[str, FunctionItem] = {}
+        self._functions: dict[str, FunctionItem | ShellCallItem] = {}
 
     def begin(self) -> Iterator[Event]:
         """Yield the first events."""
@@ -73,8 +84,9 @@ class Composer:
                 yield from self._silence()
                 yield from self._write(step)
             case CallRunning(id_):
-                if id_ in self.code_items:
-                    yield from self._placed(self.code_items[id_], self.code_items[id_].running())
+                yield from self._run(id_)
+            case CallCommand(id_, news):
+                yield from self._placed(self.shell_outputs[id_], self.shell_outputs[id_].take(news))
             case CallDone():
                 yield from self._done(step)
             case RoundDone():
@@ -114,6 +126,9 @@ class Composer:
             case CallBegun(id_, name) if name == self._context.tool_name:
                 self.code_items[id_] = CodeItem(self._context.container_id, self._context.shows_outputs)
                 yield from self._add(self.code_items[id_])
+            case CallBegun(id_, name) if name == self._context.shell_name:
+                self._functions[id_] = ShellCallItem(id_, self._context.environment)
+                yield from self._add(self._functions[id_])
             case CallBegun(id_, name) if name in self._context.functions:
                 self._functions[id_] = FunctionItem(id_, name)
                 yield from self._add(self._functions[id_])
@@ -128,12 +143,23 @@ class Composer:
                 elif function := self._functions.get(call.id):
                     yield from self._placed(function, function.written(call.arguments))
 
+    def _run(self, id_: str) -> Iterator[Event]:
+        if item := self.code_items.get(id_):
+            yield from self._placed(item, item.running())
+        elif isinstance(call := self._functions.get(id_), ShellCallItem):
+            self.shell_outputs[id_] = ShellOutputItem(call)
+            yield from self._add(self.shell_outputs[id_])
+
     def _done(self, step: CallDone) -> Iterator[Event]:
-        item = self.code_items.get(step.call.id)
-        if item is not None:
+        if item := self.code_items.get(step.call.id):
             status = status_of(step)
             outputs = outputs_of(step, self._context.image_url) if self._context.shows_outputs else []
             yield from self._placed(item, item.ran(status, outputs))
+        elif isinstance(self._functions.get(step.call.id), ShellCallItem):
+            if step.call.id not in self.shell_outputs:  # it was not made
+                yield from self._run(step.call.id)
+            output = self.shell_outputs[step.call.id]
+            yield from self._placed(output, output.failed(step.text) if step.failure else output.ran())
 
     def _finish(self, step: Finished) -> Iterator[Event]:
         self.response["usage"] = response_usage(step.usage)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.responses.shell_history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
 from agent_tools.models.wire import wire_messages
 
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_MADE = ("code_interpreter_call", "function_call", "reasoning")  # by the model
+_MADE = ("code_interpreter_call", "function_call", "reasoning", "shell_call")  # by the model
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -24,12 +25,14 @@ class CallHistory:
 
     Attributes:
         tool_name: the code interpreter's name for the model.
-        told: returns what the model was told of a call, by its item's id; None if that is unknown.
+        shell_name: the shell's.
+        told: returns what the model was told of a call, by the id of its item or of its output's; None if unknown.
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
         is_over: the item that is read was answered in an earlier turn.
     """
 
     tool_name: str
+    shell_name: str
     told: Callable[[str], str | None]
     file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
     is_over: bool = False
@@ -50,8 +53,16 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
 
 def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the container that the latest call among the items ran in."""
-    named = [item.get("container_id") for item in items if item.get("type") == "code_interpreter_call"]
+    named = [_place_of(item).get("container_id") for item in items]
     return next((each for each in reversed(named) if isinstance(each, str)), None)
+
+
+def _place_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of an item that may name the container it ran in."""
+    if item.get("type") == "shell_call":
+        environment = item.get("environment")
+        return environment if isinstance(environment, dict) else {}
+    return item if item.get("type") == "code_interpreter_call" else {}
 
 
 def _first_new(items: Sequence[Mapping[str, Any]]) -> int:
@@ -73,6 +84,12 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             yield Message(FUNCTION, content, extra={CALL_ID: _text(item, "call_id", param)})
         case "code_interpreter_call":
             yield from _code_call(item, past)
+        case "shell_call":
+            call = FunctionCall(past.shell_name, shell_arguments(item, param))
+            yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
+        case "shell_call_output":
+            told = past.told(str(item.get("id") or "")) or shell_told(item, param)
+            yield Message(FUNCTION, told, past.shell_name, extra={CALL_ID: _text(item, "call_id", param)})
         case "reasoning":
             return
         case kind:

@@ -8,10 +8,10 @@ import io
 import mimetypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
-from agent_tools.gateway.containers.tool import ContainerTool
+from agent_tools.gateway.containers.hold import Hold
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
@@ -21,21 +21,26 @@ MAX_FILES = 100  # in one request's input
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file in an input."""
+    """A file in an input, of `size` bytes; `open` gives its content, piece by piece."""
 
     name: str
-    content: bytes
+    size: int
+    open: Callable[[], BinaryIO]
 
 
 class InputFiles:
-    """The files of one request. `tool` is the code interpreter, if it may be called."""
+    """The files of one request. `hold` is the container, if anything can run in one.
+
+    `most` bounds the bytes of a file that goes to the model instead.
+    """
 
     def __init__(
-        self, files: ContainerFiles, find_upload: Callable[[str], InputFile], tool: ContainerTool | None
+        self, files: ContainerFiles, find_upload: Callable[[str], InputFile], hold: Hold | None, most: int
     ) -> None:
         self._files = files
         self._find_upload = find_upload
-        self._tool = tool
+        self._hold = hold
+        self._most = most
         self._left = MAX_FILES
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
@@ -49,12 +54,13 @@ class InputFiles:
         if self._left < 0:
             raise invalid(f"An input holds at most {MAX_FILES} files.", param)
         file = self._read(part, param)
-        if self._tool is None:
-            return {"type": "file", "file": {"filename": file.name, "file_data": _data_url(file)}}
-        self._tool.ensure()
-        container_id = self._tool.container_id
+        if self._hold is None:
+            return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file)}}
+        self._hold.ensure()
+        container_id = self._hold.container_id
         if is_new or self._files.named(container_id, file.name) is None:
-            self._files.put(container_id, file.name, io.BytesIO(file.content))
+            with file.open() as content:
+                self._files.put(container_id, file.name, content)
         return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{file.name}]"}
 
     def _read(self, part: Mapping[str, Any], param: str) -> InputFile:
@@ -67,17 +73,23 @@ class InputFiles:
             raise invalid(message, f"{param}.file_url", "unsupported_value")
         raise invalid(f"Missing required parameter: '{param}.file_data'.", param, "missing_required_parameter")
 
+    def _data_url(self, file: InputFile) -> str:
+        if file.size > self._most:
+            message = f"The file is larger than {self._most:,} bytes."
+            raise ApiError(413, message, param="file_id", code="file_too_large")
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        with file.open() as content:
+            return f"data:{kind};base64,{base64.b64encode(content.read()).decode()}"
 
-def upload_reader(uploads: Uploads, owner: str, limit: int) -> Callable[[str], InputFile]:
-    """Return a function that reads an owner's uploaded files, if they are small enough for a request."""
 
-    def read(id_: str) -> InputFile:
+def upload_finder(uploads: Uploads, owner: str) -> Callable[[str], InputFile]:
+    """Return a function that finds an owner's uploaded files."""
+
+    def find(id_: str) -> InputFile:
         upload = uploads.find(owner, id_)
-        if upload.bytes > limit:
-            raise ApiError(413, f"The file is larger than {limit:,} bytes.", param="file_id", code="file_too_large")
-        return InputFile(upload.filename, uploads.path(id_).read_bytes())
+        return InputFile(upload.filename, upload.bytes, lambda: open(uploads.path(id_), "rb"))
 
-    return read
+    return find
 
 
 def _decoded(data: str, filename: object, param: str) -> InputFile:
@@ -90,9 +102,5 @@ def _decoded(data: str, filename: object, param: str) -> InputFile:
     except (binascii.Error, ValueError) as exc:
         raise invalid(f"'{param}' is not base64.", param, "invalid_value") from exc
     suffix = mimetypes.guess_extension(head[5:].partition(";")[0]) or "" if is_url else ""
-    return InputFile(safe_name(filename if isinstance(filename, str) else f"file{suffix}"), content)
-
-
-def _data_url(file: InputFile) -> str:
-    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return f"data:{kind};base64,{base64.b64encode(file.content).decode()}"
+    name = safe_name(filename if isinstance(filename, str) else f"file{suffix}")
+    return InputFile(name, len(content), lambda: io.BytesIO(content))

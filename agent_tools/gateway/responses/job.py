@@ -51,7 +51,7 @@ class ResponseJob(TurnJob):
         """Make the response, event by event."""
         yield from self._composer.begin()
         messages = [*self.plan.instructions, *self._conversation]
-        for step in self.steps(self.plan.turn, messages, [self.plan.tool] if self.plan.tool else []):
+        for step in self.steps(self.plan.turn, messages, self.plan.tools):
             self._note(step)
             yield from self._composer.feed(step)
 
@@ -67,8 +67,8 @@ class ResponseJob(TurnJob):
 
     def close(self) -> None:
         """Let go of the container, however the response ended."""
-        if self.plan.tool:
-            self.plan.tool.close()
+        if self.plan.hold:
+            self.plan.hold.close()
         super().close()
 
     def save_start(self) -> None:
@@ -86,10 +86,10 @@ class ResponseJob(TurnJob):
 
     def _end(self, event: Mapping[str, Any]) -> None:
         """Let go of the container and store the response, before anyone hears of its end."""
-        tool, request, body = self.plan.tool, self.plan.request, event["response"]
-        container_id = tool.container_id if tool and tool.has_container else None
-        if tool:
-            tool.close()
+        hold, request, body = self.plan.hold, self.plan.request, event["response"]
+        container_id = hold.container_id if hold and hold.has_container else None
+        if hold:
+            hold.close()
         self.answer = packed(body)
         if not request.store:
             return
@@ -104,5 +104,6 @@ class ResponseJob(TurnJob):
 
     def _told_by_item(self) -> dict[str, str]:
         """Return what the model was told of each call, by the ids of the calls' items."""
-        ids = {call_id: item.id for call_id, item in self._composer.code_items.items()}
+        answered = {**self._composer.code_items, **self._composer.shell_outputs}
+        ids = {call_id: item.id for call_id, item in answered.items()}
         return {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}

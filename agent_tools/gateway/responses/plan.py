@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,22 +12,28 @@ from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.execution import Picture
-from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused
+from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
+from agent_tools.gateway.containers.hold import Hold
+from agent_tools.gateway.containers.networks import check_network
+from agent_tools.gateway.containers.shell import ContainerShell
 from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
-from agent_tools.gateway.responses.input_files import InputFiles, upload_reader
+from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
+from agent_tools.gateway.responses.local_shell import LOCAL, local_shell
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.stored_items import resolved
-from agent_tools.gateway.responses.tools import MODEL_FACING, ContainerChoice
+from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import Container, ResponseEnd, StoredCall
-from agent_tools.models.base import JsonObject
+from agent_tools.gateway.turn_job import HostedTool
+from agent_tools.models.base import FunctionDefinition, JsonObject
 
+_ANSWERED = ("code_interpreter_call", "shell_call_output")  # items that the model was told something of
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
 )
@@ -42,7 +49,8 @@ class Plan:
     instructions: list[JsonObject]
     turn: Turn
     context: ResponseContext
-    tool: ContainerTool | None
+    hold: Hold | None
+    tools: tuple[HostedTool, ...]
 
 
 class Planner:
@@ -68,25 +76,25 @@ class Planner:
             ResponseShare(config, self._services.store, self._services.shares).check(self._owner)
         items = resolved(self._services.store, self._owner, request.input, config.max_response_bytes)
         self._request = request = replace(request, input=items)
-        if request.tools.container and config.tool_name in [function.name for function in request.tools.functions]:
-            raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
+        self._check_names()
         self._previous = self._find_previous()
-        tool = self._tool(request.tools.container) if request.tools.container else None
+        hold = self._hold(request.tools.container) if request.tools.container else None
+        tools = self._hosted(hold) if hold else ()
         before = json.loads(self._previous.conversation) if self._previous else []
-        conversation = [*before, *messages_of_items(request.input, self._past(tool))]
+        conversation = [*before, *messages_of_items(request.input, self._past(hold))]
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
             self._services.upstream.model(request.model, upstream_key),
-            [tool] if tool else (),
-            [function.definition for function in request.tools.functions],
-            options=_named_choice(request.options, config.tool_name),
+            tools,
+            self._clients(),
+            options=_named_choice(request.options, self._names),
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
         )
-        context = self._context(tool)
-        return Plan(request, self._owner, conversation, instructions, turn, context, tool)
+        context = self._context(hold)
+        return Plan(request, self._owner, conversation, instructions, turn, context, hold, tools)
 
     def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
@@ -98,47 +106,80 @@ class Planner:
             raise invalid(message, "previous_response_id", "previous_response_not_found")
         return previous
 
+    # -- the tools ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """The names, for the model, of the built-in tools that may be called."""
+        config = self._services.config
+        names = {CODE: config.tool_name, SHELL: config.shell_name}
+        return {kind: name for kind, name in names.items() if kind in self._request.tools.built_in}
+
+    def _check_names(self) -> None:
+        taken = [function.name for function in self._request.tools.functions]
+        for kind, name in self._names.items():
+            if name in taken:
+                raise invalid(f"A function cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools")
+
+    def _hosted(self, hold: Hold) -> tuple[HostedTool, ...]:
+        asked = self._request.tools
+        code = [ContainerTool(hold)] if CODE in asked.built_in else []
+        shell = [ContainerShell(hold)] if SHELL in asked.built_in and not asked.has_local_shell else []
+        return (*code, *shell)
+
+    def _clients(self) -> list[FunctionDefinition]:
+        """Return the functions that the client runs."""
+        local = [local_shell(self._names[SHELL])] if self._request.tools.has_local_shell else []
+        return [*(function.definition for function in self._request.tools.functions), *local]
+
     # -- the container ------------------------------------------------------------------------------------------------
 
-    def _tool(self, choice: ContainerChoice) -> ContainerTool:
+    def _hold(self, choice: ContainerChoice) -> Hold:
         containers = self._services.containers
         if choice.id is not None:
-            self._container_id = containers.active(self._owner, choice.id).id
-            return ContainerTool(containers, self._container_id)
-        memory = self._memory(choice)
-        if earlier := self._earlier():
+            row = containers.active(self._owner, choice.id)
+            self._container_id = row.id
+            self._bring(choice.file_ids)
+            return Hold(containers, self._container_id, network=row.network)
+        memory, network = self._given(choice)
+        if earlier := self._earlier(network):
             self._container_id = earlier
             self._bring(choice.file_ids)
-            return ContainerTool(containers, self._container_id)
+            return Hold(containers, self._container_id, network=network)
         self._container_id = new_id("cntr")
-        make = partial(self._make, ContainerSpec("auto", memory))
+        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains))
         if not choice.file_ids:
             containers.check_room(self._owner)
-            return ContainerTool(containers, self._container_id, make)
+            return Hold(containers, self._container_id, make, network)
         make()
         self._bring(choice.file_ids)
-        return ContainerTool(containers, self._container_id)
+        return Hold(containers, self._container_id, network=network)
 
-    def _memory(self, choice: ContainerChoice) -> str:
+    def _given(self, choice: ContainerChoice) -> tuple[str, str]:
+        """Return the memory tier and the network that a new container gets."""
+        containers = self._services.containers
         try:
-            return self._services.containers.check_memory(choice.memory)
+            return containers.check_memory(choice.memory), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
             raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
+        except NetworkRefused as exc:
+            raise invalid(exc.message, f"{choice.path}.network_policy", "unsupported_value") from exc
 
     def _make(self, spec: ContainerSpec) -> None:
         if self._services.store.get(Container, self._container_id) is None:
             self._services.containers.create(self._owner, spec, self._container_id)
 
-    def _earlier(self) -> str | None:
-        """Return the conversation's own container, if it is not expired."""
+    def _earlier(self, network: str) -> str | None:
+        """Return the conversation's own container, if it is not expired and has this network."""
         named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
         if not named:
             return None
-        try:
-            return self._services.containers.active(self._owner, named).id
-        except (ContainerNotFound, ContainerExpired):
-            self._notes.append(LOST)
-            return None
+        with contextlib.suppress(ContainerNotFound, ContainerExpired):
+            row = self._services.containers.active(self._owner, named)
+            if row.network == network:
+                return row.id
+        self._notes.append(LOST)
+        return None
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
         there = {listed.file.path for listed in self._services.files.listed(self._container_id)}
@@ -148,18 +189,19 @@ class Planner:
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
-    def _past(self, tool: ContainerTool | None) -> CallHistory:
+    def _past(self, hold: Hold | None) -> CallHistory:
         services = self._services
-        ids = [str(item.get("id")) for item in self._request.input if item.get("type") == "code_interpreter_call"]
+        ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
-        read = upload_reader(services.uploads, self._owner, services.config.max_body_bytes)
-        return CallHistory(services.config.tool_name, told.get, InputFiles(services.files, read, tool).part)
+        config, find = services.config, upload_finder(services.uploads, self._owner)
+        files = InputFiles(services.files, find, hold, config.max_body_bytes)
+        return CallHistory(config.tool_name, config.shell_name, told.get, files.part)
 
-    def _context(self, tool: ContainerTool | None) -> ResponseContext:
+    def _context(self, hold: Hold | None) -> ResponseContext:
         files, id_ = self._services.files, self._container_id
 
         def find_file(name: str) -> str | None:
-            file = files.named(id_, name) if tool and tool.has_container else None
+            file = files.named(id_, name) if hold and hold.has_container else None
             return file.id if file else None
 
         def image_url(picture: Picture) -> str:
@@ -169,12 +211,26 @@ class Planner:
             return picture.data_url
 
         functions = frozenset(function.name for function in self._request.tools.functions)
-        name = self._services.config.tool_name if tool else ""
-        return ResponseContext(name, functions, id_, self._request.with_outputs, find_file, image_url)
+        return ResponseContext(
+            tool_name=self._names.get(CODE, ""),
+            shell_name=self._names.get(SHELL, ""),
+            environment=LOCAL if self._request.tools.has_local_shell else _reference(id_),
+            functions=functions,
+            container_id=id_,
+            shows_outputs=self._request.with_outputs,
+            find_file=find_file,
+            image_url=image_url,
+        )
 
 
-def _named_choice(options: Mapping[str, Any], tool_name: str) -> JsonObject:
+def _reference(container_id: str) -> dict[str, str]:
+    return {"type": "container_reference", "container_id": container_id}
+
+
+def _named_choice(options: Mapping[str, Any], names: Mapping[str, str]) -> JsonObject:
+    """Return the options with the names of built-in tools in place of what stood for them."""
     choice = options.get("tool_choice")
-    if isinstance(choice, dict) and choice["function"]["name"] == MODEL_FACING:
-        return {**options, "tool_choice": {"type": "function", "function": {"name": tool_name}}}
+    known = {MODEL_FACING[kind]: name for kind, name in names.items()}
+    if isinstance(choice, dict) and (name := known.get(choice["function"]["name"])):
+        return {**options, "tool_choice": {"type": "function", "function": {"name": name}}}
     return dict(options)

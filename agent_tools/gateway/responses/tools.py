@@ -1,17 +1,19 @@
-"""The tools of a request: the code interpreter with its container, the client's functions, and the choice of them."""
+"""The tools of a request: those with a container, the client's own, and the choice of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.gateway.requests.container_fields import read_file_ids, refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
 
 MAX_ID = 64
-MODEL_FACING = "\0python"  # stands for the code interpreter's name for the model, until that is known
+CODE, SHELL = "code_interpreter", "shell"
+MODEL_FACING = {CODE: "\0python", SHELL: "\0shell"}
+"""Each stands for a tool's name for the model, until that is known."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ContainerChoice:
     memory: str | None = None
     file_ids: tuple[str, ...] = ()
     path: str = ""
+    domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,17 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools that may be called. The response repeats `shown` and `shown_choice`."""
+    """The tools that may be called. The response repeats `shown` and `shown_choice`.
+
+    Attributes:
+        container: where the tools of `built_in` run; None if none of them needs one.
+        built_in: those of `code_interpreter` and `shell` that may be called.
+        has_local_shell: the client runs the shell's commands.
+    """
 
     container: ContainerChoice | None = None
+    built_in: frozenset[str] = frozenset()
+    has_local_shell: bool = False
     functions: tuple[FunctionTool, ...] = ()
     choice: Any = None
     shown: list[JsonObject] = field(default_factory=list)
@@ -58,7 +69,47 @@ class Tools:
     @property
     def are_any(self) -> bool:
         """There is something to call."""
-        return self.container is not None or bool(self.functions)
+        return bool(self.built_in or self.functions)
+
+
+@dataclass
+class _Reading:
+    """What was read of `tools` so far."""
+
+    offer: _Offer
+    shown: list[JsonObject] = field(default_factory=list)
+    code_container: ContainerChoice | None = None
+    shell_container: ContainerChoice | None = None
+
+    def add(self, tool: Fields) -> None:
+        match tool.needed("type"):
+            case "function":
+                self.offer.functions.append(_function(tool))
+                self.shown.append(self.offer.functions[-1].shown)
+            case "code_interpreter":
+                self.offer.built_in.add(CODE)
+                self.code_container, echo = _container(tool)
+                self.shown.append({"type": CODE, "container": echo})
+            case "shell":
+                self.offer.built_in.add(SHELL)
+                self.shell_container, echo = _environment(tool)
+                self.shown.append({"type": SHELL, "environment": echo})
+            case kind:
+                known = "'code_interpreter', 'shell' and 'function' are."
+                message = f"Tools of type {kind!r:.40} are not supported here; {known}"
+                raise invalid(message, tool.param("type"), "unsupported_value")
+
+
+@dataclass
+class _Offer:
+    """The tools that may be called, as far as `tool_choice` leaves them."""
+
+    functions: list[FunctionTool] = field(default_factory=list)
+    built_in: set[str] = field(default_factory=set)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.functions and not self.built_in
 
 
 def read_tools(given: Fields) -> Tools:
@@ -67,24 +118,37 @@ def read_tools(given: Fields) -> Tools:
     Raises:
         ApiError: 400.
     """
-    container, functions, shown = None, [], []
+    read = _Reading(_Offer())
     for index, tool in enumerate(given.array("tools")):
-        param = f"tools[{index}]"
-        fields = Fields(tool if isinstance(tool, dict) else {}, param)
-        match fields.needed("type"):
-            case "function":
-                functions.append(_function(fields))
-                shown.append(functions[-1].shown)
-            case "code_interpreter":
-                container, echo = _container(fields)
-                shown.append({"type": "code_interpreter", "container": echo})
-            case kind:
-                message = f"Tools of type {kind!r:.40} are not supported here; 'code_interpreter' and 'function' are."
-                raise invalid(message, f"{param}.type", "unsupported_value")
+        read.add(Fields(tool if isinstance(tool, dict) else {}, f"tools[{index}]"))
     choice = given.given.get("tool_choice")
-    functions, has_code, upstream = _chosen(choice, functions, container is not None)
-    shown_choice = "auto" if choice is None else choice
-    return Tools(container if has_code else None, tuple(functions), upstream, shown, shown_choice)
+    offer, upstream = _chosen(choice, read.offer)
+    code = read.code_container if CODE in offer.built_in else None
+    shell = read.shell_container if SHELL in offer.built_in else None
+    return Tools(
+        container=_shared(code, shell),
+        built_in=frozenset(offer.built_in),
+        has_local_shell=SHELL in offer.built_in and shell is None,
+        functions=tuple(offer.functions),
+        choice=upstream,
+        shown=read.shown,
+        shown_choice="auto" if choice is None else choice,
+    )
+
+
+def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> ContainerChoice | None:
+    """Return the container of both tools."""
+    if code is None or shell is None:
+        return code or shell
+    if _differ(code.id, shell.id) or _differ(code.memory, shell.memory):
+        message = "The code interpreter and the shell of a request share one container: describe both as the same."
+        raise invalid(message, "tools", "invalid_value")
+    file_ids = tuple(dict.fromkeys(code.file_ids + shell.file_ids))
+    return ContainerChoice(code.id or shell.id, code.memory or shell.memory, file_ids, code.path or shell.path)
+
+
+def _differ(first: str | None, second: str | None) -> bool:
+    return bool(first and second) and first != second
 
 
 def _function(fields: Fields) -> FunctionTool:
@@ -97,55 +161,85 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
     if value is None:
         raise missing(fields.param("container"))
     if isinstance(value, str):
-        if not 0 < len(value) <= MAX_ID:
-            raise invalid(f"A container's id has at most {MAX_ID} characters.", fields.param("container"))
-        return ContainerChoice(value), value
+        return _referred(value, fields.param("container")), value
     if not isinstance(value, dict):
         raise fields.wrong("container", "a string or an object")
     auto = Fields(value, fields.param("container"))
     if auto.needed("type") != "auto":
         raise invalid("Invalid value: expected 'auto'.", auto.param("type"), "invalid_value")
-    refuse_network(auto)
-    file_ids = read_file_ids(auto)
-    shown = {key: value[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in value}
-    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path), shown
+    return _described(auto)
 
 
-def _chosen(choice: Any, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
-    """Return the functions that may be called, True if code may run, and `tool_choice` for the upstream."""
+def _environment(fields: Fields) -> tuple[ContainerChoice | None, JsonObject]:
+    """Read where a shell runs: in a container, or at the client, which is meant where nothing is said."""
+    callers = fields.array("allowed_callers")
+    if callers and "direct" not in callers:
+        raise invalid("The model calls tools itself: expected 'direct'.", fields.param("allowed_callers"))
+    environment = fields.object("environment")
+    given = Fields({"type": "local"} if environment is None else environment, fields.param("environment"))
+    if given.given.get("skills"):
+        raise invalid("'skills' is not supported here.", given.param("skills"), "unsupported_parameter")
+    match given.needed("type"):
+        case "local":
+            return None, {"type": "local"}
+        case "container_auto":
+            return _described(given)
+        case "container_reference":
+            id_ = given.needed("container_id")
+            return _referred(id_, given.param("container_id")), {"type": "container_reference", "container_id": id_}
+        case _:
+            expected = "expected 'container_auto', 'container_reference' or 'local'"
+            raise invalid(f"Invalid value: {expected}.", given.param("type"), "invalid_value")
+
+
+def _referred(id_: str, param: str) -> ContainerChoice:
+    if not 0 < len(id_) <= MAX_ID:
+        raise invalid(f"A container's id has at most {MAX_ID} characters.", param)
+    return ContainerChoice(id_)
+
+
+def _described(auto: Fields) -> tuple[ContainerChoice, JsonObject]:
+    file_ids, domains = read_file_ids(auto), read_domains(auto)
+    shown = {
+        key: auto.given[key] for key in ("type", "file_ids", "memory_limit", "network_policy") if key in auto.given
+    }
+    return ContainerChoice(None, auto.text("memory_limit"), file_ids, auto.path, domains), shown
+
+
+def _chosen(choice: Any, offer: _Offer) -> tuple[_Offer, Any]:
+    """Return the tools that may be called, and `tool_choice` for the upstream."""
     if choice in (None, "auto"):
-        return functions, has_code, None
+        return offer, None
     if choice in ("none", "required"):
-        if choice == "required" and not functions and not has_code:
+        if choice == "required" and offer.is_empty:
             raise invalid("tool_choice 'required' needs 'tools'.", "tool_choice")
-        return functions, has_code, choice
+        return offer, choice
     given = Fields(choice if isinstance(choice, dict) else {}, "tool_choice")
     match given.needed("type"):
-        case "function" | "code_interpreter" as kind:
-            named = _named(kind, given.text("name"), functions, has_code)
-            return functions, has_code, named
+        case "function" | "code_interpreter" | "shell" as kind:
+            return offer, _named(kind, given.text("name"), offer)
         case "allowed_tools":
-            return _allowed(given, functions, has_code)
+            return _allowed(given, offer)
         case _:
             raise invalid("Invalid value for 'tool_choice'.", "tool_choice.type", "invalid_value")
 
 
-def _named(kind: str, name: str | None, functions: list[FunctionTool], has_code: bool) -> JsonObject:
-    if kind == "code_interpreter" and has_code:
-        return {"type": "function", "function": {"name": MODEL_FACING}}
-    if kind == "function" and name in [function.name for function in functions]:
+def _named(kind: str, name: str | None, offer: _Offer) -> JsonObject:
+    if kind in offer.built_in:
+        return {"type": "function", "function": {"name": MODEL_FACING[kind]}}
+    if kind == "function" and name in [function.name for function in offer.functions]:
         return {"type": "function", "function": {"name": name}}
     raise _unknown_choice()
 
 
-def _allowed(given: Fields, functions: list[FunctionTool], has_code: bool) -> tuple[list[FunctionTool], bool, Any]:
+def _allowed(given: Fields, offer: _Offer) -> tuple[_Offer, Any]:
     allowed = [each for each in given.array("tools") if isinstance(each, dict)]
     names = {each.get("name") for each in allowed if each.get("type") == "function"}
-    code = has_code and any(each.get("type") == "code_interpreter" for each in allowed)
-    kept = [function for function in functions if function.name in names]
-    if not kept and not code:
+    kinds = {kind for kind in offer.built_in if any(each.get("type") == kind for each in allowed)}
+    kept = _Offer([function for function in offer.functions if function.name in names], kinds)
+    if kept.is_empty:
         raise _unknown_choice()
-    return kept, code, "required" if given.text("mode") == "required" else None
+    return kept, "required" if given.text("mode") == "required" else None
 
 
 def _unknown_choice() -> ApiError:

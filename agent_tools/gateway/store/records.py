@@ -19,7 +19,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Container(Record):
-    """A container; its `status` is active, expiring, deleting or expired."""
+    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces."""
 
     table = tables.containers
     id: str
@@ -29,6 +29,7 @@ class Container(Record):
     last_active_at: float
     idle_minutes: float
     memory_limit: str
+    network: str
     status: str
     has_run: bool
     bytes: int

@@ -23,7 +23,7 @@ WINDOW = 1024 * 1024  # bytes of one stream that may be on their way
 MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
 WORDS = 0
 CREDIT = 0x80000000
-_HEADER = struct.Struct(">II")
+HEADER = struct.Struct(">II")
 
 
 class MuxError(Exception):
@@ -50,7 +50,7 @@ class Stream:
         except OSError:
             data = b""
         self.may_send -= len(data)
-        return _HEADER.pack(channel, len(data)) + data
+        return HEADER.pack(channel, len(data)) + data
 
     def give(self, channel: int) -> bytes:
         """Write what is pending to the socket; the frame that grants as much again, b'' while that is little."""
@@ -61,7 +61,7 @@ class Stream:
         if self.to_grant < WINDOW // 4:
             return b""
         granted, self.to_grant = self.to_grant, 0
-        return _HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
+        return HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
 
 
 class Mux:
@@ -78,7 +78,7 @@ class Mux:
 
     def say(self, words: bytes) -> None:
         """Send one line of words."""
-        self.out += _HEADER.pack(WORDS, len(words)) + words
+        self.out += HEADER.pack(WORDS, len(words)) + words
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take in what came from the pipe; gives each line of words before it looks at what follows that line.
@@ -89,14 +89,14 @@ class Mux:
             MuxError: it is not this protocol, or more than was granted.
         """
         self._in += data
-        while len(self._in) >= _HEADER.size:
-            channel, length = _HEADER.unpack_from(self._in)
+        while len(self._in) >= HEADER.size:
+            channel, length = HEADER.unpack_from(self._in)
             if length > MAX_FRAME:
                 raise MuxError(f"a frame of {length:,} bytes")
-            end = _HEADER.size + length
+            end = HEADER.size + length
             if len(self._in) < end:
                 break
-            payload = bytes(memoryview(self._in)[_HEADER.size : end])
+            payload = bytes(memoryview(self._in)[HEADER.size : end])
             del self._in[:end]
             if channel == WORDS:
                 yield payload
@@ -147,9 +147,9 @@ class Mux:
         """Move one frame from a socket to the pipe; whether there may be more."""
         frame = stream.take(channel) if stream.may_send else b""
         self.out += frame
-        if len(frame) == _HEADER.size:  # the socket's end
+        if len(frame) == HEADER.size:  # the socket's end
             self.close(channel)
-        return len(frame) > _HEADER.size
+        return len(frame) > HEADER.size
 
     def _accept(self, channel: int, payload: bytes) -> None:
         """Take in one frame of a stream; what comes for a stream that is gone is dropped."""
@@ -176,5 +176,5 @@ class Mux:
 
     def _end(self, channel: int) -> None:
         """Tell the other side that a stream is over, and forget it."""
-        self.out += _HEADER.pack(channel, 0)
+        self.out += HEADER.pack(channel, 0)
         self.close(channel)

@@ -6,6 +6,7 @@ channel 0 (mux.py).
     host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
                      files <number>              with one socket: serve work_dir on it
                      spawn <number>              with one socket: run the command it asks for (commands.py)
+                     proxy <number>              with one socket: carry what connects to the proxy's port over it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
                      interrupt [<number>]        of the alarm's page by which the run was armed
                      disarm | kill | end_commands | pause | resume
@@ -44,6 +45,14 @@ class Files:
 @dataclass(frozen=True)
 class Spawn:
     """Run a command, which one socket says and answers for."""
+
+    number: int
+    sockets: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Listen for the code's connections to the network, and carry them over one socket (proxy.py)."""
 
     number: int
     sockets: ClassVar[int] = 1
@@ -115,14 +124,16 @@ class Failed:
     traceback: str
 
 
-SocketOrder = Union[Start, Files, Spawn]
-Order = Union[Start, Files, Spawn, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
+SocketOrder = Union[Start, Files, Spawn, Proxy]
+Order = Union[Start, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
 Report = Union[Ready, Exit, Failed]
 
+WITH_SOCKETS = (Start, Files, Spawn, Proxy)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "start": Start,
     "files": Files,
     "spawn": Spawn,
+    "proxy": Proxy,
     "interrupt": Interrupt,
 }
 _BARE: "dict[str, Order]" = {
@@ -144,7 +155,7 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
-    if isinstance(order, (Start, Files, Spawn)):
+    if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
     if isinstance(order, Interrupt) and order.number:
         return f"interrupt {order.number}".encode()

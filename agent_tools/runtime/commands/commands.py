@@ -49,14 +49,22 @@ class Request:
 
 
 class Commands:
-    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended."""
+    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended.
+
+    `resume` has whoever was stopped in the sandbox go on.
+    """
 
     def __init__(
-        self, limits: Limits, connect: Callable[[], socket.socket | None], is_gone: Callable[[], bool]
+        self,
+        limits: Limits,
+        connect: Callable[[], socket.socket | None],
+        is_gone: Callable[[], bool],
+        resume: Callable[[], object] = lambda: None,
     ) -> None:
         self._limits = limits
         self._connect = connect
         self._is_gone = is_gone
+        self._resume = resume
         self._turns = threading.BoundedSemaphore(int(limits.max_commands))
         self._running: set[Process] = set()
 
@@ -121,7 +129,7 @@ class Commands:
                 raise InvalidParams(f"{exc}. Pass data by stdin or as a file.") from exc
             raise
         self._running.add(process)
-        process.drive = Drive(release=lambda: self._release(process))
+        process.drive = Drive(release=lambda: self._release(process), resume=self._resume)
         return process
 
     def _link(self) -> socket.socket:

@@ -44,10 +44,11 @@ LOST = "the process that runs the commands was ended by code in the sandbox"
 
 @dataclass(frozen=True)
 class Drive:
-    """What a command needs of whoever drives it: to be looked at again, and to be told of its end."""
+    """What a command needs of others: to be looked at again, that its end is noted, and that its guest goes on."""
 
     rouse: Callable[[], None] = lambda: None
     release: Callable[[], None] = lambda: None
+    resume: Callable[[], object] = lambda: None
 
 
 class Process:
@@ -224,6 +225,7 @@ class Process:
         if self.deadline is not None and time.monotonic() > self.deadline:
             self._is_overdue = True
             self._close("its time was up, and the sandbox did not end it")
+            self.drive.resume()  # code may have stopped who is to end it
 
     def abandon(self) -> None:
         """In a forked child: let go of what was inherited."""

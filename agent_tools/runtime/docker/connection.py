@@ -9,12 +9,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import docker.errors
 import requests
-from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
-import docker
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.runtime.docker.sdk import docker
 
 START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
@@ -72,12 +70,17 @@ class DockerConnection:
     def _connect(self) -> docker.DockerClient:
         try:
             with contextlib.closing(_client(self._timeout, "1.41")) as asking:  # this one request names no version
-                return _client(self._timeout, asking.version(api_version=False)["ApiVersion"])
+                return _client(self._timeout, self._version(asking.api))
         except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
+    def _version(self, api: Any) -> str:
+        """The version of the engine's API, from any answer's head: an engine that is asked for it asks others."""
+        answered = api.get(f"{api.base_url}/_ping", timeout=self._timeout)
+        return str(answered.headers.get("Api-Version") or api.version(api_version=False)["ApiVersion"])
 
-class _Connection(UnixHTTPConnection):
+
+class _Connection(docker.transport.unixconn.UnixHTTPConnection):
     """Closes its socket where nobody answers; the SDK's own leaves it lying about."""
 
     def connect(self) -> None:
@@ -89,13 +92,13 @@ class _Connection(UnixHTTPConnection):
         self.sock = sock
 
 
-class _Pool(UnixHTTPConnectionPool):
+class _Pool(docker.transport.unixconn.UnixHTTPConnectionPool):
     def _new_conn(self) -> Any:
         timeout: Any = self.timeout
         return _Connection(self.base_url, self.socket_path, timeout)
 
 
-class _UnixAdapter(UnixHTTPAdapter):
+class _UnixAdapter(docker.transport.UnixHTTPAdapter):
     """Keeps connections for whatever is asked next.
 
     The SDK's own keeps some for each of the last 25 URLs, of which a sandbox has several that are asked once; and a
@@ -120,7 +123,7 @@ def _client(timeout: int, version: str) -> docker.DockerClient:
     if isinstance(client.api.verify, str):
         client.api.trust_env = False
     adapter = client.api.get_adapter(client.api.base_url)
-    if isinstance(adapter, UnixHTTPAdapter):
+    if isinstance(adapter, docker.transport.UnixHTTPAdapter):
         client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout))
     return client
 

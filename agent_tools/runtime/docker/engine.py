@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import docker.errors
 import requests
 
-import docker
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
 from agent_tools.runtime.docker.connection import DockerConnection, translated
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import container_config, local_log
+from agent_tools.runtime.docker.sdk import docker
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
@@ -42,6 +41,8 @@ class DockerEngine:
         self._info: EngineInfo | None = None
         self._doubtful: dict[str, float] = {}
         self._guest_ids = GuestIds()
+        self.restore_image: Callable[[str], bool] = lambda _tag: False
+        """Tries to get an image back that was there and is not any more; returns whether it has."""
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
@@ -102,11 +103,18 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
-        api = self.connection.api()
         try:
-            return Container(api.create_container_from_config(config)["Id"])
+            return self._create_from(config, spec)
         except docker.errors.ImageNotFound as exc:
+            if self.restore_image(spec.image):
+                return self._create_from(config, spec)
             raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
+
+    def _create_from(self, config: dict[str, Any], spec: SandboxSpec) -> Container:
+        try:
+            return Container(self.connection.api().create_container_from_config(config)["Id"])
+        except docker.errors.ImageNotFound:
+            raise
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:

@@ -10,15 +10,9 @@ import hashlib
 import io
 import os
 import re
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from packaging.requirements import Requirement
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
@@ -26,10 +20,11 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_on
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.files.private_base import private_base
+from agent_tools.runtime.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
 
 REPOSITORY = "agent-tools"
 REGISTRY_BASE = "python:3.13-slim-trixie"
-DEBIAN_BASE = "agent-tools-base:trixie"
+DEBIAN_BASE = "agent-tools-base:trixie-apt"
 BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 
 _PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
@@ -37,23 +32,52 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
 Progress = Callable[[str], None]
 
 
-def context_files(packages: Sequence[str] = ()) -> dict[str, bytes]:
+def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
     """The build context, by name, without what differs from machine to machine (the CA bundle).
 
-    The image with further packages is a layer on the one without; what that is made from is in its context, too, so
-    that another such image gets another tag.
+    An image that is a layer on another has that one's tag in its context, so that another such image gets another tag.
     """
-    files = {"Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes()}
-    for name in ("requirements.lock", "font_fallback.py", "matplotlibrc"):
+    recipe = recipe_of(recipe)
+    below = recipe.below
+    return _stack_files(recipe.flavour) if below is None else _layer_files(recipe, below)
+
+
+def _stack_files(flavour: Flavour) -> dict[str, bytes]:
+    """The context of an image that stands alone."""
+    lock = "requirements.lock" if flavour == "lean" else f"flavours/{flavour}.lock"
+    files = {
+        "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
+        "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
+    }
+    for name in ("font_fallback.py", "matplotlibrc", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
     for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
         top = shipped(folder)
         files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
-    files["extra-requirements.txt"] = "".join(f"{name}\n" for name in validated(packages)).encode()
-    if packages:
-        files["stack.dockerfile"] = files["Dockerfile"]
-        files["Dockerfile"] = shipped("docker/packages.dockerfile").read_bytes()
     return files
+
+
+def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
+    """The context of a layer: what is asked for, or what a flavour has beyond the image below it.
+
+    A layer with Debian packages has its flavour's, too: the list of all that is installed is in the topmost one.
+    """
+    is_flavour = below.flavour != recipe.flavour
+    lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
+    debian = set(recipe.debian_packages)
+    if (is_flavour or debian) and recipe.flavour not in STACKS:
+        debian.update(shipped(f"docker/flavours/{recipe.flavour}.debian").read_text().split())
+    return {
+        "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
+        "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
+        "below": f"{tag_for(below)}\n".encode(),
+        "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
+        "debian-packages.txt": _lines(sorted(debian)),
+    }
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
 
 
 def validated(packages: Sequence[str]) -> list[str]:
@@ -69,6 +93,8 @@ def validated(packages: Sequence[str]) -> list[str]:
 
 def _requirement(entry: str) -> str:
     """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    from packaging.requirements import Requirement  # as below: imported by those who need it
+
     try:
         requirement = Requirement(entry)
         line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
@@ -84,45 +110,81 @@ def _requirement(entry: str) -> str:
     return line
 
 
-def tag_for(packages: Sequence[str] = ()) -> str:
+def tag_for(recipe: RecipeLike = ()) -> str:
     """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
     digest = hashlib.sha256()
-    for name, content in sorted(context_files(packages).items()):
+    for name, content in sorted(context_files(recipe).items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
 
 
-def ensure(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress = lambda _: None) -> str:
+def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
     """Return the tag of an image that is there, building it first if need be; concurrent processes build it once.
 
     Raises:
         ImageBuildError: it could not be built.
         EngineUnavailable: no engine answers.
     """
-    tag = tag_for(packages)
+    tag = tag_for(recipe)
     if engine.has_image(tag):
         return tag
     with _build_lock(tag, progress):
         if not engine.has_image(tag):
-            build(engine, packages, progress)
+            build(engine, recipe, progress)
     return tag
 
 
-def build(engine: DockerEngine, packages: Sequence[str] = (), progress: Progress = lambda _: None) -> str:
+class Images:
+    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        self._engine = engine
+        self._tags: dict[Recipe, str] = {}
+        engine.restore_image = self._restore
+
+    def ensure(self, recipe: RecipeLike = ()) -> str:
+        """Return the tag of an image that was there, or was built, when it was first asked for.
+
+        Raises:
+            ImageBuildError: it could not be built.
+            EngineUnavailable: no engine answers.
+        """
+        key = recipe_of(recipe)
+        if key not in self._tags:
+            self._tags[key] = ensure(self._engine, key)
+        return self._tags[key]
+
+    def _restore(self, tag: str) -> bool:
+        for recipe, known in list(self._tags.items()):
+            if known == tag:
+                ensure(self._engine, recipe)
+                return True
+        return False
+
+
+def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
     """Build the image now, whether or not it is there."""
-    tag = tag_for(packages)
-    stack = {"STACK_IMAGE": ensure(engine, progress=progress)} if packages else {}
+    recipe = recipe_of(recipe)
+    tag, below = tag_for(recipe), recipe.below
+    stack = {"STACK_IMAGE": ensure(engine, below, progress)} if below else {}
     base = ensure_base(engine, progress)
-    contents = "further packages" if packages else "Python, IPython and the data stack (a minute or two, once)"
-    progress(f"Building {tag} on {base}: {contents}")
+    progress(f"Building {tag} on {base}: {_contents(recipe)}")
     origin = origin_on(base, engine.image_facts(base))
     arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
-    for line in engine.build(_tar(context_files(packages)), tag, arguments):
-        for part in filter(None, (part.strip() for part in line.splitlines())):
-            progress(part)
-    engine.prune_build_stage(BUILD_STAGE_LABEL)
+    with _stages_kept() as is_last:
+        for line in engine.build(_tar(context_files(recipe)), tag, arguments):
+            for part in filter(None, (part.strip() for part in line.splitlines())):
+                progress(part)
+        if is_last():
+            engine.prune_build_stage(BUILD_STAGE_LABEL)
     progress(f"Built {tag}")
     return tag
+
+
+def _contents(recipe: Recipe) -> str:
+    if recipe.below is None:
+        return f"Python, IPython and the data stack, {recipe.flavour} (a minute or two, once)"
+    return "further packages" if recipe.packages or recipe.debian_packages else f"flavour {recipe.flavour}"
 
 
 def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> str:
@@ -145,6 +207,10 @@ def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> st
 
 
 def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
+    import shutil
+    import subprocess
+    import tempfile
+
     script = shipped("docker/debian_base.sh")
     if os.getuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageBuildError(
@@ -163,6 +229,8 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
 
 
 def _tar(files: dict[str, bytes]) -> io.BytesIO:
+    import tarfile
+
     bundle = settings.ca_bundle()
     files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
     archive = io.BytesIO()
@@ -185,3 +253,22 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
             progress("Another process is building the image; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _stages_kept() -> Iterator[Callable[[], bool]]:
+    """Keep the stages of builds from being removed while one is under way; yields whether no other one is.
+
+    The last of several builds removes the stages of all.
+    """
+    with open(private_base() / "builds.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+        def is_last() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        yield is_last

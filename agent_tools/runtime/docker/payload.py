@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_tools.runtime.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_WORK_DIR, Isolation, SandboxSpec
+from agent_tools.runtime.engine import (
+    GUEST_HOME,
+    GUEST_RUN_DIR,
+    GUEST_SESSION,
+    GUEST_WORK_DIR,
+    Isolation,
+    SandboxSpec,
+)
 
-COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest.init"]
+COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]
 ENVIRONMENT = {
     "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": GUEST_HOME,
@@ -22,6 +29,28 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+_PROXY = "http://127.0.0.1:3128"  # guest/proxy.py listens there
+_CERTIFICATES = f"{GUEST_SESSION}/certificates.pem"
+NETWORK_ENVIRONMENT = {
+    "PATH": f"{GUEST_SESSION}/bin:/opt/pip/bin:{ENVIRONMENT['PATH']}",
+    **{name: _PROXY for lower in ("http_proxy", "https_proxy", "all_proxy") for name in (lower, lower.upper())},
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+    **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"), _CERTIFICATES),
+    "PIP_CERT": _CERTIFICATES,
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_NO_COMPILE": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_RETRIES": "1",
+}
+"""What is added for a network by list, over what stands above."""
+CACHE_ENVIRONMENT = {
+    "PIP_INDEX_URL": "http://pypi.org/simple/",
+    "PIP_TRUSTED_HOST": "pypi.org files.pythonhosted.org",
+    "PIP_DEFAULT_TIMEOUT": "120",  # a file that is not in the cache yet is fetched whole first
+}
+"""What is added where the host has a cache of packages: pip asks it in plain HTTP (runtime/egress/packages.py)."""
 
 
 def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
@@ -36,14 +65,20 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "User": f"{uid}:{gid}",
         "Hostname": "sandbox",
         "WorkingDir": "/",
-        "Env": [f"{name}={value}" for name, value in {**ENVIRONMENT, **limits.env}.items()],
+        "Env": [f"{name}={value}" for name, value in _environment(limits).items()],
         "Labels": dict(spec.labels),
         "Tty": False,
         "OpenStdin": over_stdio,
         "StdinOnce": over_stdio,  # the engine closes it when we go, however we go
-        "NetworkDisabled": limits.network == "none",
+        "NetworkDisabled": limits.engine_network == "none",
         "HostConfig": _host_config(spec, seccomp_profile),
     }
+
+
+def _environment(limits: Isolation) -> dict[str, str]:
+    network = NETWORK_ENVIRONMENT if limits.policy else {}
+    cache = CACHE_ENVIRONMENT if limits.policy and limits.policy.packages_cache else {}
+    return {**ENVIRONMENT, **network, **cache, **limits.env}
 
 
 def local_log(limits: Isolation) -> dict[str, Any]:
@@ -55,7 +90,7 @@ def local_log(limits: Isolation) -> dict[str, Any]:
 def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     limits = spec.isolation
     return {
-        "NetworkMode": limits.network,
+        "NetworkMode": limits.engine_network,
         "IpcMode": "private",
         "Privileged": False,
         "CapDrop": ["ALL"],
@@ -95,6 +130,7 @@ def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
         "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
         GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
         **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
+        **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{owner}"} if limits.policy else {}),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import time
@@ -70,6 +71,13 @@ class Conversation:
         """Send all of it."""
         self._look_at_clock()
         self._socket.sendall(data)
+
+    @property
+    def is_idle(self) -> bool:
+        """True while the guest has neither hung up nor says what nobody asked for."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return not poller.poll(0)
 
     def close(self) -> None:
         """Hang up."""

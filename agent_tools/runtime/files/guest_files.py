@@ -165,13 +165,20 @@ class GuestFiles:
     def _take(self, path: str) -> Conversation:
         if "\0" in path or not path:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-        with self._lock:
-            talk = self._idle.pop() if self._idle else None
-        talk = talk or self._connect(MARKS_PER_ENTRY * (self._limits.max_listed_files + 100))
+        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (self._limits.max_listed_files + 100))
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
         talk.deadline = time.monotonic() + self._limits.sync_timeout
         return talk
+
+    def _idle_one(self) -> Conversation | None:
+        """Return a connection that was kept, and forget those whose server the code has ended."""
+        while True:
+            with self._lock:
+                talk = self._idle.pop() if self._idle else None
+            if talk is None or talk.is_idle:
+                return talk
+            talk.close()
 
     def _put_back(self, talk: Conversation, is_whole: bool) -> None:
         with self._lock:

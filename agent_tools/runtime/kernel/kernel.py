@@ -143,8 +143,11 @@ class Kernel:
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 
-    def end(self) -> None:
-        """Kill the kernel and wait until PID 1 has said that it is gone. For the thread whose turn it is."""
+    def end(self) -> bool:
+        """Kill the kernel and wait until PID 1 has said that it is gone; return whether it has, or the sandbox went.
+
+        For the thread whose turn it is.
+        """
         deadline = time.monotonic() + escalation.END_GRACE
         if not self._ended:
             self.kill()
@@ -154,6 +157,7 @@ class Kernel:
                     self._note_end(event)
         if not self._ended:
             self._note_ended(Ended(Silent()))
+        return not (self._ended and isinstance(self._ended.how, Silent))
 
     def close(self) -> None:
         """Hang up."""

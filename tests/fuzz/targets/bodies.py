@@ -5,12 +5,13 @@ The input is a program (see unfold.py) for the body's value; `R` as first byte: 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.http import parsed
-from agent_tools.gateway.requests.container_fields import refuse_network
+from agent_tools.gateway.requests.container_fields import read_domains
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -64,7 +65,8 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     container_of(request.input)
-    messages_of_items(request.input, CallHistory("python", lambda _: None, InputFiles(NOTHING, _upload, None).part))
+    files = InputFiles(NOTHING, _upload, None, MIB)
+    messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
 
 
 def _chat(body: dict[str, Any]) -> None:
@@ -73,12 +75,12 @@ def _chat(body: dict[str, Any]) -> None:
 
 def _container(body: dict[str, Any]) -> None:
     given = Fields(body)
-    refuse_network(given)
+    read_domains(given)
     given.needed("name"), given.text("memory_limit"), given.array("file_ids"), given.object("expires_after")
 
 
 def _upload(id_: str) -> InputFile:
-    return InputFile(id_[:20], b"")
+    return InputFile(id_[:20], 0, io.BytesIO)
 
 
 NOTHING: Any = None  # containers' files, which no request without code needs

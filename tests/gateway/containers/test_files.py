@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 
 import httpx
 import openai
@@ -10,10 +11,12 @@ import pytest
 from openai.types import FileObject
 from openai.types.containers import FileCreateResponse
 
+from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import DRAW, INCLUDE, code, in_container, outputs, post, stream
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check
+from tests.gateway.test_forms import BOUNDARY, HEAD
 
 
 def test_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGateway) -> None:
@@ -114,3 +117,36 @@ def test_a_container_takes_no_more_than_it_may(new_gateway: NewGateway) -> None:
         client.containers.files.create(container.id, file=("b.bin", b"b" * 40_000))
     assert refused.value.status_code == 413
     assert len(list(client.containers.files.list(container.id))) == 1
+
+
+def test_files_go_up_and_down_in_pieces(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    id_ = gateway.client().containers.create(name="large").id
+    url, piece = f"{gateway.url}/v1/containers/{id_}/files", b"x" * MIB
+    httpx.get(url)
+    tracemalloc.start()
+    try:
+        body = [HEAD, *[piece] * 48, b"\r\n--b--\r\n"]
+        file = httpx.post(url, content=iter(body), headers=BOUNDARY, timeout=60).json()
+        body[0] = HEAD.replace(b'"x"', b'"y"')
+        upload = httpx.post(f"{gateway.url}/v1/files", content=iter(body), headers=BOUNDARY, timeout=60).json()
+        given = [{"role": "user", "content": [{"type": "input_file", "file_id": upload["id"]}]}]
+        assert post(gateway, input=given, tools=in_container(id_)).json()["status"] == "completed"
+        with httpx.stream("GET", f"{url}/{file['id']}/content") as answer:
+            assert answer.headers["content-length"] == str(48 * MIB)
+            assert sum(map(len, answer.iter_bytes())) == 48 * MIB
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < 16 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_grows_while_it_is_sent_is_sent_as_it_was(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    id_ = gateway.client().containers.create(name="growing").id
+    file = gateway.client().containers.files.create(id_, file=("a.bin", b"a" * 8 * MIB))
+    url = f"{gateway.url}/v1/containers/{id_}/files/{file.id}/content"
+    with httpx.stream("GET", url) as answer:
+        with open(gateway.services.containers.folder(id_) / "a.bin", "ab") as more:
+            more.write(b"b" * 1000)
+        assert answer.read() == b"a" * 8 * MIB

@@ -82,7 +82,16 @@ def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize("name", ["run", "repl", "chat"])
 def test_what_runs_code_has_the_sandboxs_options(name: str) -> None:
     found = {opt for param in COMMANDS[(name,)].params for opt in param.opts}
-    assert {"--work-dir", "--memory", "--cpus", "--network", "--package", "--oci-runtime", "--timeout"} <= found
+    assert {
+        "--work-dir",
+        "--memory",
+        "--cpus",
+        "--network",
+        "--allow",
+        "--package",
+        "--oci-runtime",
+        "--timeout",
+    } <= found
 
 
 @pytest.mark.parametrize(
@@ -111,6 +120,7 @@ USAGE = {
     "unknown option": (["run", "--privileged"], "No such option"),
     "unknown command": (["fly"], "No such command"),
     "no size": (["run", "-c", "1", "--memory", "lots"], "is not a size"),
+    "a network and a list": (["run", "-c", "1", "--network", "bridge", "--allow", "pypi"], "not both"),
     "no number": (["run", "-c", "1", "--cpus", "many"], "is not a valid float"),
     "two scripts": (["run", "script.py", "script.py"], "unexpected extra argument"),
 }
@@ -131,6 +141,7 @@ def test_wrong_usage_is_told_and_exits_with_2(
 UNUSABLE = {
     "the host's network": ["--network", "host"],
     "another container's network": ["--network", "container:db"],
+    "a name that is none": ["--allow", "https://example.org/"],
     "too little memory": ["--memory", "1m"],
     "no memory": ["--memory", "0"],
     "no processor": ["--cpus", "0"],

@@ -151,6 +151,16 @@ def test_max_message_bytes_refuses_20_mib_either_way() -> None:
         assert call(script, "return 'still here'") == "still here"
 
 
+def test_a_larger_max_message_bytes_lets_20_mib_through_either_way() -> None:
+    size = 20 * 2**20
+
+    def twice(data: bytes) -> bytes:
+        return data + data
+
+    with sandbox([twice], max_message_bytes=64 * 2**20) as script:
+        assert call(script, f"return len(await twice(bytes({size})))") == 2 * size
+
+
 def test_values_of_too_many_parts_are_refused_and_long_texts_are_not() -> None:
     def echo(value: Any) -> Any:
         return value

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.processes import Process, descends, kill_tree, processes
+from agent_tools.guest.processes import Process, descends, family, kill_tree, processes
 
 CHAIN = """
 import subprocess, sys, time
@@ -27,7 +28,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_this_process_is_there_with_its_parent_and_session() -> None:
-    assert processes()[os.getpid()] == Process(os.getppid(), os.getsid(0))
+    assert processes()[os.getpid()][:2] == (os.getppid(), os.getsid(0))
 
 
 def test_who_descends_from_whom_is_told_even_of_a_table_with_a_circle() -> None:
@@ -51,9 +52,58 @@ def test_a_tree_goes_with_its_root_in_whatever_session(apart: bool) -> None:
         (child,) = children()
         if apart:
             wait_for(lambda: processes()[child].session == child)
-        kill_tree(root.pid)
+        kill_tree(root.pid, {})
         assert root.wait(10) == -9
         wait_for(lambda: child not in processes())
     finally:
         root.kill()
         root.wait()
+
+
+LEAVER = "import os, time; os.fork() or os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+"""Two processes, each in a session of its own."""
+
+
+@pytest.fixture
+def leader() -> Iterator[subprocess.Popen[str]]:
+    """A session's leader with a child that has left the session."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVER], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as made:
+        yield made
+        made.kill()
+
+
+def _pids(leader: subprocess.Popen[str]) -> set[int]:
+    assert leader.stdout
+    return {int(leader.stdout.readline()) for _ in range(2)}
+
+
+def test_the_family_is_all_that_comes_from_the_leader(leader: subprocess.Popen[str]) -> None:
+    pids = _pids(leader)
+    assert set(family(leader.pid)) == pids | {leader.pid}
+
+
+def test_who_left_is_found_also_once_the_leader_has_ended(leader: subprocess.Popen[str]) -> None:
+    pids = _pids(leader)
+    known = family(leader.pid)
+    leader.terminate()
+    wait_for(lambda: leader.pid not in processes())  # it is not reaped yet
+    kill_tree(leader.pid, known)
+    wait_for(lambda: not pids & set(processes()))
+
+
+def test_a_pid_that_came_again_is_spared(leader: subprocess.Popen[str]) -> None:
+    (other,) = _pids(leader) - {leader.pid}
+    leader.terminate()
+    wait_for(lambda: leader.pid not in processes())
+    kill_tree(leader.pid, {other: processes()[other].started - 1})
+    assert other in processes()
+    os.kill(other, signal.SIGKILL)
+
+
+def test_one_that_is_stopped_is_seen_as_such(leader: subprocess.Popen[str]) -> None:
+    _pids(leader)
+    assert not processes()[leader.pid].is_stopped
+    os.kill(leader.pid, signal.SIGSTOP)
+    wait_for(lambda: processes()[leader.pid].is_stopped)

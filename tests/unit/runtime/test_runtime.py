@@ -139,6 +139,7 @@ def test_a_sweep_removes_the_folders_of_orphans_only(runtime: Runtime, finished:
 def test_the_first_session_sweeps(runtime: Runtime, spec: SessionSpec, engine: ProcessEngine, finished: Owner) -> None:
     put(engine, finished.labels)
     runtime.open("a", spec)
+    runtime.close_all()  # waits for what is done beside
     assert engine.processes == {}
 
 
@@ -146,6 +147,7 @@ def test_later_sessions_do_not_sweep_again(
     runtime: Runtime, spec: SessionSpec, engine: ProcessEngine, finished: Owner
 ) -> None:
     runtime.open("a", spec)
+    runtime.close_all()
     orphan = put(engine, finished.labels)
     runtime.open("b", spec)
     assert engine.processes.keys() == {orphan.id}

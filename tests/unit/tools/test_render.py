@@ -1,5 +1,6 @@
 import pytest
 
+from agent_tools.blocks import file_notes
 from agent_tools.execution import (
     Cleared,
     Died,
@@ -15,7 +16,7 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.tools.render import file_notes, markdown
+from agent_tools.tools.render import markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"
 SAVED = (Picture("image/png", PNG, "/w/a.png"), Picture("image/jpeg", JPEG, "/w/b.jpg"))

@@ -21,6 +21,7 @@ from agent_tools.guest.wire.words import (
     Kill,
     Order,
     Pause,
+    Proxy,
     Ready,
     Report,
     Resume,
@@ -39,6 +40,7 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Start(1_000_000), b"start 1000000"),
     (Files(7), b"files 7"),
     (Spawn(8), b"spawn 8"),
+    (Proxy(9), b"proxy 9"),
     (Arm(30.2, 0.5), b"arm 30.200 0.500"),
     (Arm(0.0, 0.0), b"arm 0.000 0.000"),
     (Arm(86_400.25, 12.125), b"arm 86400.250 12.125"),
@@ -90,6 +92,7 @@ NUMBER = st.integers(0, MAX_NUMBER - 1)
 ANY_ORDER = (
     st.builds(Start, NUMBER)
     | st.builds(Files, NUMBER)
+    | st.builds(Proxy, NUMBER)
     | st.builds(Arm, *[st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000)] * 2)
     | st.sampled_from([Disarm(), Interrupt(), Interrupt(2**40), Kill(), Pause(), Resume()])
 )

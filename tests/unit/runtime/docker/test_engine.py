@@ -9,7 +9,7 @@ import docker.errors
 import pytest
 import requests
 
-from agent_tools.errors import EngineUnavailable
+from agent_tools.errors import EngineUnavailable, SandboxStartError
 from agent_tools.runtime.docker.engine import LOOK_SECONDS, DockerEngine
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 
@@ -117,3 +117,51 @@ def test_the_bridge_of_an_engine_is_its_interface_on_this_machine(answer: object
     engine = DockerEngine(TIMEOUT)
     engine.connection = Networks(answer, is_local)  # type: ignore[assignment]
     assert engine.bridge() == bridge
+
+
+class ForgetfulApi:
+    """The SDK's client of an engine that has lost its image, until that is made again."""
+
+    def __init__(self) -> None:
+        self.has_image = False
+
+    def create_container_from_config(self, config: dict[str, Any]) -> dict[str, str]:
+        if not self.has_image:
+            raise docker.errors.ImageNotFound("No such image")
+        return {"Id": "c1"}
+
+    def start(self, container: str) -> None:
+        assert container == "c1"
+
+
+class ForgetfulConnection:
+    def __init__(self) -> None:
+        self.client = ForgetfulApi()
+
+    def api(self) -> ForgetfulApi:
+        return self.client
+
+
+def spec_of(image: str) -> SandboxSpec:
+    return SandboxSpec(image, Path("/run/x"), None, Guest((1, 1), (1, 1)), Isolation(), {})
+
+
+def test_an_image_that_is_gone_is_got_back_and_the_start_goes_on() -> None:
+    engine, connection, asked = DockerEngine(TIMEOUT), ForgetfulConnection(), []
+
+    def restore(tag: str) -> bool:
+        asked.append(tag)
+        connection.client.has_image = True
+        return True
+
+    engine.connection = connection  # type: ignore[assignment]
+    engine.restore_image = restore
+    assert engine.start(spec_of("agent-tools:1")).id == "c1"
+    assert asked == ["agent-tools:1"]
+
+
+def test_an_image_that_is_gone_for_good_is_told() -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = ForgetfulConnection()  # type: ignore[assignment]
+    with pytest.raises(SandboxStartError, match="agent-tools:1 is missing"):
+        engine.start(spec_of("agent-tools:1"))

@@ -19,6 +19,7 @@ from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.image import (
     DEBIAN_BASE,
     REGISTRY_BASE,
+    Images,
     context_files,
     ensure,
     ensure_base,
@@ -26,6 +27,7 @@ from agent_tools.runtime.docker.image import (
     validated,
 )
 from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe, RecipeLike
 
 OTHER_BASE = "registry.example/python:3.13"
 
@@ -102,15 +104,15 @@ def engine(tmp_path: Path) -> FolderEngine:
 
 def test_the_context_has_all_that_is_shipped() -> None:
     names = set(context_files())
-    assert {"Dockerfile", "requirements.lock", "font_fallback.py", "matplotlibrc", "extra-requirements.txt"} <= names
+    assert {"Dockerfile", "requirements.lock", "font_fallback.py", "matplotlibrc"} <= names
     for folder, pattern in (("guest", "*.py"), ("fonts", "*")):
         assert {f"{folder}/{path.name}" for path in shipped(folder).glob(pattern)} <= names
     assert {"guest/init.py", "guest/startup.py", "fonts/DroidSansFallbackFull.ttf"} <= names
 
 
-@pytest.mark.parametrize("packages", [[], ["polars"]], ids=["the stack", "a package"])
-def test_the_context_has_all_that_the_dockerfile_copies(packages: list[str]) -> None:
-    context = context_files(packages)
+@pytest.mark.parametrize("recipe", [[], ["polars"], *(Recipe(flavour=flavour) for flavour in FLAVOURS)], ids=str)
+def test_the_context_has_all_that_the_dockerfile_copies(recipe: RecipeLike) -> None:
+    context = context_files(recipe)
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", context["Dockerfile"].decode(), re.MULTILINE)
     tops = {name.split("/")[0] for name in context} | {"ca-bundle.crt"}
     assert copied
@@ -119,7 +121,33 @@ def test_the_context_has_all_that_the_dockerfile_copies(packages: list[str]) -> 
 
 def test_further_packages_are_in_the_context() -> None:
     assert context_files(["polars==1.0.0", "duckdb"])["extra-requirements.txt"] == b"duckdb\npolars==1.0.0\n"
-    assert context_files()["extra-requirements.txt"] == b""
+    assert context_files(Recipe(debian_packages=("jq", "graphviz")))["debian-packages.txt"] == b"graphviz\njq\n"
+    assert "extra-requirements.txt" not in context_files()
+
+
+@pytest.mark.parametrize("flavour", ["full", "agent"])
+def test_a_flavour_is_a_layer_with_its_own_lock(flavour: Flavour) -> None:
+    context = context_files(Recipe(flavour=flavour))
+    assert context["below"].decode().strip() == tag_for()
+    assert b"--hash=sha256:" in context["extra-requirements.txt"]
+
+
+def test_the_newest_stack_stands_alone_with_another_lock() -> None:
+    lean, newest = context_files(), context_files(Recipe(flavour="newest"))
+    assert {name for name in lean if lean[name] != newest[name]} == {"requirements.lock"}
+
+
+def test_further_packages_come_on_top_of_the_flavour() -> None:
+    context = context_files(Recipe(("polars",), flavour="agent"))
+    assert context["below"].decode().strip() == tag_for(Recipe(flavour="agent"))
+    assert (context["extra-requirements.txt"], context["debian-packages.txt"]) == (b"polars\n", b"")
+
+
+def test_the_topmost_list_of_debian_packages_is_whole() -> None:
+    """dpkg's list of what is installed is one file, and the topmost layer's is seen."""
+    context = context_files(Recipe(debian_packages=("graphviz",), flavour="agent"))
+    names = context["debian-packages.txt"].decode().split()
+    assert {"graphviz", *context_files(Recipe(flavour="agent"))["debian-packages.txt"].decode().split()} == set(names)
 
 
 def test_the_tag_is_stable() -> None:
@@ -130,6 +158,9 @@ def test_the_tag_is_stable() -> None:
 
 def test_other_packages_make_another_tag() -> None:
     tags = [tag_for(packages) for packages in ([], ["a"], ["b"], ["a", "b"], ["a==1"], ["a==2"], ["ab"])]
+    tags += [tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS[1:]]
+    tags += [tag_for(Recipe(debian_packages=names)) for names in (("aa",), ("bb",), ("aa", "bb"))]
+    tags += [tag_for(Recipe(("aa",), flavour="full"))]
     assert len(set(tags)) == len(tags)
 
 
@@ -225,15 +256,15 @@ def test_packages_are_added_to_the_image_that_is_there_or_built_first(engine: Fo
 
     engine.build = note_stack  # type: ignore[method-assign]
     engine.add(REGISTRY_BASE)
-    for package in ("polars", "duckdb"):
-        ensure(engine, [package])  # type: ignore[arg-type]
-    assert stacks == [None, tag_for(), tag_for()]
+    for recipe in (["polars"], ["duckdb"], Recipe(("polars",), flavour="agent")):
+        ensure(engine, recipe)  # type: ignore[arg-type]
+    assert stacks == [None, tag_for(), tag_for(), tag_for(), tag_for(Recipe(flavour="agent"))]
 
 
 def test_another_stack_makes_another_tag_for_the_same_packages() -> None:
-    stack, derived = context_files(), context_files(["polars"])
-    assert stack.keys() <= derived.keys()
-    assert derived["stack.dockerfile"] == stack["Dockerfile"] != derived["Dockerfile"]
+    on_lean, on_newest = context_files(["polars"]), context_files(Recipe(("polars",), flavour="newest"))
+    assert on_lean["below"].decode().strip() == tag_for()
+    assert {name for name in on_lean if on_lean[name] != on_newest[name]} == {"below"}
 
 
 def test_the_index_of_the_machine_is_passed_to_the_build(engine: FolderEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +312,22 @@ def test_two_processes_that_ask_at_once_build_once(engine: FolderEngine) -> None
     assert engine.notes().count("build on") == 1
     assert engine.notes().count("waits") == 1
     assert engine.notes().count(tag_for()) == 2
+
+
+def test_the_stages_of_a_build_under_way_are_not_removed_by_another(engine: FolderEngine) -> None:
+    engine.add(REGISTRY_BASE, tag_for())
+    build, inner = engine.build, []
+
+    def build_another_meanwhile(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
+        if not inner:
+            inner.append(tag)
+            image.build(engine, ["duckdb"])  # type: ignore[arg-type]
+            assert "prune" not in engine.notes()
+        return build(context, tag, arguments)
+
+    engine.build = build_another_meanwhile  # type: ignore[method-assign]
+    image.build(engine, ["polars"])  # type: ignore[arg-type]
+    assert engine.notes().count("prune") == 1
 
 
 def test_a_lock_below_a_base_that_is_a_link_is_not_written(engine: FolderEngine, run_dir: Path, tmp_path: Path) -> None:
@@ -362,3 +409,57 @@ def test_an_engine_that_does_not_answer_is_no_reason_to_build(engine: FolderEngi
     with pytest.raises(EngineUnavailable):
         ensure(engine)  # type: ignore[arg-type]
     assert engine.notes() == ""
+
+
+# -- what a process remembers -----------------------------------------------------------------------------------------
+
+
+class CountingEngine(FolderEngine):
+    """Counts how often it is asked for an image."""
+
+    asked = 0
+
+    def has_image(self, tag: str) -> bool:
+        self.asked += 1
+        return super().has_image(tag)
+
+    restore_image = staticmethod(lambda tag: False)
+
+
+@pytest.fixture
+def counting(engine: FolderEngine) -> CountingEngine:
+    engine.add(REGISTRY_BASE)
+    return CountingEngine(engine.folder)
+
+
+def test_an_image_is_ensured_once(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    tags = {images.ensure(), images.ensure([]), images.ensure(())}
+    asked = counting.asked
+    assert tags == {images.ensure()} == {tag_for()}
+    assert counting.asked == asked
+    assert counting.has_image(tag_for())
+
+
+def test_images_with_packages_are_remembered_apart(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    assert images.ensure(["polars"]) == tag_for(["polars"]) != images.ensure()
+
+
+def test_an_image_that_is_gone_is_built_again(counting: CountingEngine) -> None:
+    tag = Images(counting).ensure()  # type: ignore[arg-type]
+    counting._file(tag).unlink()
+    assert counting.restore_image(tag)
+    assert counting.has_image(tag)
+
+
+def test_an_image_of_somebody_elses_is_not_built(counting: CountingEngine) -> None:
+    Images(counting).ensure()  # type: ignore[arg-type]
+    assert not counting.restore_image("somebody/elses:1")
+
+
+def test_packages_that_are_none_are_refused_each_time(counting: CountingEngine) -> None:
+    images = Images(counting)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(InvalidParams):
+            images.ensure("polars")

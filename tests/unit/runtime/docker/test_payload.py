@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.docker.payload import ENVIRONMENT, container_config
+from agent_tools.runtime.docker.payload import CACHE_ENVIRONMENT, ENVIRONMENT, NETWORK_ENVIRONMENT, container_config
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.settings import GIB, MIB
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
@@ -41,6 +42,28 @@ def test_the_seccomp_profile_is_passed_on_word_for_word() -> None:
     text = shipped("docker/seccomp.json").read_text()
     options = at(container_config(spec(), text), "HostConfig.SecurityOpt")
     assert options == ["no-new-privileges:true", f"seccomp={text}"]
+
+
+def test_a_list_adds_a_place_and_variables_and_nothing_else() -> None:
+    policy = NetworkPolicy.read({"allow": ["pypi"], "headers": {"pypi.org": {"Authorization": "s3cret"}}})
+    before, after = container_config(spec(), ""), container_config(spec(network=policy), "")
+    place = after["HostConfig"]["Tmpfs"].pop("/opt/session")
+    assert place == "rw,nosuid,nodev,exec,size=536870912,uid=10001,gid=10001,mode=0700"
+    added = dict(line.split("=", 1) for line in after.pop("Env"))
+    stock = dict(line.split("=", 1) for line in before.pop("Env"))
+    assert added == {**stock, **NETWORK_ENVIRONMENT}
+    assert {name for name in stock if added[name] != stock[name]} == {"PATH"}
+    assert after == before
+    assert "s3cret" not in json.dumps([after, added, place])
+
+
+def test_a_cache_of_packages_adds_where_pip_asks_and_nothing_of_its_path() -> None:
+    option = {"allow": ["pypi"]}
+    plain = container_config(spec(network=NetworkPolicy.read(option)), "")
+    cached = container_config(spec(network=NetworkPolicy.read({**option, "packages_cache": "/srv/wheels"})), "")
+    added = set(cached.pop("Env")) - set(plain.pop("Env"))
+    assert added == {f"{name}={value}" for name, value in CACHE_ENVIRONMENT.items()}
+    assert cached == plain
 
 
 FIELDS = [

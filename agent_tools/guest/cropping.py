@@ -1,0 +1,128 @@
+"""Figures as PNG, drawn once: the tight box is cut out of the drawing, where the stock way lays everything out first.
+
+What sticks out of the figure, or could not be cut as it is (a frame around the figure, a hatched one), is drawn again
+as in the stock way. Sizes are those of the stock way; lines may lie a pixel beside, since a cut has whole pixels.
+"""
+
+from binascii import b2a_base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+SLACK = 1e-3  # pixels; what is computed to lie on the edge may lie beside it
+TICK = 1e-8  # pixels short of a whole one that matplotlib still takes for a whole one
+KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
+
+
+def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
+    """Return what makes a PNG of a figure as `stock` does, IPython's `print_figure` with its options."""
+
+    def print_figure(figure: Any) -> Any:
+        png = _png(figure) if _is_plain(figure) else None
+        if png is None:
+            return stock(figure)
+        return b2a_base64(png, newline=False).decode("ascii") if stock.keywords.get("base64") else png
+
+    return print_figure
+
+
+def is_known(stock: Any) -> bool:
+    """Return whether a function is IPython's, with the options that are met here."""
+    from IPython.core.pylabtools import print_figure
+
+    if not isinstance(stock, partial) or stock.func is not print_figure or stock.args:
+        return False
+    options = {"bbox_inches": "tight", "fmt": "png", **stock.keywords}
+    return options.keys() <= KNOWN.keys() and all(KNOWN[key] in (None, value) for key, value in options.items())
+
+
+def _is_plain(figure: Any) -> bool:
+    """Return whether a figure has something to draw, on the canvas that is met here."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    kind = type(figure.canvas)
+    is_stock = (kind.print_png, kind.draw, kind.print_figure) == (
+        FigureCanvasAgg.print_png,
+        FigureCanvasAgg.draw,
+        FigureCanvasAgg.print_figure,
+    )
+    return is_stock and bool(figure.axes or figure.lines)
+
+
+def _png(figure: Any) -> bytes | None:
+    """Draw a figure and cut it out; None where the canvas is not as it is known here."""
+    from matplotlib import image, rcParams
+
+    with _saving(figure.canvas):
+        figure.canvas.draw()
+        box = figure.get_tightbbox(figure.canvas.get_renderer())
+        pad = rcParams["savefig.pad_inches"]
+        if not isinstance(pad, (int, float)):
+            return None
+        pixels = _cut(figure, box, pad)
+        if pixels is None:
+            pixels = _drawn_again(figure, box.padded(pad))
+    png = BytesIO()
+    image.imsave(png, pixels, format="png", origin="upper", dpi=figure.dpi)
+    return png.getvalue()
+
+
+@contextmanager
+def _saving(canvas: Any) -> Iterator[None]:
+    """Draw as for a file, animated artists included."""
+    before = getattr(canvas, "_is_saving", False)
+    canvas._is_saving = True
+    try:
+        yield
+    finally:
+        canvas._is_saving = before
+
+
+def _cut(figure: Any, box: Any, pad: float) -> Any:
+    """The pixels of a box (inches) and its padding; None if more than padding lies beside the drawing."""
+    import numpy
+
+    drawing, dpi = numpy.asarray(figure.canvas.buffer_rgba()), figure.dpi
+    height, width = drawing.shape[:2]
+    x0, y0, x1, y1 = (edge * dpi for edge in box.extents)
+    colour = _colour(figure)
+    if colour is None or min(x0, y0, width - x1, height - y1) < -SLACK:
+        return None
+    padded = box.padded(pad)
+    wide, high = (int(length * dpi + TICK) for length in padded.size)
+    left, top = round(padded.x0 * dpi), round(height - high - padded.y0 * dpi)
+    whole: Any = numpy.full((high, wide, 4), colour, numpy.uint8)
+    found = drawing[max(0, top) : top + high, max(0, left) : left + wide]
+    above, before = max(0, -top), max(0, -left)
+    whole[above : above + found.shape[0], before : before + found.shape[1]] = found
+    return whole
+
+
+def _colour(figure: Any) -> Any:
+    """The colour of the figure beside everything in it; None if it is not one opaque colour."""
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Rectangle
+
+    patch = figure.patch
+    is_simple = type(patch) is Rectangle and patch.get_visible() and not patch.get_hatch() and not patch.get_linewidth()
+    red, green, blue, alpha = to_rgba(patch.get_facecolor())
+    if not is_simple or alpha != 1 or patch.get_path_effects() or patch.get_agg_filter() or patch.get_sketch_params():
+        return None
+    return [round(255 * part) for part in (red, green, blue, alpha)]
+
+
+def _drawn_again(figure: Any, box: Any) -> Any:
+    """The pixels of a box, drawn as the stock way does it once everything is laid out."""
+    import numpy
+    from matplotlib._tight_bbox import adjust_bbox
+
+    canvas = figure.canvas
+    restore = adjust_bbox(figure, box, canvas.get_renderer(), canvas.fixed_dpi)
+    try:
+        with figure._cm_set(layout_engine="none"):
+            canvas.draw()
+            return numpy.array(canvas.buffer_rgba())
+    finally:
+        restore()

@@ -1,0 +1,43 @@
+"""The names of the user and the group that the sandbox runs as, for any ids.
+
+The image's /etc/passwd and /etc/group are links to files below HOME, which is writable; the files that the image has
+there are its own, and PID 1 lays them anew with a line for its ids. Nothing in the sandbox gives rights to a name.
+"""
+
+import contextlib
+import os
+import pwd
+
+NAME = "sandbox"
+BASE = "/usr/share/agent_tools"  # the image's own tables
+TABLES = ("passwd", "group")
+
+
+def lay_names(etc: str = "/etc", base: str = BASE) -> None:
+    """Write the tables where the image's links lead, and tell USER and LOGNAME. Images without links are left alone."""
+    for table in TABLES:
+        with contextlib.suppress(OSError):
+            _lay(table, os.readlink(f"{etc}/{table}"), base)
+    with contextlib.suppress(KeyError):
+        name = pwd.getpwuid(os.getuid()).pw_name
+        os.environ.setdefault("USER", name)
+        os.environ.setdefault("LOGNAME", name)
+
+
+def _lay(table: str, target: str, base: str) -> None:
+    with open(f"{base}/{table}", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    number = os.getuid() if table == "passwd" else os.getgid()
+    if not any(line.split(":")[2:3] == [str(number)] for line in lines):
+        lines.append(_line(table))
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+    with open(target, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def _line(table: str) -> str:
+    """Return our own line: passwd(5), group(5)."""
+    if table == "group":
+        return f"{NAME}:x:{os.getgid()}:"
+    home = os.environ.get("HOME", "/")
+    return f"{NAME}:x:{os.getuid()}:{os.getgid()}:{NAME}:{home}:/bin/bash"

@@ -1,0 +1,264 @@
+"""What one run of code can yield, as values.
+
+The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
+(https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+MimeBundle = Mapping[str, Any]
+"""MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
+
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+@dataclass(frozen=True)
+class _Rich:
+    """A value that comes in several forms, by MIME type."""
+
+    data: MimeBundle
+
+    @property
+    def text(self) -> str:
+        """Its text/plain form, or ''."""
+        return str(self.data.get("text/plain", ""))
+
+
+@dataclass(frozen=True)
+class Result(_Rich):
+    """The value of the code's last expression."""
+
+
+@dataclass(frozen=True)
+class Display(_Rich):
+    """A figure, a table or HTML that the code displayed."""
+
+    display_id: str | None = None
+    is_update: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
+
+    Attributes:
+        path: the file it was saved as; '' if it is not saved.
+    """
+
+    mime: Literal["image/png", "image/jpeg"]
+    data: bytes = field(repr=False)
+    path: str = field(default="", compare=False)
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its file's name."""
+        return ".png" if self.mime == "image/png" else ".jpg"
+
+    @property
+    def data_url(self) -> str:
+        """The whole picture as a `data:` URL."""
+        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """The code cleared its outputs so far; with `wait`, once the next output comes."""
+
+    wait: bool = False
+
+
+@dataclass(frozen=True)
+class Error:
+    """The exception that ended the code."""
+
+    name: str
+    value: str
+    traceback: str
+
+    @property
+    def text(self) -> str:
+        """The traceback, or `name: value` if the kernel sent none."""
+        return self.traceback or f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The code passed its time limit. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
+
+    timeout: float
+    state_kept: bool
+    where: str = ""
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        kept = (
+            "The code was interrupted; variables are kept."
+            if self.state_kept
+            else "The code did not stop when interrupted: the kernel was restarted; variables are lost, files are kept."
+        )
+        where = f"\n\n{self.where}" if self.where else ""
+        return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
+
+
+Cause = Literal["", "work_dir_quota", "protocol_violation"]
+
+
+@dataclass(frozen=True)
+class Died:
+    """The kernel ended while the code ran.
+
+    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
+    """
+
+    reason: str
+    cause: Cause = field(default="", compare=False)
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        return f"KernelDied: {self.reason}. Variables are lost, files are kept; the next call gets a fresh kernel."
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The kernel had ended before this code ran, so it ran in a fresh one, without earlier variables."""
+
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
+
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The note as it stands among the outputs."""
+        return f"[... {self.what} left out ...]"
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One finished call of a host function.
+
+    Attributes:
+        id: the guest's number of the call.
+        arguments: a preview, cut to `CallLimits.max_preview_chars`.
+        start: seconds since the run began.
+        duration: seconds, waiting for its turn and for an approval included.
+        error: the exception's type and message, as far as the code was told; '' if there was none.
+        bytes_in: bytes of the arguments.
+        bytes_out: bytes of the result.
+    """
+
+    id: int
+    name: str
+    arguments: str
+    start: float
+    duration: float
+    status: Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+    error: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line for people and models."""
+        ending = f": {self.error}" if self.error else ""
+        return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
+
+
+ConnectionStatus = Literal["open", "closed", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class NetworkConnection:
+    """One connection that the code made through its network by list, or would have made.
+
+    One that goes on when a run ends is told as 'open', and again with what followed in the execution after that.
+
+    Attributes:
+        host: the name or address asked for; '' if none could be read.
+        port: 0 if none could be read.
+        status: 'refused' where the list does not allow it, 'failed' where it could not be made or was cut.
+        reason: a few words, '' for 'open' and 'closed'.
+        bytes_in: bytes that came in; in this execution.
+        bytes_out: bytes that went out; in this execution.
+        duration: seconds since it was begun.
+    """
+
+    host: str
+    port: int
+    status: ConnectionStatus
+    reason: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    duration: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        ending = f" ({self.reason})" if self.reason else ""
+        sizes = f"{self.bytes_in:,} bytes in, {self.bytes_out:,} out"
+        return f"{self.host or '?'}:{self.port} {self.status}{ending}, {sizes}, {self.duration:.3g} s"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of an answer for a chat model, beside its pictures."""
+
+    text: str
+
+
+Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, HostCall]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file in work_dir that is new or changed after a run. `name` is relative to work_dir; `size` is in bytes."""
+
+    name: str
+    size: int
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that was passed in, and its name in work_dir.
+
+    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
+    """
+
+    source: str
+    name: str | None
+    is_renamed: bool = False
+    error: str = ""
+
+
+_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
+
+
+def pictures_of(output: Output) -> tuple[Picture, ...]:
+    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
+    if not isinstance(output, _Rich):
+        return ()
+    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
+    return tuple(found)[:1]

@@ -1,0 +1,49 @@
+"""Work that nobody waits for before the process ends: the removal of sandboxes that have ended, and sweeping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+Work = Callable[[], object]
+MOST_AT_ONCE = 8  # pieces of work in threads; who brings one more does it
+
+Do = Callable[[Work], None]
+"""Does a piece of work, now or later."""
+
+
+def do_now(work: Work) -> None:
+    """Do the work before returning."""
+    work()
+
+
+class Background:
+    """Does work in threads of its own. Thread-safe, also in finalizers; work that fails says so for itself."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+        self._threads: list[threading.Thread] = []
+
+    def do(self, work: Work) -> None:
+        """Begin the work and return; do it before returning when there are no threads to be had."""
+        with self._lock:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            is_begun = len(self._threads) < MOST_AT_ONCE and self._begin(work)
+        if not is_begun:
+            work()
+
+    def join(self) -> None:
+        """Wait for all that was begun."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join()
+
+    def _begin(self, work: Work) -> bool:
+        thread = threading.Thread(target=work, name="agent-tools-background", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # too many threads, or the interpreter ends
+            return False
+        self._threads.append(thread)
+        return True

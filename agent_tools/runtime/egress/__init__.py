@@ -1,0 +1,1 @@
+"""A network by list: the host's end of the sandbox's proxy, which decides, resolves, connects, bounds and records."""

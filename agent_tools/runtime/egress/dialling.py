@@ -1,0 +1,180 @@
+"""Reaching a listed host: its addresses are looked up once, checked, and connected to as they were checked.
+
+Where this machine reaches hosts through a proxy (settings.next_hop), that proxy looks the name up again: then a name
+whose addresses are known here must still pass the check, and one that only the proxy knows is the proxy's to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import unquote, urlsplit
+
+from agent_tools import settings
+from agent_tools.runtime.egress.loop import EgressLoop
+from agent_tools.runtime.egress.refusal import NotReached, Refused
+from agent_tools.runtime.network import NetworkPolicy, Target
+
+LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
+MAX_ADDRESSES = 8  # of one name that are tried
+MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
+
+
+def system_look_up(host: str, port: int) -> list[str]:
+    """Return the addresses of a name, in the system's order, each once.
+
+    Raises:
+        OSError: it has none.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What this machine knows of the network: the addresses of names (waited for), and proxies on the way to hosts."""
+
+    look_up: Callable[[str, int], list[str]] = system_look_up
+    next_hop: Callable[[str, int], str | None] = settings.next_hop
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A proxy of this machine's. `credentials` are a header's value, or ''."""
+
+    host: str
+    port: int
+    credentials: str = ""
+
+    @classmethod
+    def read(cls, url: str) -> Hop:
+        """Read a proxy's URL.
+
+        Raises:
+            NotReached: it is none that is spoken to in plain HTTP.
+        """
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError:
+            parts, port = urlsplit(""), 0
+        if parts.scheme != "http" or not parts.hostname:
+            raise NotReached("the host's proxy is unusable", "The host's own proxy is not one with an http:// URL.")
+        user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        credentials = "Basic " + base64.b64encode(user.encode()).decode() if parts.username else ""
+        return cls(parts.hostname, port, credentials)
+
+
+class Dialler:
+    """Connects to the hosts of one policy. In the loop only."""
+
+    def __init__(self, policy: NetworkPolicy, loop: EgressLoop, surroundings: Surroundings) -> None:
+        self._policy = policy
+        self._loop = loop
+        self._surroundings = surroundings
+        self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    async def dial(self, target: Target) -> socket.socket:
+        """Return a connected socket that does not wait.
+
+        Raises:
+            Refused: the target is not listed, or is nowhere it may be.
+            NotReached: it does not answer.
+        """
+        check_listed(target, self._policy)
+        try:
+            return await asyncio.wait_for(self._dial(target), self._policy.limits.connect_timeout)
+        except asyncio.TimeoutError:
+            raise NotReached("no answer in time", f"{target} does not answer.") from None
+
+    async def _dial(self, target: Target) -> socket.socket:
+        url = self._surroundings.next_hop(target.host, target.port)
+        if url is None:
+            return await self._connect(target, await self._addresses(target))
+        hop = Hop.read(url)
+        with contextlib.suppress(NotReached):  # whom this machine cannot look up, its proxy may
+            await self._addresses(target)
+        connected = await self._connect(target, await self._look_up(hop.host, hop.port), hop.port)
+        return await _closing(connected, self._ask_hop(connected, hop, target))
+
+    async def _addresses(self, target: Target) -> list[str]:
+        """Return where a listed target is, all of which must be where listed names may be."""
+        if target.is_address:
+            return [target.host]
+        addresses = await self._look_up(target.host, target.port)
+        if not all(map(self._policy.may_lie_at, addresses)):
+            raise Refused(
+                *(403, "a private or reserved address"),
+                f"{target.host} has a private or reserved address, which is refused: whoever runs this sandbox can "
+                "allow it with network={'private': ['<block of addresses>']}.",
+            )
+        return addresses
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        try:
+            async with self._lookups:
+                found = await self._loop.beside(partial(self._surroundings.look_up, host, port))
+        except (OSError, UnicodeError):
+            found = []
+        if not found:
+            raise NotReached("no address", f"The host finds no address for {host}.")
+        return found
+
+    async def _connect(self, target: Target, addresses: list[str], port: int = 0) -> socket.socket:
+        """Connect to the first of these addresses that answers."""
+        for address in addresses[:MAX_ADDRESSES]:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with contextlib.suppress(OSError):
+                connected = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return await _closing(connected, self._reach(connected, (address, port or target.port)))
+        raise NotReached("no connection", f"{target} refuses connections, or cannot be reached from the host.")
+
+    async def _reach(self, connected: socket.socket, address: tuple[str, int]) -> None:
+        await self._loop.loop.sock_connect(connected, address)
+
+    async def _ask_hop(self, connected: socket.socket, hop: Hop, target: Target) -> None:
+        """Have the proxy connect to the target."""
+        loop, authorization = self._loop.loop, f"Proxy-Authorization: {hop.credentials}\r\n" if hop.credentials else ""
+        try:
+            head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n"
+            await loop.sock_sendall(connected, head.encode("ascii"))
+            answer = b""
+            while b"\r\n\r\n" not in answer and len(answer) < MAX_PROXY_HEAD:
+                more = await loop.sock_recv(connected, MAX_PROXY_HEAD - len(answer))
+                if not more:
+                    break
+                answer += more
+        except OSError as exc:
+            raise NotReached("the host's proxy broke off", "The host's own proxy broke off.") from exc
+        if not answer.startswith(b"HTTP/1.") or answer[8:13] != b" 200 " or not answer.endswith(b"\r\n\r\n"):
+            raise NotReached("the host's proxy refuses", f"The host's own proxy does not connect to {target}.")
+
+
+def check_listed(target: Target, policy: NetworkPolicy) -> None:
+    """Refuse what the list does not have.
+
+    Raises:
+        Refused: it does not have it.
+    """
+    if not policy.permits(target):
+        entry = target.host if target.port == 443 and ":" not in target.host else str(target)
+        raise Refused(
+            *(403, "not listed"),
+            f"{target} is not on this sandbox's list: whoever runs it can allow it with "
+            f"network={{'allow': ['{entry}']}}.",
+        )
+
+
+async def _closing(connected: socket.socket, work: Awaitable[None]) -> socket.socket:
+    """Do something with a socket, which is closed if that fails."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(connected.close)
+        await work
+        undo.pop_all()
+    return connected

@@ -1,0 +1,136 @@
+"""The network by list of one sandbox, as the rest of the host sees it: start, take what happened, close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+import time
+from concurrent.futures import TimeoutError as TooLate
+from pathlib import Path
+
+import certifi
+
+from agent_tools import settings
+from agent_tools.errors import KernelDied
+from agent_tools.execution import NetworkConnection
+from agent_tools.runtime.after_fork import abandon_after_fork
+from agent_tools.runtime.egress import loop
+from agent_tools.runtime.egress.connection import Connection
+from agent_tools.runtime.egress.dialling import Dialler, Surroundings
+from agent_tools.runtime.egress.journal import Journal
+from agent_tools.runtime.egress.link import Channel, Link
+from agent_tools.runtime.egress.packages import Packages
+from agent_tools.runtime.network import NetworkPolicy
+
+log = logging.getLogger("agent_tools.egress")
+READY = b"\1"
+BUSY = (
+    b"HTTP/1.1 503 Too many connections\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"The sandbox has too many connections at once.\n"
+)
+CLOSE_SECONDS = 2.0  # how long the end of a sandbox's network is waited for
+
+
+class Egress:
+    """Serves the connections of one sandbox, of one kernel after the other."""
+
+    def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
+        self._policy = policy
+        self._journal = Journal(policy.limits.max_recorded)
+        self._loop = loop.enter()
+        self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
+        self._packages = Packages(policy.packages_cache, policy) if policy.packages_cache else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._link: Link | None = None
+        self._end: socket.socket | None = None
+        self._is_closed = False
+        abandon_after_fork(self)
+
+    def serve(self, end: socket.socket, deadline: float) -> None:
+        """Serve a fresh proxy of the guest on this socket, which is closed with it.
+
+        Raises:
+            KernelDied: it did not come up before the deadline (monotonic seconds).
+        """
+        try:
+            _greet(end, deadline)
+            self._loop.run(self._begin(end)).result(max(0.1, deadline - time.monotonic()))
+        except (OSError, TooLate) as exc:
+            end.close()
+            raise KernelDied("its network did not come up") from exc
+
+    @property
+    def is_serving(self) -> bool:
+        """True while the guest's proxy is there."""
+        return self._link is not None and self._link.is_open
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the code has connections."""
+        return bool(self._tasks)
+
+    def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return the connections since the last taking, and how many were left out."""
+        return self._journal.take()
+
+    def close(self) -> None:
+        """End every connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with contextlib.suppress(OSError, TooLate):
+            self._loop.run(self._end_all()).result(CLOSE_SECONDS)
+        loop.leave()
+
+    def abandon(self) -> None:
+        """Let go, in a forked child, of the socket that is the parent's."""
+        self._is_closed = True
+        if self._end:
+            self._end.close()
+
+    async def _begin(self, end: socket.socket) -> None:
+        """Take a socket over from the one before."""
+        await self._end_all()
+        end.setblocking(False)
+        link = Link(self._take_on)
+        await self._loop.loop.connect_accepted_socket(lambda: link, end)
+        self._end, self._link = end, link
+
+    def _take_on(self, channel: Channel) -> None:
+        """Serve a new channel, unless there are too many."""
+        limits = self._policy.limits
+        if self._journal.opened >= limits.max_opened or len(self._tasks) >= limits.max_connections:
+            self._journal.count_unread()
+            channel.say(BUSY)
+            channel.close()
+            return
+        task = self._loop.loop.create_task(
+            Connection(channel, self._policy, self._dialler, self._journal, self._packages).serve()
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()):
+            log.error("a connection of a sandbox failed", exc_info=failure)
+
+    async def _end_all(self) -> None:
+        if self._link:
+            self._link.close()
+            self._link = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _greet(end: socket.socket, deadline: float) -> None:
+    """Hand the certificates in that this host trusts, and wait until the guest's end is there."""
+    bundle = (settings.ca_bundle() or Path(certifi.where())).read_bytes()
+    end.settimeout(max(0.1, deadline - time.monotonic()))
+    end.sendall(struct.pack(">I", len(bundle)) + bundle)
+    if end.recv(len(READY)) != READY:
+        raise ConnectionResetError("the guest's proxy ended")

@@ -1,0 +1,205 @@
+"""The host's end of the frames that carry a sandbox's connections (guest/proxy.py has the other).
+
+Every connection is a channel, which its task reads and writes like a stream. A channel is granted as many bytes as were
+read of it, so that no more than WINDOW of each wait here, and one that is not read holds up no other. A guest that
+breaks the frames, or sends more than it was granted, is hung up on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import cast
+
+from agent_tools.errors import AgentToolsError
+from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, WORDS, MuxError
+
+GRANT_FROM = WINDOW // 4  # bytes read, from which on they are granted anew
+MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
+
+Serve = Callable[["Channel"], None]
+
+
+class HungUp(AgentToolsError, ConnectionResetError):
+    """The code ended its connection."""
+
+
+class Channel:
+    """One connection of the code. Reading and writing is for one task each."""
+
+    def __init__(self, number: int, link: Link) -> None:
+        self._number = number
+        self._link = link
+        self._pending = bytearray()
+        self._to_grant = 0
+        self._may_send = WINDOW
+        self._is_ended = False  # the guest sends no more, and reads no more
+        self._changed = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """Return what has come, as soon as there is something; b'' at the end."""
+        while not self._pending and not self._is_ended:
+            await self._change()
+        data = bytes(memoryview(self._pending)[:MAX_FRAME])
+        del self._pending[: len(data)]
+        self._to_grant += len(data)
+        if self._to_grant >= GRANT_FROM:
+            self._link.send(CREDIT | self._number, struct.pack(">I", self._to_grant))
+            self._to_grant = 0
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send all of it, as fast as the guest takes it.
+
+        Raises:
+            HungUp: the guest has ended the channel.
+        """
+        rest = memoryview(data)
+        while rest:
+            while not self._may_send and not self._is_ended:
+                await self._change()
+            if self._is_ended:
+                raise HungUp("the code has hung up")
+            size = min(len(rest), self._may_send, MAX_FRAME)
+            self._may_send -= size
+            self._link.send(self._number, bytes(rest[:size]))
+            rest = rest[size:]
+            await self._link.has_room.wait()
+
+    def say(self, data: bytes) -> None:
+        """Send a short last word, without waiting."""
+        self._link.send(self._number, data)
+
+    def close(self) -> None:
+        """End the channel. Ending it again does nothing."""
+        self._link.forget(self._number)
+
+    def take(self, data: bytes) -> None:
+        """Keep what came for it; nothing is the end.
+
+        Raises:
+            MuxError: it is more than was granted.
+        """
+        if len(self._pending) + self._to_grant + len(data) > WINDOW:
+            raise MuxError("more than was granted")
+        self._pending += data
+        self._is_ended = self._is_ended or not data
+        self._changed.set()
+
+    def grant(self, more: int) -> None:
+        """Let so many more bytes be sent."""
+        self._may_send = min(WINDOW, self._may_send + more)
+        self._changed.set()
+
+    def end(self) -> None:
+        """Note that the guest is gone."""
+        self._is_ended = True
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class Link(asyncio.Protocol):
+    """The channels of one sandbox's socket. `serve` is called with each new one and must not wait."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._transport: asyncio.Transport | None = None
+        self._in = bytearray()
+        self._channels: dict[int, Channel] = {}
+        self._latest = 0
+        self.has_room = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """True until either side hangs up."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.has_room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End every channel."""
+        self.has_room.set()
+        self._transport = None
+        for channel in self._channels.values():
+            channel.end()
+        self._channels.clear()
+
+    def pause_writing(self) -> None:
+        """Let writers wait: the guest does not read."""
+        self.has_room.clear()
+
+    def resume_writing(self) -> None:
+        """Let them go on."""
+        self.has_room.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the guest says; hang up on one that breaks the frames."""
+        try:
+            self.feed(data)
+        except MuxError:
+            self.close()
+
+    def feed(self, data: bytes) -> None:
+        """Take in bytes of frames.
+
+        Raises:
+            MuxError: they are no such frames, or more than was granted.
+        """
+        self._in += data
+        at = 0
+        while len(self._in) - at >= HEADER.size:
+            channel, length = HEADER.unpack_from(self._in, at)
+            if length > MAX_FRAME or channel & ~CREDIT == WORDS:
+                raise MuxError("no frame of a connection")
+            end = at + HEADER.size + length
+            if len(self._in) < end:
+                break
+            self._accept(channel, bytes(memoryview(self._in)[at + HEADER.size : end]))
+            at = end
+        del self._in[:at]
+
+    def send(self, number: int, payload: bytes) -> None:
+        """Send one frame, now."""
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(HEADER.pack(number, len(payload)) + payload)
+            if self._transport.get_write_buffer_size() > MAX_UNREAD:
+                self._transport.abort()
+
+    def forget(self, number: int) -> None:
+        """End a channel; what still comes for it is dropped."""
+        if self._channels.pop(number, None):
+            self.send(number, b"")
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport:
+            self._transport.abort()
+
+    def _accept(self, number: int, payload: bytes) -> None:
+        channel = self._channels.get(number & ~CREDIT)
+        if channel is None:
+            self._open(number, payload)
+        elif number & CREDIT:
+            if len(payload) != 4:
+                raise MuxError("a malformed grant")
+            channel.grant(int.from_bytes(payload, "big"))
+        else:
+            channel.take(payload)
+            if not payload:
+                self._channels.pop(number, None)
+
+    def _open(self, number: int, payload: bytes) -> None:
+        """Begin a channel with its first bytes; what comes for one that is over is dropped."""
+        if not self._latest < number < CREDIT or not payload:
+            return
+        self._latest = number
+        channel = self._channels[number] = Channel(number, self)
+        channel.take(payload)
+        self._serve(channel)

@@ -1,0 +1,92 @@
+"""Builds the image's flavours one after the other, runs a check of each in a sandbox, and prints sizes and times.
+
+    scripts/flavours [FLAVOUR ...]
+
+Not part of the tests: it downloads and compiles for minutes. Exit code 1: a flavour lacks something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
+from agent_tools.settings import MIB
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+TIMEOUT = 300.0
+STACK = """
+import matplotlib.pyplot as plt, numpy.testing, openpyxl, pandas, PIL, pyarrow, scipy.stats, seaborn, sklearn.svm, sympy
+import statsmodels.api
+plt.plot([1, 2]); plt.show()
+"""
+FULL = """
+import bs4, cv2, docx, duckdb, geopandas, html5lib, imageio, ipywidgets, lxml.etree, markdown, networkx, nltk, numexpr
+import pdfplumber, polars, pptx, pypdf, reportlab.pdfgen.canvas, shapely, skimage.io, sqlalchemy, tables, tabulate
+import wordcloud, xarray, xlrd, xlsxwriter, yaml
+import altair, pandas, plotly.express
+plotly.express.scatter(x=[1, 2], y=[3, 4]).write_image('plotly.png')
+altair.Chart(pandas.DataFrame({'a': [1, 2]})).mark_bar().encode(x='a:Q').save('altair.png')
+for name in ('plotly.png', 'altair.png'):
+    assert PIL.Image.open(name).width > 100, name
+"""
+AGENT = """
+import subprocess
+lines = '''set -e
+git init -q repository && cd repository
+printf 'int main(void) { return 0; }' > main.c
+printf 'all: main.c\\\\n\\\\tgcc -o main main.c\\\\n' > Makefile && make -s
+git add . && git -c user.email=a@b.c commit -qm first && git log --oneline
+echo '{"a": 1}' | jq .a
+rg -q main main.c && curl --version && unzip -v && ./main
+printf 'def test(): pass' > test_it.py && pytest -q -p no:cacheprovider'''
+done = subprocess.run(['bash', '-lc', lines], capture_output=True, text=True)
+assert done.returncode == 0, done.stdout + done.stderr
+"""
+CHECKS: dict[Flavour, str] = {"lean": STACK, "newest": STACK, "full": STACK + FULL, "agent": STACK + AGENT}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build and check, print a table, and return an exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/flavours", description=__doc__.split("\n")[0])
+    parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", help=f"of {FLAVOURS}; default: all")
+    wanted = parser.parse_args(arguments).flavours or FLAVOURS
+    print("| flavour | image | bytes beyond the one below | built in | check |\n|---|---|---|---|---|")
+    problems = [problem for flavour in wanted if (problem := _row(DockerEngine(), flavour))]
+    print(*problems, sep="\n", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _row(engine: DockerEngine, flavour: Flavour) -> str:
+    """Build and check one flavour, print its row, and return what is wrong with it."""
+    recipe, begun = Recipe(flavour=flavour), time.monotonic()
+    is_there = engine.has_image(image.tag_for(recipe))
+    tag = image.ensure(engine, recipe)
+    took = "there already" if is_there else f"{time.monotonic() - begun:.0f} s"
+    problem = _problem(flavour)
+    size, below = _size(engine, tag), recipe.below
+    beyond = f"{(size - _size(engine, image.tag_for(below))) / MIB:.0f} MiB" if below else ""
+    print(f"| `{flavour}` | {size / MIB:.0f} MiB | {beyond} | {took} | {'failed' if problem else 'ok'} |", flush=True)
+    return f"{flavour}: {problem}" if problem else ""
+
+
+def _problem(flavour: Flavour) -> str:
+    with (
+        tempfile.TemporaryDirectory(prefix="agent-tools-flavour-") as folder,
+        CodeInterpreter({"work_dir": folder, "flavour": flavour}) as tool,
+    ):
+        error = tool.run({"code": CHECKS[flavour]}, timeout=TIMEOUT).error
+    return error.text if error else ""
+
+
+def _size(engine: DockerEngine, tag: str) -> int:
+    return int(engine.image_facts(tag)["Size"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Figures that are drawn once and cut out are the stock way's, within a pixel."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+from PIL import Image
+
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+
+WHITE_NOISE = 24  # of 255: what smoothing may make of a line that lies between two pixels
+OFF = 0.003  # the part of all pixels that may differ by more, even from every neighbour
+
+PLAIN = {
+    "a plot with labels": "f, a = plt.subplots(); a.plot([1, 2, 3]); a.set(title='t', xlabel='x', ylabel='y')",
+    "a title over all": "f, a = plt.subplots(2, 2); f.suptitle('all'); [x.plot([1, 3, 2]) for x in a.flat]",
+    "a colour bar": "f, a = plt.subplots(); f.colorbar(a.imshow(numpy.arange(64).reshape(8, 8)))",
+    "a constrained layout": "f, a = plt.subplots(2, 2, layout='constrained'); [x.set_title('title') for x in a.flat]",
+    "a compressed layout": "f, a = plt.subplots(1, 2, layout='compressed'); [x.imshow([[1, 2]]) for x in a.flat]",
+    "a tight layout": "f, a = plt.subplots(2, 2); [x.set_ylabel('label') for x in a.flat]; f.tight_layout()",
+    "three dimensions": "plt.figure().add_subplot(projection='3d').plot([1, 2], [2, 1], [1, 2])",
+    "polar": "plt.figure().add_subplot(projection='polar').plot([0, 1, 2], [1, 2, 3])",
+    "a pie": "plt.pie([1, 2, 3], labels=['one', 'two', 'three'])",
+    "to the edges": "plt.figure().add_axes([0, 0, 1, 1]).imshow([[1, 2], [3, 4]], aspect='auto')",
+    "a coloured figure": "f, a = plt.subplots(facecolor='#203040'); a.plot([1, 2])",
+    "two scales": "f, a = plt.subplots(); a.bar([1, 2], [3, 4]); a.twinx().plot([1, 2], [2, 1]); a.set_title('t')",
+    "equal scales": "f, a = plt.subplots(); a.plot([1, 2, 9]); a.set_aspect('equal')",
+    "an inset": "f, a = plt.subplots(); a.plot([1, 2]); a.inset_axes([0.5, 0.1, 0.4, 0.3]).plot([2, 1])",
+    "divided axes": (
+        "from mpl_toolkits.axes_grid1 import make_axes_locatable as m; f, a = plt.subplots(); i = a.imshow([[1, 2]])\n"
+        "f.colorbar(i, cax=m(a).append_axes('right', '5%', pad=0.05))"
+    ),
+    "another resolution": "f, a = plt.subplots(figsize=(5, 3), dpi=137); a.hist([1, 2, 2, 3]); a.grid()",
+    "only text": "f = plt.figure(); f.add_axes([0.2, 0.2, 0.1, 0.1]).axis('off'); f.text(0.5, 0.5, 'only text')",
+    "figures in a figure": "l, r = plt.figure(layout='constrained').subfigures(1, 2); l.subplots(); r.suptitle('r')",
+    "seaborn": "sns.set_theme(); sns.relplot(pd.DataFrame({'x': [1, 2], 'z': ['a', 'b']}), x='x', y='x', hue='z')",
+    "another padding": "plt.rcParams['savefig.pad_inches'] = 0.7; plt.plot([1, 2])",
+    "an animated artist": "f, a = plt.subplots(); a.plot([1, 2], animated=True)",
+    "Chinese": "plt.plot([1, 2]); plt.title('中文')",
+}
+DRAWN_AGAIN = {
+    "a legend outside": (
+        "f, a = plt.subplots(); a.plot([1], label='a long one'); a.legend(loc='upper left', bbox_to_anchor=(1.1, 1))"
+    ),
+    "text outside": "f, a = plt.subplots(); a.text(1.3, -0.5, 'far outside', transform=a.transAxes)",
+    "long labels": "plt.bar(['a very long label ' + c * 9 for c in 'abc'], [1, 2, 3]); plt.xticks(rotation=90)",
+    "a frame": "f, a = plt.subplots(linewidth=4, edgecolor='red'); a.plot([1, 2])",
+    "no background": "f, a = plt.subplots(facecolor='none'); a.plot([1, 2])",
+    "half a background": "f, a = plt.subplots(facecolor=(1, 0, 0, 0.5)); a.plot([1, 2])",
+    "hatches": "f, a = plt.subplots(); f.patch.set_hatch('/'); a.plot([1, 2])",
+    "a constrained layout with a legend outside": (
+        "f, a = plt.subplots(layout='constrained'); a.plot([1], label='a long one')\n"
+        "a.legend(loc='upper left', bbox_to_anchor=(1.1, 1)).set_in_layout(False); f.text(1.05, 0.5, 'beyond')"
+    ),
+}
+WITH_OPTIONS = {
+    "the whole figure": "{'bbox_inches': None}",
+    "a padding": "{'bbox_inches': 'tight', 'pad_inches': 0.5}",
+    "a face": "{'bbox_inches': 'tight', 'facecolor': 'yellow'}",
+}
+BOTH = """
+from functools import partial
+from IPython.core.pylabtools import print_figure
+import numpy, random; random.seed(1)
+for way in ("stock", "shown"):
+    plt.close("all"); plt.rcdefaults(); matplotlib.rc_file("/opt/matplotlib/matplotlibrc")
+    {code}
+    data = get_ipython().display_formatter.formatters["image/png"](plt.gcf())
+    if way == "stock":
+        data = partial(print_figure, **{{"fmt": "png", "bbox_inches": "tight", **{options}}})(plt.gcf())
+    else:
+        import base64; data = base64.b64decode(data)
+    plt.close("all")
+    open(way + ".png", "wb").write(data)
+"""
+
+
+@pytest.fixture
+def tool(new_tool: Callable[..., CodeInterpreter]) -> CodeInterpreter:
+    tool = new_tool()
+    tool.call("%matplotlib inline\nimport matplotlib; import numpy; plt; sns; pd")
+    return tool
+
+
+def both(tool: CodeInterpreter, code: str, options: str = "{}") -> tuple[numpy.ndarray, numpy.ndarray]:
+    """The pixels of a figure, in the stock way and as it is shown."""
+    execution = tool.run(BOTH.format(code=code.replace("\n", "\n    "), options=options), timeout=60)
+    assert execution.error is None, execution.error.traceback
+    stock, shown = (numpy.asarray(Image.open(Path(tool.work_dir, f"{way}.png"))) for way in ("stock", "shown"))
+    return stock, shown
+
+
+def difference(one: numpy.ndarray, other: numpy.ndarray) -> float:
+    """The part of `one`'s pixels that lie beyond what the same place in `other`, and all around it, has."""
+    around = numpy.pad(other.astype(int), ((1, 1), (1, 1), (0, 0)), "edge")
+    views = numpy.lib.stride_tricks.sliding_window_view(around, (3, 3), (0, 1))
+    low, high = views.min((-1, -2)), views.max((-1, -2))
+    beyond = numpy.maximum(low - one, one - high).max(-1)
+    return float((beyond > WHITE_NOISE).mean())
+
+
+def test_figures_are_the_same_within_a_pixel(tool: CodeInterpreter) -> None:
+    found = {}
+    for name, code in PLAIN.items():
+        stock, shown = both(tool, code)
+        assert stock.shape == shown.shape, name
+        found[name] = max(difference(stock, shown), difference(shown, stock))
+    assert {name: part for name, part in found.items() if part > OFF} == {}
+
+
+def test_what_cannot_be_cut_out_is_drawn_in_the_stock_way(tool: CodeInterpreter) -> None:
+    assert [name for name, code in DRAWN_AGAIN.items() if not numpy.array_equal(*both(tool, code))] == []
+
+
+def test_options_of_the_users_are_obeyed(tool: CodeInterpreter) -> None:
+    for name, options in WITH_OPTIONS.items():
+        tool.call(f"%config InlineBackend.print_figure_kwargs = {options}")
+        stock, shown = both(tool, "plt.plot([1, 2])", options)
+        assert numpy.array_equal(stock, shown), name
+
+
+def test_a_figure_is_drawn_once(tool: CodeInterpreter) -> None:
+    code = "drawn = []\nf, a = plt.subplots(); f.canvas.mpl_connect('draw_event', drawn.append); plt.show()\nlen(drawn)"
+    execution = tool.run(code)
+    assert len(execution.figures) == 1
+    assert execution.result
+    assert execution.result.text == "1"
+
+
+def test_a_figure_is_a_png_of_matplotlibs(tool: CodeInterpreter) -> None:
+    (picture,) = tool.run("plt.plot([1, 2]); plt.show()").pictures
+    opened = Image.open(io.BytesIO(picture.data))
+    assert opened.format == "PNG"
+    assert opened.info["Software"].startswith("Matplotlib")
+    assert round(opened.info["dpi"][0]) == 100
+
+
+def test_an_empty_figure_shows_nothing(tool: CodeInterpreter) -> None:
+    assert tool.run("plt.figure(); plt.show()").pictures == ()

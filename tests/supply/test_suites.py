@@ -1,0 +1,60 @@
+"""What other people's suites are run with, and how their reports are read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from supply.suites import FOLDER, SUITES, Outcome, command_line, main, read_report
+
+REPORT = b"""<testsuites><testsuite>
+<testcase name="a" time="0.5"/>
+<testcase name="b" time="1.5"><failure message="AssertionError: x&#10;more">trace</failure></testcase>
+<testcase name="c" time="0"><error message="no fixture"/></testcase>
+<testcase name="d" time="0"><skipped type="pytest.xfail" message="there is no root"/></testcase>
+<testcase name="e" time="0"><skipped type="pytest.skip" message="no mkfifo"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_is_counted_and_what_did_not_pass_is_named() -> None:
+    outcome = read_report(REPORT, Outcome("s", "stdio"))
+    assert outcome.counts == {"passed": 1, "failed": 2, "expected": 1, "skipped": 1}
+    assert outcome.seconds == 2
+    assert outcome.is_bad
+    assert outcome.notes == [
+        "failed: b: AssertionError: x",
+        "failed: c: no fixture",
+        "expected: d: there is no root",
+        "skipped: e: no mkfifo",
+    ]
+
+
+@pytest.mark.parametrize("xml", [b"", b"<testsuites/>"], ids=["no report", "no test"])
+def test_a_run_without_a_test_is_bad(xml: bytes) -> None:
+    assert read_report(xml, Outcome("s", "sockets")).is_bad
+
+
+def test_expected_exceptions_alone_are_no_failure() -> None:
+    xml = b'<a><testcase name="a"/><testcase name="d"><skipped type="pytest.xfail" message="r"/></testcase></a>'
+    assert not read_report(xml, Outcome("s", "sockets")).is_bad
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_has_its_file_and_pins_what_it_comes_in(name: str) -> None:
+    assert command_line(name, "stdio", "")[-1] == str(FOLDER / f"{name}.py")
+    assert "EXPECTED" in (FOLDER / f"{name}.py").read_text()
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", package) for package in SUITES[name].packages)
+
+
+def test_suites_are_listed_and_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in SUITES)
+    with pytest.raises(SystemExit):
+        main(["unknown"])
+    assert "there are langchain" in capsys.readouterr().err
+
+
+def test_no_suite_is_collected_with_the_other_tests() -> None:
+    assert not list(FOLDER.glob("test_*.py"))

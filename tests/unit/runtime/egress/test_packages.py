@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.egress.packages import PackageCache
+from agent_tools.runtime.egress.refusal import NotReached
+from agent_tools.runtime.network import PACKAGE_HOSTS, NetworkPolicy
+from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
+from tests.unit.runtime.egress.network import Hop, Network, Server, certificate
+
+WHEEL, PATH = b"a wheel" * 50_000, "/packages/ab/thing-1-py3-none-any.whl"
+SHA256 = hashlib.sha256(WHEEL).hexdigest()
+
+
+def file_of(**more: Any) -> dict[str, Any]:
+    url = f"https://files.pythonhosted.org{PATH}"
+    return {"filename": "thing-1-py3-none-any.whl", "url": url, "hashes": {"sha256": SHA256}, **more}
+
+
+def page_of(*files: dict[str, Any]) -> bytes:
+    return json.dumps({"name": "thing", "files": list(files), "meta": {"api-version": "1.3"}}).encode()
+
+
+class Index:
+    """An index of one package: its page and its file, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.page = page_of(file_of())
+        self.file = WHEEL
+        self.asked: list[str] = []
+
+    def answer(self, got: bytes) -> bytes:
+        path = got.split(b" ")[1].decode()
+        self.asked.append(path)
+        content = {"/simple/thing/": self.page, PATH: self.file}.get(path)
+        status = b"200 OK" if content is not None else b"404 Not Found"
+        return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(content or b"")) + (content or b"")
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index()
+
+
+@pytest.fixture
+def network(
+    keep: Keep, open_network: OpenNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: Index
+) -> Network:
+    context, bundle = certificate(tmp_path, *PACKAGE_HOSTS)
+    monkeypatch.setenv("PIP_CERT", str(bundle))
+    server = keep(Server(index.answer, context, takes=lambda got: got.endswith(b"\r\n\r\n")))
+    return open_network(["pypi"], hop=keep(Hop(server)), packages_cache=str(tmp_path / "cache"))
+
+
+def get(network: Network, url: str) -> tuple[int, bytes]:
+    back = network.say(f"GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    return int(back[9:12]), back.partition(b"\r\n\r\n")[2]
+
+
+PAGE_URL, FILE_URL = "http://pypi.org/simple/thing/", f"http://files.pythonhosted.org{PATH}"
+
+
+def test_a_page_leads_to_files_of_the_cache_which_are_fetched_once(network: Network, index: Index) -> None:
+    status, page = get(network, PAGE_URL)
+    (file,) = json.loads(page)["files"]
+    assert (status, file["url"], file["hashes"]) == (200, FILE_URL, {"sha256": SHA256})
+    assert [get(network, FILE_URL), get(network, FILE_URL)] == [(200, WHEEL)] * 2
+    assert index.asked == ["/simple/thing/", PATH]
+    assert [each.port for each in network.taken(3)] == [80] * 3
+
+
+def test_a_file_of_another_hash_is_neither_given_nor_kept(network: Network, index: Index, tmp_path: Path) -> None:
+    index.file = b"evil"
+    get(network, PAGE_URL)
+    assert get(network, FILE_URL)[0] == 502
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        FILE_URL,
+        *("http://pypi.org/simple/", "http://pypi.org/", "http://pypi.org/simple/../x/", "http://pypi.org/simple/a/b/"),
+        *("http://pypi.org/legacy/", "http://files.pythonhosted.org/../../etc/passwd", f"http://pypi.org{PATH}"),
+    ],
+)
+def test_what_no_page_named_is_not_asked_for(network: Network, index: Index, url: str) -> None:
+    assert get(network, url)[0] == 404
+    assert index.asked == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(b"", b"{", b"[]", b"{}", b'{"name": "x", "files": [1]}', b'{"name": "x", "files": {"a": 1}}'),
+        *(b"[" * 100_000, page_of({"filename": "x"}), page_of(file_of(hashes=[]))),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_a_failure(network: Network, index: Index, page: bytes) -> None:
+    index.page = page
+    assert get(network, PAGE_URL)[0] == 502
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        file_of(url=f"https://evil.example{PATH}"),
+        file_of(url=f"http://files.pythonhosted.org{PATH}"),
+        file_of(hashes={"md5": "0"}),
+        file_of(hashes={"sha256": "../../x"}),
+    ],
+)
+def test_a_file_that_lies_elsewhere_or_has_no_hash_is_not_shown(
+    network: Network, index: Index, file: dict[str, Any]
+) -> None:
+    index.page = page_of(file)
+    status, page = get(network, PAGE_URL)
+    assert (status, json.loads(page)["files"]) == (200, [])
+    assert get(network, FILE_URL)[0] == 404
+
+
+def test_a_package_that_is_not_there_is_not_found(network: Network) -> None:
+    assert get(network, "http://pypi.org/simple/other/")[0] == 404
+
+
+def test_the_least_used_files_make_room(tmp_path: Path) -> None:
+    cache = PackageCache(tmp_path / "new", 250)
+    names = []
+    for number in range(4):
+        draft = cache.begin()
+        draft.write(bytes([number]) * 100)
+        names.append(draft.digest.hexdigest())
+        os.utime(cache.keep(draft, names[-1]), (number, number))
+        draft.close()
+    assert [cache.find(name) is not None for name in names] == [False, False, True, True]
+
+
+def test_a_draft_that_is_not_kept_goes_away(tmp_path: Path) -> None:
+    cache = PackageCache(tmp_path, 100)
+    draft = cache.begin()
+    with pytest.raises(NotReached):
+        cache.keep(draft, SHA256)
+    draft.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_is_for_lists_with_the_index() -> None:
+    with pytest.raises(InvalidParams, match="does not allow 'pypi'"):
+        NetworkPolicy.read({"allow": ["a.org"], "packages_cache": "/tmp/x"})

@@ -1,0 +1,91 @@
+"""The host's connections to the file service of a sandbox: kept for the next use, and not beyond their servers' end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent_tools.errors import SandboxGone
+from agent_tools.runtime.files.conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.settings import Limits
+
+
+class Service:
+    """Servers that answer each request with {}, and can be ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[socket.socket] = []
+        self._pool = ThreadPoolExecutor()
+
+    def connect(self, max_parts: int) -> Conversation:
+        ours, theirs = socket.socketpair()
+        self.ends.append(theirs)
+        self._pool.submit(self._serve, theirs)
+        return Conversation(ours, max_parts)
+
+    def _serve(self, end: socket.socket) -> None:
+        with end:
+            while head := end.recv(4):
+                end.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+                data = json.dumps({}).encode()
+                end.sendall(struct.pack(">I", len(data)) + data)
+
+    def end_all(self) -> None:
+        for end in self.ends:
+            if end.fileno() >= 0:
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.end_all()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def files(service: Service) -> Iterator[GuestFiles]:
+    made = GuestFiles(Limits(), service.connect)
+    yield made
+    made.close()
+
+
+def test_a_connection_is_used_again(files: GuestFiles, service: Service) -> None:
+    for _ in range(3):
+        files.make_dir("folder")
+    assert len(service.ends) == 1
+
+
+def test_one_whose_server_has_ended_is_not(files: GuestFiles, service: Service) -> None:
+    files.make_dir("folder")
+    service.end_all()
+    files.make_dir("folder")
+    assert len(service.ends) == 2
+
+
+def test_one_that_says_what_nobody_asked_for_is_not(files: GuestFiles, service: Service) -> None:
+    files.make_dir("folder")
+    service.ends[0].sendall(b"\0\0\0\2{}")
+    files.make_dir("folder")
+    assert len(service.ends) == 2
+
+
+def test_a_server_that_ends_in_the_middle_is_told() -> None:
+    ours, theirs = socket.socketpair()
+    files = GuestFiles(Limits(), lambda max_parts: Conversation(ours, max_parts))
+    thread = threading.Thread(target=lambda: (theirs.recv(4), theirs.close()))
+    thread.start()
+    with pytest.raises(SandboxGone):
+        files.make_dir("folder")
+    thread.join()

@@ -1,0 +1,57 @@
+"""Work beside the caller: begun at once, bounded, and waited for at the end."""
+
+from __future__ import annotations
+
+import threading
+
+from agent_tools.runtime.background import MOST_AT_ONCE, Background, do_now
+
+
+def test_work_is_done_beside_the_caller() -> None:
+    background, may_end, done = Background(), threading.Event(), []
+    background.do(lambda: done.append(may_end.wait(10)))
+    assert done == []
+    may_end.set()
+    background.join()
+    assert done == [True]
+
+
+def test_joining_waits_for_all_of_it() -> None:
+    background, done = Background(), []
+    for number in range(MOST_AT_ONCE):
+        background.do(lambda number=number: done.append(number))
+    background.join()
+    assert sorted(done) == list(range(MOST_AT_ONCE))
+
+
+def test_who_brings_more_than_is_done_at_once_does_it() -> None:
+    background, may_end, by = Background(), threading.Event(), []
+    for _ in range(MOST_AT_ONCE):
+        background.do(lambda: may_end.wait(10))
+    background.do(lambda: by.append(threading.current_thread()))
+    assert by == [threading.current_thread()]
+    may_end.set()
+    background.join()
+
+
+def test_what_has_ended_makes_room() -> None:
+    background, by = Background(), []
+    for _ in range(MOST_AT_ONCE):
+        background.do(lambda: None)
+    background.join()
+    background.do(lambda: by.append(threading.current_thread()))
+    background.join()
+    assert by != [threading.current_thread()]
+
+
+def test_work_that_brings_work_is_no_deadlock() -> None:
+    background, done = Background(), threading.Event()
+    background.do(lambda: background.do(done.set))
+    assert done.wait(10)
+    background.join()
+
+
+def test_now_is_now() -> None:
+    by: list[threading.Thread] = []
+    do_now(lambda: by.append(threading.current_thread()))
+    assert by == [threading.current_thread()]

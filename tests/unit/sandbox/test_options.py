@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import describe
+from agent_tools.sandbox.options import Options
+from agent_tools.tools import CodeInterpreter
+
+
+def test_the_options_of_the_image_are_a_recipe() -> None:
+    options = Options.read({"packages": ["polars"], "debian_packages": ["jq"], "flavour": "agent"})
+    assert options.recipe == Recipe(("polars",), ("jq",), "agent")
+    assert Options.read({}).recipe == Recipe()
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [{"flavour": "fat"}, {"debian_packages": "jq"}, {"debian_packages": ["jq; id"]}, {"packages": "polars"}],
+    ids=str,
+)
+def test_unusable_options_of_the_image_are_refused(cfg: dict[str, object]) -> None:
+    with pytest.raises(InvalidParams):
+        Options.read(cfg)
+
+
+def test_a_recipe_itself_is_no_option() -> None:
+    with pytest.raises(InvalidParams, match="no option 'recipe'"):
+        Options.read({"recipe": Recipe()})
+
+
+def test_the_description_stays_unless_versions_are_asked_for(tmp_path: Path) -> None:
+    plain = CodeInterpreter({"work_dir": str(tmp_path)})
+    told = CodeInterpreter({"work_dir": str(tmp_path), "describe": "versions", "flavour": "newest"})
+    assert plain.description == CodeInterpreter.description
+    assert told.description == f"{plain.description} {describe(Recipe(flavour='newest'))}"
+    assert told.function["description"] == told.description
+
+
+def test_nothing_is_told_of_an_image_of_ones_own(tmp_path: Path) -> None:
+    tool = CodeInterpreter({"work_dir": str(tmp_path), "describe": "versions", "image": "mine"})
+    assert tool.description == CodeInterpreter.description
+
+
+def test_another_word_for_describe_is_refused() -> None:
+    with pytest.raises(InvalidParams, match="describe='all'"):
+        Options.read({"describe": "all"})
