@@ -68,7 +68,7 @@ def test_once_by_react(work_dir: Path) -> None:
 
 def test_a_conversation_where_ctrl_c_stops_the_code_and_a_second_at_the_prompt_leaves(work_dir: Path) -> None:
     script = [
-        code("x = 41\nprint('running', flush=True)\nwhile True: pass"),
+        code("import time\nx = 41\nprint('running', flush=True)\nwhile True: time.sleep(0.1)"),
         code("print(x + 1)"),
         "It is 42.",
     ]

@@ -21,7 +21,7 @@ from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
-PATIENCE = 3.0
+PATIENCE = 10.0  # seconds: attacks leave the machine little room; tests/contract holds the three that are promised
 
 WIRE = """
 import os, struct, time
