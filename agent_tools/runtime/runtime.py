@@ -18,8 +18,8 @@ from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
 from agent_tools.runtime.recipe import Recipe, RecipeLike
-from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
+from agent_tools.runtime.spec import SessionSpec
 
 
 class Runtime:

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,10 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.limits import USUAL, MessageLimits
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Engine, Isolation, SandboxSpec
+from agent_tools.runtime.engine import Engine, Guest, Isolation, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
@@ -37,33 +36,15 @@ from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.owner import NAME_LABEL, Owner
+from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.transport import TransportName, choose
-from agent_tools.settings import Limits
+from agent_tools.runtime.transport.transport import choose
 from agent_tools.text import neutralise
 
 if TYPE_CHECKING:
     from agent_tools.runtime.egress.egress import Egress
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
-
-
-@dataclass(frozen=True)
-class SessionSpec:
-    """The makings of a session. `work_dir` exists and is the guest's to write.
-
-    `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
-    """
-
-    image: str
-    work_dir: Path
-    isolation: Isolation
-    limits: Limits
-    transport: TransportName = "auto"
-    host_calls: HostCalls | None = None
-    prelude: str = ""
-    """Code that every fresh kernel runs before anything else."""
 
 
 class RunningSandbox:
@@ -75,6 +56,8 @@ class RunningSandbox:
         self._orders = itertools.count(1)
         self._is_removed = False
         self._is_busy = False
+        self._mirror: Mirror | None = None
+        self._quota: QuotaWatch | None = None
         self._had_commands = False
         self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
@@ -90,7 +73,7 @@ class RunningSandbox:
                 run_dir=self._transport.run_dir,
                 work_dir=spec.work_dir if guest.shares_files else None,
                 guest=guest,
-                isolation=_telling(spec),
+                isolation=spec.telling_isolation,
                 labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
             )
@@ -105,15 +88,18 @@ class RunningSandbox:
             if self._egress:
                 undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
-            self._mirror, self._quota = None, None
-            if guest.shares_files:
-                brake = Brake(self._lifeline.send, self._kill_for_work_dir)
-                self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
-                undo.callback(self._quota.close)
-            else:
-                self._mirror = Mirror(spec.work_dir, guest.outside, spec.limits, self._serve_files)
-                undo.callback(self._mirror.close)
+            self._follow_folder(guest, quota, undo)
             self._undo = undo.pop_all()
+
+    def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
+        """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
+        if guest.shares_files:
+            brake = Brake(self._lifeline.send, self._kill_for_work_dir)
+            self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
+            undo.callback(self._quota.close)
+        else:
+            self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
+            undo.callback(self._mirror.close)
 
     @property
     def has_ended(self) -> bool:
@@ -331,10 +317,3 @@ def _identity(folder: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
-
-
-def _telling(spec: SessionSpec) -> Isolation:
-    """Return the isolation with the limits on messages in its environment, where they are not the usual ones."""
-    calls = spec.host_calls.limits.max_message_bytes if spec.host_calls else USUAL
-    told = MessageLimits(int(spec.limits.max_message_bytes), int(calls)).told()
-    return replace(spec.isolation, env={**spec.isolation.env, **told}) if told else spec.isolation

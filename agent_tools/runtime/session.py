@@ -24,7 +24,8 @@ from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
-from agent_tools.runtime.sandbox import RunningSandbox, SessionSpec
+from agent_tools.runtime.sandbox import RunningSandbox
+from agent_tools.runtime.spec import SessionSpec
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 

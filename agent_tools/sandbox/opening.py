@@ -14,7 +14,7 @@ from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.sandbox import SessionSpec
+from agent_tools.runtime.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:

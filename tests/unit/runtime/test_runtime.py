@@ -14,8 +14,8 @@ from agent_tools.errors import EngineUnavailable, SessionClosed
 from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.sandbox import SessionSpec
 from agent_tools.runtime.session import Session
+from agent_tools.runtime.spec import SessionSpec
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 

@@ -1,0 +1,39 @@
+"""The makings of a session, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent_tools.guest.wire.limits import USUAL, MessageLimits
+from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.transport.transport import TransportName
+from agent_tools.settings import Limits
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """The makings of a session. `work_dir` exists and is the guest's to write.
+
+    `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
+    """
+
+    image: str
+    work_dir: Path
+    isolation: Isolation
+    limits: Limits
+    transport: TransportName = "auto"
+    host_calls: HostCalls | None = None
+    prelude: str = ""
+    """Code that every fresh kernel runs before anything else."""
+
+    @property
+    def telling_isolation(self) -> Isolation:
+        """The isolation with the limits on messages in its environment, where they are not the usual ones."""
+        calls = self.host_calls.limits.max_message_bytes if self.host_calls else USUAL
+        told = MessageLimits(int(self.limits.max_message_bytes), int(calls)).told()
+        return replace(self.isolation, env={**self.isolation.env, **told}) if told else self.isolation
