@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.containers.containers import Containers
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 PARKED = (
@@ -78,3 +79,11 @@ class Hold:
         """Let go of the container."""
         self._interpreter = None
         self._stack.close()
+
+
+def reach(network: str) -> str:
+    """Return a sentence on what the code reaches."""
+    if not network:
+        return "There is no network access."
+    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
+    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"

@@ -8,8 +8,7 @@ from typing import Any
 
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.gateway.containers.hold import Hold, reach
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import describe
 from agent_tools.text import fence, one_line
@@ -72,14 +71,6 @@ def described(config: GatewayConfig, network: str = "") -> str:
     """Return the tool's description for a model."""
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     return _DESCRIPTION.format(contents=describe(recipe), network=reach(network), timeout=config.timeout)
-
-
-def reach(network: str) -> str:
-    """Return a sentence on what the code reaches."""
-    if not network:
-        return "There is no network access."
-    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
-    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"
 
 
 def _files(changes: Sequence[FileChange]) -> str:

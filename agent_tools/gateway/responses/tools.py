@@ -140,11 +140,13 @@ def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> Cont
     """Return the container of both tools."""
     if code is None or shell is None:
         return code or shell
-    if _differ(code.id, shell.id) or _differ(code.memory, shell.memory):
+    networks_differ = not (code.id or shell.id) and code.domains != shell.domains
+    if _differ(code.id, shell.id) or _differ(code.memory, shell.memory) or networks_differ:
         message = "The code interpreter and the shell of a request share one container: describe both as the same."
         raise invalid(message, "tools", "invalid_value")
     file_ids = tuple(dict.fromkeys(code.file_ids + shell.file_ids))
-    return ContainerChoice(code.id or shell.id, code.memory or shell.memory, file_ids, code.path or shell.path)
+    id_, memory, domains = code.id or shell.id, code.memory or shell.memory, code.domains or shell.domains
+    return ContainerChoice(id_, memory, file_ids, code.path or shell.path, domains)
 
 
 def _differ(first: str | None, second: str | None) -> bool:

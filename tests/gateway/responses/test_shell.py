@@ -274,6 +274,7 @@ def test_a_choice_of_a_shell_that_is_not_there_is_refused(new_gateway: NewGatewa
         ([shell(skills=[{"type": "skill_reference", "skill_id": "s"}])], "tools[0].environment.skills"),
         ([shell(memory_limit="9g")], "tools[0].environment.memory_limit"),
         ([shell(memory_limit="1g"), {**CODE_TOOL, "container": {"type": "auto", "memory_limit": "4g"}}], "tools"),
+        ([shell(network_policy={"type": "allowlist", "allowed_domains": ["a.example"]}), CODE_TOOL], "tools"),
         ([{**shell(), "allowed_callers": ["programmatic"]}], "tools[0].allowed_callers"),
         ([shell(), {**FUNCTION, "name": "shell"}], "tools"),
     ],
