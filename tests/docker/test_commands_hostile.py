@@ -53,6 +53,7 @@ def new_sandbox(docker_runtime: Runtime, request: pytest.FixtureRequest) -> Iter
     yield make
     for sandbox in made:
         sandbox.close()
+    docker_runtime.close_all()  # and wait for what is removed in the background
 
 
 @pytest.fixture
@@ -263,7 +264,7 @@ def test_a_time_limit_holds_while_who_runs_the_commands_is_stopped(new_sandbox: 
     sandbox = new_sandbox(limits={"command_grace": 0.5})
     sandbox.run_code("kept = 1")
     _server_known(sandbox).kill()
-    limited = sandbox.start_command(["sleep", LONG], timeout=1)
+    limited = sandbox.start_command(["sleep", LONG], timeout=5)
     sandbox.run_code(OF_THE_SERVER + "os.kill(server, signal.SIGSTOP)")
     ended = limited.wait(PATIENCE)
     assert ended.timed_out

@@ -119,8 +119,7 @@ class Mux:
                 if stream.pending:
                     self.out += stream.give(channel)
             except OSError:
-                self._end(channel)
-                continue
+                stream.pending.clear()  # nobody reads it; what the socket said before its end is still to be taken
             if stream.is_ended:
                 self._close_drained(channel, stream)
             elif len(self.out) < MAX_OUT:
@@ -173,8 +172,3 @@ class Mux:
     def _close_drained(self, channel: int, stream: Stream) -> None:
         if not stream.pending:
             self.close(channel)
-
-    def _end(self, channel: int) -> None:
-        """Tell the other side that a stream is over, and forget it."""
-        self.out += HEADER.pack(channel, 0)
-        self.close(channel)

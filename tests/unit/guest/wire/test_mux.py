@@ -291,3 +291,15 @@ def test_bytes_arrive_unchanged_in_whatever_pieces_and_buffers_stay_bounded(
     finally:
         one.close()
         two.close()
+
+
+def test_what_a_socket_said_before_it_closed_with_input_unread_still_comes(new_side: Callable[..., Side]) -> None:
+    side = new_side(5)
+    for _ in range(64):  # more than the socket takes
+        assert not list(side.mux.feed(frame(5, b"i" * 16_384)))
+    side.ends[5].sendall(b"last words")
+    side.ends[5].close()
+    for _ in range(3):
+        side.exchange()
+    assert side.take_out() == frame(5, b"last words") + frame(5)
+    assert not side.mux.streams
