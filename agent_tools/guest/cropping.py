@@ -1,7 +1,8 @@
 """Figures as PNG, drawn once: the tight box is cut out of the drawing, where the stock way lays everything out first.
 
-What sticks out of the figure, or could not be cut as it is (a frame around the figure, a hatched one), is drawn again
-as in the stock way. Sizes are those of the stock way; lines may lie a pixel beside, since a cut has whole pixels.
+What sticks out of the figure, or could not be cut as it is (a frame around the figure, a hatched one), is drawn in the
+stock way after all, and so is everything where matplotlib is not as it is known here. Sizes are those of the stock way;
+lines may lie a pixel beside, since a cut has whole pixels.
 """
 
 from binascii import b2a_base64
@@ -12,7 +13,7 @@ from io import BytesIO
 from typing import Any
 
 SLACK = 1e-3  # pixels; what is computed to lie on the edge may lie beside it
-TICK = 1e-8  # pixels short of a whole one that matplotlib still takes for a whole one
+TICK = 1e-8  # pixels short of a whole one that matplotlib still takes for a whole one, from 3.11 on
 KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
 
 
@@ -20,7 +21,10 @@ def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
     """Return what makes a PNG of a figure as `stock` does, IPython's `print_figure` with its options."""
 
     def print_figure(figure: Any) -> Any:
-        png = _png(figure) if _is_plain(figure) else None
+        try:
+            png = _png(figure) if _is_plain(figure) else None
+        except Exception:  # noqa: BLE001  (whatever it is: the stock way draws the figure, or says why not)
+            png = None
         if png is None:
             return stock(figure)
         return b2a_base64(png, newline=False).decode("ascii") if stock.keywords.get("base64") else png
@@ -52,7 +56,7 @@ def _is_plain(figure: Any) -> bool:
 
 
 def _png(figure: Any) -> bytes | None:
-    """Draw a figure and cut it out; None where the canvas is not as it is known here."""
+    """Draw a figure and cut it out; None where that cannot be done."""
     from matplotlib import image, rcParams
 
     with _saving(figure.canvas):
@@ -62,8 +66,8 @@ def _png(figure: Any) -> bytes | None:
         if not isinstance(pad, (int, float)):
             return None
         pixels = _cut(figure, box, pad)
-        if pixels is None:
-            pixels = _drawn_again(figure, box.padded(pad))
+    if pixels is None:
+        return None
     png = BytesIO()
     image.imsave(png, pixels, format="png", origin="upper", dpi=figure.dpi)
     return png.getvalue()
@@ -82,6 +86,7 @@ def _saving(canvas: Any) -> Iterator[None]:
 
 def _cut(figure: Any, box: Any, pad: float) -> Any:
     """The pixels of a box (inches) and its padding; None if more than padding lies beside the drawing."""
+    import matplotlib
     import numpy
 
     drawing, dpi = numpy.asarray(figure.canvas.buffer_rgba()), figure.dpi
@@ -91,7 +96,8 @@ def _cut(figure: Any, box: Any, pad: float) -> Any:
     if colour is None or min(x0, y0, width - x1, height - y1) < -SLACK:
         return None
     padded = box.padded(pad)
-    wide, high = (int(length * dpi + TICK) for length in padded.size)
+    tick = TICK if matplotlib.__version_info__ >= (3, 11) else 0.0
+    wide, high = (int(length * dpi + tick) for length in padded.size)
     left, top = round(padded.x0 * dpi), round(height - high - padded.y0 * dpi)
     whole: Any = numpy.full((high, wide, 4), colour, numpy.uint8)
     found = drawing[max(0, top) : top + high, max(0, left) : left + wide]
@@ -111,18 +117,3 @@ def _colour(figure: Any) -> Any:
     if not is_simple or alpha != 1 or patch.get_path_effects() or patch.get_agg_filter() or patch.get_sketch_params():
         return None
     return [round(255 * part) for part in (red, green, blue, alpha)]
-
-
-def _drawn_again(figure: Any, box: Any) -> Any:
-    """The pixels of a box, drawn as the stock way does it once everything is laid out."""
-    import numpy
-    from matplotlib._tight_bbox import adjust_bbox
-
-    canvas = figure.canvas
-    restore = adjust_bbox(figure, box, canvas.get_renderer(), canvas.fixed_dpi)
-    try:
-        with figure._cm_set(layout_engine="none"):
-            canvas.draw()
-            return numpy.array(canvas.buffer_rgba())
-    finally:
-        restore()
