@@ -62,7 +62,7 @@ containers = sa.Table(
     sa.Column("last_active_at", sa.Float, nullable=False),
     sa.Column("idle_minutes", sa.Float, nullable=False),
     sa.Column("memory_limit", sa.String(8), nullable=False),
-    sa.Column("network", sa.Text, nullable=False, default=""),  # domains, with a space between them
+    sa.Column("network", sa.Text, nullable=False, server_default=""),  # domains, with a space between them
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("has_run", sa.Boolean, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False, default=0),  # of its files, when they were last counted

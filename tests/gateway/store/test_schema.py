@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from agent_tools.gateway.store.records import BackgroundClaim
 from agent_tools.gateway.store.schema import prepare
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.tables import containers
 from tests.gateway.postgresql import postgresql
 
 __all__ = ["postgresql"]
@@ -39,6 +40,31 @@ def make_old(url: str) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE background RENAME TO under_way"))
+    engine.dispose()
+
+
+def make_older(url: str) -> None:
+    """Take out of a store's database a column that came later."""
+    Store(url).close()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        kinds = {column.name: column.type.python_type for column in containers.columns}
+        made = {name: "x" if kind is str else kind(1) for name, kind in kinds.items()}
+        connection.execute(containers.insert().values(made))
+        connection.execute(sa.text("ALTER TABLE containers DROP COLUMN network"))
+    engine.dispose()
+
+
+def test_a_column_that_came_later_is_added_with_its_default_by_one_gateway_or_several(url: str) -> None:
+    make_older(url)
+    threads = [threading.Thread(target=lambda: Store(url).close()) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        assert connection.execute(sa.select(containers.c.id, containers.c.network)).all() == [("x", "")]
     engine.dispose()
 
 
