@@ -257,6 +257,11 @@ def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base) / f"agent_tools-{os.getuid()}"
 
 
+def builds_dir() -> Path:
+    """Return the folder of the locks of image builds: one for this user and machine, since they share an engine."""
+    return Path(f"/tmp/agent_tools-builds-{os.getuid()}")
+
+
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the command line's history: `agent_tools` below XDG_STATE_HOME or ~/.local/state."""
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"

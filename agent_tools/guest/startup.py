@@ -28,7 +28,7 @@ def prepare(work_dir: str) -> None:
     shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=XCachingCompiler)
     os.chdir("/")
     shell.run_cell("None", silent=True)  # makes what a first cell would make
-    shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic")
+    shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic", "line")
     prepare_shell(shell)
 
 

@@ -293,7 +293,7 @@ def _make_foreign_image(tool: CodeInterpreter) -> None:
     import io
     import tarfile
 
-    engine = tool._open_runtime().engine
+    engine = tool.as_sandbox._opening._open_runtime().engine
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         content = b"FROM scratch\nCOPY Dockerfile /\n"

@@ -192,7 +192,7 @@ def test_an_orphan_that_keeps_stdout_open_holds_nothing_up(sandbox: Sandbox) -> 
 
 def test_an_orphan_that_prints_on_neither_waits_nor_breaks(sandbox: Sandbox) -> None:
     done = sandbox.run_command("(head -c 10000000 /dev/zero; echo $? > status) & echo early")
-    assert done.stdout.startswith(b"early") or done.stdout.endswith(b"early\n")
+    assert b"early\n" in done.stdout
     _eventually(lambda: sandbox.exists("status") and sandbox.read_file("status"))
     assert sandbox.read_file("status") == b"0\n"
 

@@ -257,11 +257,11 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _stages_kept() -> Iterator[Callable[[], bool]]:
-    """Keep the stages of builds from being removed while one is under way; yields whether no other one is.
+    """Keep the stages of this user's builds from being removed while one is under way; yields whether no other one is.
 
     The last of several builds removes the stages of all.
     """
-    with open(private_base() / "builds.lock", "w") as file:
+    with open(private_base(settings.builds_dir()) / "builds.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
 
         def is_last() -> bool:

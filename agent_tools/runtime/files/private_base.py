@@ -16,13 +16,13 @@ from agent_tools.runtime.owner import owner_is_gone
 from agent_tools.settings import runtime_dir
 
 
-def private_base() -> Path:
-    """The folder of all run directories, made if need be.
+def private_base(folder: Path | None = None) -> Path:
+    """The folder of all run directories, or another one of this user's alone, made if need be.
 
     Raises:
         EngineError: it cannot be made, or is not the caller's own.
     """
-    base = runtime_dir()
+    base = folder or runtime_dir()
     advice = "remove it or set AGENT_TOOLS_RUN_DIR to another place"
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
