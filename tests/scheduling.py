@@ -2,7 +2,8 @@
 
 The contract suite is one file for all engines and transports. Each pair of them has a sandbox of its own, so each pair
 goes to whichever worker is free, as a file does. The longest files come first, so that no worker is left with one when
-the others are done; `scripts/test` prints the slowest tests.
+the others are done; `scripts/test` prints the slowest tests. Files that build and remove images which share layers go
+to one worker: an engine that removes one of them takes the layers out from under another that is being built.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _LONG = re.compile(
 _LONGEST = re.compile(
     r"tests/contract/test_session|/test_(transports|faults|page|cli|hostile|limits|hostile_kernel)\.py"
 )
+_BUILDING = re.compile(r"tests/docker/test_(cli|debian_packages)\.py")
 
 
 class ByFileAndPair(LoadFileScheduling):
@@ -36,5 +38,7 @@ def turn_of(nodeid: str) -> int:
 def scope_of(nodeid: str) -> str:
     """The name of the unit of work that a test belongs to."""
     file, _, test = nodeid.partition("::")
+    if _BUILDING.search(file):
+        return "derived images"
     pair = _PAIR.search(test) if file.startswith("tests/contract/") else None
     return f"{file} {pair[1]}-{pair[2]}" if pair else file
