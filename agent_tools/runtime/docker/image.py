@@ -10,9 +10,10 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
@@ -30,6 +31,7 @@ BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 _PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
 
 Progress = Callable[[str], None]
+LOST_LAYER = "layer does not exist"  # an engine may lose one where another image is removed meanwhile; once more helps
 
 
 def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
@@ -171,14 +173,22 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
     progress(f"Building {tag} on {base}: {_contents(recipe)}")
     origin = origin_on(base, engine.image_facts(base))
     arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
-    with _stages_kept() as is_last:
-        for line in engine.build(_tar(context_files(recipe)), tag, arguments):
-            for part in filter(None, (part.strip() for part in line.splitlines())):
-                progress(part)
-        if is_last():
-            engine.prune_build_stage(BUILD_STAGE_LABEL)
+    with _only_build(progress):
+        try:
+            _run(engine, recipe, arguments, progress)
+        except ImageBuildError as exc:
+            if LOST_LAYER not in str(exc):
+                raise
+            _run(engine, recipe, arguments, progress)
+        engine.prune_build_stage(BUILD_STAGE_LABEL)
     progress(f"Built {tag}")
     return tag
+
+
+def _run(engine: DockerEngine, recipe: Recipe, arguments: Mapping[str, str], progress: Progress) -> None:
+    for line in engine.build(_tar(context_files(recipe)), tag_for(recipe), arguments):
+        for part in filter(None, (part.strip() for part in line.splitlines())):
+            progress(part)
 
 
 def _contents(recipe: Recipe) -> str:
@@ -247,28 +257,21 @@ def _tar(files: dict[str, bytes]) -> io.BytesIO:
 def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
     """One build at a time among the processes of this user."""
     with open(private_base() / f"{tag.replace(':', '-')}.lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("Another process is building the image; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        _take(file, "Another process is building the image; waiting for it", progress)
         yield
 
 
 @contextmanager
-def _stages_kept() -> Iterator[Callable[[], bool]]:
-    """Keep the stages of this user's builds from being removed while one is under way; yields whether no other one is.
-
-    The last of several builds removes the stages of all.
-    """
+def _only_build(progress: Progress) -> Iterator[None]:
+    """One build at a time of whatever image: the end of one removes stages, of which another could be made."""
     with open(private_base(settings.builds_dir()) / "builds.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        _take(file, "Another image is being built; waiting for it", progress)
+        yield
 
-        def is_last() -> bool:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
 
-        yield is_last
+def _take(file: IO[str], told: str, progress: Progress) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        progress(told)
+        fcntl.flock(file, fcntl.LOCK_EX)

@@ -2,6 +2,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -314,20 +315,43 @@ def test_two_processes_that_ask_at_once_build_once(engine: FolderEngine) -> None
     assert engine.notes().count(tag_for()) == 2
 
 
-def test_the_stages_of_a_build_under_way_are_not_removed_by_another(engine: FolderEngine) -> None:
+def test_builds_go_one_after_the_other_so_that_none_removes_anothers_stages(engine: FolderEngine) -> None:
     engine.add(REGISTRY_BASE, tag_for())
-    build, inner = engine.build, []
+    build = engine.build
+    going: list[str] = []
+    others: list[str] = []
 
-    def build_another_meanwhile(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
-        if not inner:
-            inner.append(tag)
-            image.build(engine, ["duckdb"])  # type: ignore[arg-type]
-            assert "prune" not in engine.notes()
+    def build_alone(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
+        others.extend(going)
+        going.append(tag)
+        if tag == tag_for(["polars"]):
+            waiting.start()
+            waiting.join(0.2)  # it cannot begin
+        yield from build(context, tag, arguments)
+        going.remove(tag)
+
+    waiting = threading.Thread(target=image.build, args=(engine, ["duckdb"]))
+    engine.build = build_alone  # type: ignore[method-assign]
+    image.build(engine, ["polars"])  # type: ignore[arg-type]
+    waiting.join(30)
+    assert others == []
+    assert engine.notes().count("prune") == 2
+
+
+def test_a_build_whose_layer_the_engine_lost_is_run_once_more(engine: FolderEngine) -> None:
+    engine.add(REGISTRY_BASE, tag_for())
+    build = engine.build
+    runs: list[str] = []
+
+    def lose_a_layer(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
+        runs.append(tag)
+        if len(runs) == 1:
+            raise ImageBuildError(f"failed to get layer sha256:1: {image.LOST_LAYER}", "")
         return build(context, tag, arguments)
 
-    engine.build = build_another_meanwhile  # type: ignore[method-assign]
+    engine.build = lose_a_layer  # type: ignore[method-assign]
     image.build(engine, ["polars"])  # type: ignore[arg-type]
-    assert engine.notes().count("prune") == 1
+    assert len(runs) == 2
 
 
 def test_a_lock_below_a_base_that_is_a_link_is_not_written(engine: FolderEngine, run_dir: Path, tmp_path: Path) -> None:
