@@ -29,12 +29,9 @@ class Attendants:
 
     def spawn(self, descriptors: list[int]) -> None:
         """Hand the socket of a command to the process that runs commands, which starts with the first of them."""
-        if self._runs_commands not in self.pids:
+        if self._runs_commands not in self.pids or not self._hand_over(descriptors):
             self._start_commands()
-        with contextlib.suppress(OSError):  # one that is not handed over is closed, and so told lost
-            assert self._commands
-            socket.send_fds(self._commands, [b"\0"], descriptors)
-            os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
+            self._hand_over(descriptors)
 
     def end_commands(self) -> None:
         """End all commands and all that they started."""
@@ -58,6 +55,18 @@ class Attendants:
         for held in (self._commands, self._port):
             if held:
                 held.close()
+
+    def _hand_over(self, descriptors: list[int]) -> bool:
+        """Send a socket; return whether the other end is still there. One that is not taken is closed, so told lost."""
+        assert self._commands
+        try:
+            socket.send_fds(self._commands, [b"\0"], descriptors)
+            os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
+        except BlockingIOError:
+            return True
+        except OSError:  # code has killed it, and its end is not noted yet
+            return False
+        return True
 
     def _start_commands(self) -> None:
         if self._commands:

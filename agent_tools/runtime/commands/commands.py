@@ -81,6 +81,14 @@ class Commands:
             SandboxGone: the sandbox ended before the command did.
             SessionBusy: too many others ran all the time.
         """
+        process = self._run(request, on_output, cancelled)
+        if process.reason == LOST and not process.pid and not self._is_gone():  # who was to run it had just been killed
+            process = self._run(request, on_output, cancelled)
+        if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
+            raise SandboxGone("The sandbox ended while a command ran in it.")
+        return process.result()
+
+    def _run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> Process:
         process = self._start(replace(request, stdin=request.stdin or None), request.stdin or b"")
         process.on_output, process.cancelled = on_output, cancelled
         process.close_stdin()
@@ -93,9 +101,7 @@ class Commands:
                     self.cancel(cancelled)
         finally:
             process.kill()
-        if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
-            raise SandboxGone("The sandbox ended while a command ran in it.")
-        return process.result()
+        return process
 
     def start(self, request: Request) -> Process:
         """Start a command in the background. Errors as for `run`."""

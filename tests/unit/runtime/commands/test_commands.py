@@ -1,0 +1,58 @@
+"""The commands of one sandbox, before guests that are there, gone, or just being replaced."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from agent_tools.errors import SandboxGone
+from agent_tools.guest.wire import commands as wire
+from agent_tools.guest.wire.commands import Ended, Event, Printed, Started
+from agent_tools.runtime.commands.commands import Commands, Request
+from agent_tools.settings import Limits
+
+
+def connecting(*answers: tuple[Event, ...]) -> Callable[[], socket.socket | None]:
+    """Give a socket for each command, on which its whole answer lies ready; None once there are no more."""
+    left = list(answers)
+
+    def connect() -> socket.socket | None:
+        if not left:
+            return None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.sendall(b"".join(map(wire.write_event, left.pop(0))))
+        return ours
+
+    return connect
+
+
+def run(connect: Callable[[], socket.socket | None], *, is_gone: bool = False) -> bytes:
+    commands = Commands(Limits(), connect, lambda: is_gone)
+    result = commands.run(Request("command", timeout=30.0), None, threading.Event())
+    assert not commands.are_running
+    return result.stdout or result.reason.encode()
+
+
+DONE = (Started(7), Printed("stdout", b"done"), Ended("code", 0))
+
+
+def test_a_command_goes_to_its_end() -> None:
+    assert run(connecting(DONE)) == b"done"
+
+
+def test_one_that_was_handed_to_a_dying_server_is_given_to_the_next() -> None:
+    assert run(connecting((), DONE)) == b"done"
+
+
+def test_one_that_had_begun_is_never_run_twice() -> None:
+    assert b"ended by code" in run(connecting((Started(7),), DONE))
+
+
+def test_a_sandbox_that_is_gone_is_told_as_such() -> None:
+    for connect in (connecting(), connecting((Started(7),))):
+        with pytest.raises(SandboxGone):
+            run(connect, is_gone=True)
