@@ -101,7 +101,7 @@ def measure(rounds: int) -> None:
 def compare_runs(script: Script, work_dir: Path, times: int) -> None:
     with CodeInterpreter({"work_dir": str(work_dir / "shared")}) as tool:
         tool.run("1")
-        session = tool._session()
+        session = tool.as_sandbox._opening.session()
         pair: dict[str, Callable[[], Any]] = {
             'run("main")': lambda: script.run("main"),
             "bare cell": lambda: session.run("None", 30),
