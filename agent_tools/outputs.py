@@ -108,7 +108,8 @@ class Variables:
 
     Attributes:
         kept: a checkpoint of them went on as the kernel.
-        undone: how many earlier calls that checkpoint does not know of, beside the one that ended the kernel.
+        undone: how many calls that checkpoint does not know of; 1 if it was taken just before the code that ended the
+            kernel, 0 after it.
         hindrance: what kept a later checkpoint from being taken, or any; '' if it is not known.
     """
 
@@ -118,14 +119,26 @@ class Variables:
 
     @property
     def text(self) -> str:
-        """A clause for people and models."""
-        why = f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
+        """A clause for people and models, after the code that ended the kernel."""
         if not self.kept:
-            return f"variables are lost{why}"
+            return f"variables are lost{self._why}"
+        if self.undone < 2:
+            return f"variables are as {'they were before this code' if self.undone else 'this code left them'}"
+        return f"variables are as they were before the last {self.undone} calls{self._why}"
+
+    @property
+    def text_later(self) -> str:
+        """A clause for people and models, before the next code."""
+        if not self.kept:
+            return f"earlier variables are lost{self._why}"
         if not self.undone:
-            return "variables are as they were before this code"
-        calls = "the call" if self.undone == 1 else f"the {self.undone} calls"
-        return f"variables are as they were before {calls} ahead of this code{why}"
+            return "variables are kept"
+        calls = "call" if self.undone == 1 else f"{self.undone} calls"
+        return f"variables are as they were before the last {calls}{self._why}"
+
+    @property
+    def _why(self) -> str:
+        return f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
 
 
 LOST = Variables()
@@ -196,9 +209,7 @@ class Restarted:
     @property
     def text(self) -> str:
         """A sentence for people and models."""
-        if self.variables.kept:
-            return f"The kernel ended before this code ran ({self.reason}); {self.variables.text}."
-        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
+        return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,7 @@ class Init:
             self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
+        self.reap()  # or there might be no room for the next process
 
     def signal_all(self, number: int) -> None:
         """Send a signal to every process but this one, in one step that no fork escapes."""

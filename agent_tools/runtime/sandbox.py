@@ -131,7 +131,7 @@ class RunningSandbox:
         self._open_network(deadline)
         return kernel
 
-    def wake_kernel(self, patience: float, *, after_cell: bool) -> Variables:
+    def wake_kernel(self, patience: float) -> Variables:
         """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
         if self.has_ended or not self.has_work_dir:
             return LOST
@@ -143,7 +143,7 @@ class RunningSandbox:
             return Variables(hindrance=hindrance(str(exc)))
         except (KernelDied, OSError):
             return LOST
-        return Variables(True, undone - after_cell, self._kernels.hindrance)
+        return Variables(True, undone, self._kernels.hindrance)
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.
