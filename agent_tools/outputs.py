@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
+from agent_tools.checkpoint import LOST, Variables
+
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
 
@@ -90,58 +92,6 @@ class Error:
     def text(self) -> str:
         """The traceback, or `name: value` if the kernel sent none."""
         return self.traceback or f"{self.name}: {self.value}"
-
-
-Hindrance = Literal["", "threads", "children", "memory", "time"]
-_HINDRANCES: dict[Hindrance, str] = {
-    "": "",
-    "threads": "no checkpoint is taken while threads of the code are running",
-    "children": "no checkpoint is taken while processes that the code has started are running",
-    "memory": "there was no room for a checkpoint",
-    "time": "the calls came too fast for a checkpoint of so much memory",
-}
-
-
-@dataclass(frozen=True)
-class Variables:
-    """What became of the variables when the kernel ended.
-
-    Attributes:
-        kept: a checkpoint of them went on as the kernel.
-        undone: how many calls that checkpoint does not know of; 1 if it was taken just before the code that ended the
-            kernel, 0 after it.
-        hindrance: what kept a later checkpoint from being taken, or any; '' if it is not known.
-    """
-
-    kept: bool = False
-    undone: int = 0
-    hindrance: Hindrance = ""
-
-    @property
-    def text(self) -> str:
-        """A clause for people and models, after the code that ended the kernel."""
-        if not self.kept:
-            return f"variables are lost{self._why}"
-        if self.undone < 2:
-            return f"variables are as {'they were before this code' if self.undone else 'this code left them'}"
-        return f"variables are as they were before the last {self.undone} calls{self._why}"
-
-    @property
-    def text_later(self) -> str:
-        """A clause for people and models, before the next code."""
-        if not self.kept:
-            return f"earlier variables are lost{self._why}"
-        if not self.undone:
-            return "variables are kept"
-        calls = "call" if self.undone == 1 else f"{self.undone} calls"
-        return f"variables are as they were before the last {calls}{self._why}"
-
-    @property
-    def _why(self) -> str:
-        return f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
-
-
-LOST = Variables()
 
 
 @dataclass(frozen=True)

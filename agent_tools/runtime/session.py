@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from agent_tools.checkpoint import Mark
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
@@ -210,6 +211,33 @@ class Session:
                 kernel.end()
             self._serving.kernel(wakes=False)
             self._serving.lost = None  # asked for, so nothing to tell
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run; files stay as they are.
+
+        Raises:
+            CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now for `rollback`, until the kernel is replaced by a fresh one.
+
+        Raises:
+            CheckpointMissing: none can be taken now; the message says why.
+        """
+        with self._taking_turn():
+            return self._serving.mark()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables back, or forth, to where they were at a mark, as often as you like; files stay.
+
+        Raises:
+            CheckpointMissing: it is kept no more; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.rollback(mark)
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""

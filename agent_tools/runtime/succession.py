@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent_tools.errors import KernelError
+from agent_tools.checkpoint import LOST, Mark
+from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.execution import Died, Output, Restarted, TimedOut
-from agent_tools.outputs import LOST
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.kernel import Kernel
@@ -66,6 +66,45 @@ class Succession:
             if isinstance(ending, TimedOut):
                 ending = replace(ending, state_kept=variables.kept)
             yield replace(ending, variables=variables)
+
+    def undo(self) -> None:
+        """Go back to before the last cell. Errors as for `Session.undo`."""
+        kernel = self.kernel()
+        assert self.sandbox
+        run = self.sandbox.runs.before_last_cell()
+        if run is None:
+            raise CheckpointMissing("There is nothing to undo: no code has run since the kernel was started.")
+        kernel.settle(self.spec.limits.restart_timeout)
+        self._go_back(run, "of the moment before the last code")
+
+    def mark(self) -> Mark:
+        """Keep the state of now. Errors as for `Session.checkpoint`."""
+        kernel = self.kernel()
+        assert self.sandbox
+        if not self.spec.checkpoint:
+            raise CheckpointMissing("Checkpoints are off (checkpoint=False).")
+        run = kernel.mark(self.spec.limits.restart_timeout)
+        if not run:
+            raise CheckpointMissing(
+                "No checkpoint can be taken now: none is while threads of the code, or processes that it has started, "
+                "are running. Let them end first."
+            )
+        return Mark(self.sandbox.sandbox.id, run)
+
+    def rollback(self, mark: Mark) -> None:
+        """Go to a mark. Errors as for `Session.rollback`."""
+        self.kernel()
+        assert self.sandbox
+        if mark.sandbox != self.sandbox.sandbox.id:
+            raise CheckpointMissing("The checkpoint went with its sandbox, or belongs to another one.")
+        self._go_back(mark.run, "of that moment any more")
+
+    def _go_back(self, run: int, which: str) -> None:
+        assert self.sandbox
+        try:
+            self.sandbox.go_back(run, self.spec.limits.restart_timeout)
+        except KernelDied as exc:
+            raise CheckpointMissing(f"There is no checkpoint {which}; variables are as they were.") from exc
 
     def _replaced(self, sandbox: RunningSandbox, *, wakes: bool) -> Kernel | None:
         """Have another kernel in the same sandbox; close the sandbox and return None where that fails."""
