@@ -2,9 +2,9 @@
 
 import sys
 
-from . import init
+from . import supervisor
 from .bundle import PATH, write
 
 if __name__ == "__main__":
-    init.boot("/")
+    supervisor.boot("/")
     write(PATH, [module for name, module in sys.modules.items() if name != "__main__"])

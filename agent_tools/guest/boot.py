@@ -2,11 +2,15 @@
 
 import gc
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from . import bundle, standins
 
+if TYPE_CHECKING:
+    from .startup import Supervise
 
-def boot(work_dir: str) -> Callable[[list[int], str], None]:
+
+def boot(work_dir: str) -> "Callable[[Supervise, list[int], str], None]":
     """Return what makes a forked process a kernel."""
     gc.disable()  # what is imported stays
     with standins.standing():

@@ -11,23 +11,23 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 
-from . import processes
 from .attendants import Attendants
-from .boot import boot as boot
+from .branches import Branches
 from .checkpoints import victims
 from .checkpoints.keeper import Keeper
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
-from .names import lay_names
+from .reach import Reach
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import (
     NO_COPY,
     Arm,
+    Branch,
     Disarm,
+    EndBranch,
     EndCommands,
     Exit,
     Failed,
@@ -55,22 +55,13 @@ WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
-def main() -> None:
-    """Serve the host until it goes away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = StdioLifeline() if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
-    lay_names()
-    run_kernel = boot(WORK_DIR)
-    set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host, run_kernel).serve()
-
-
 class Init:
     """Holds at most one kernel, a fork that does `run_kernel`, and speaks to the host."""
 
-    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel) -> None:
+    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel, reach: Reach) -> None:
         self.host = host
         self.run_kernel = run_kernel
+        self.reach = reach
         self.kernel_pid = 0
         self.kernel_fd = -1
         self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
@@ -78,6 +69,7 @@ class Init:
         self.oom_kills = 0
         self.attendants = Attendants(self.let_go, WORK_DIR)
         self.keeper = Keeper()
+        self.branches = Branches()
         self.victims = victims.Victims()
         self.ordered: Alarms = []
         self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
@@ -88,6 +80,7 @@ class Init:
         while self.host.is_open:
             readers, writers = self.host.watched()
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
+            readers += self.branches.filenos()
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_page()
             self.ring()
@@ -153,12 +146,16 @@ class Init:
             case Mark(run):
                 self.hear()
                 self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
+            case Branch(number, run):
+                self.branch(number, run, descriptors)
+            case EndBranch(number):
+                self.end_branch(number)
             case Kill():
                 self.kill()
             case Pause():
-                self.signal_all(signal.SIGSTOP)
+                self.reach.signal(signal.SIGSTOP)
             case Resume():
-                self.signal_all(signal.SIGCONT)
+                self.reach.signal(signal.SIGCONT)
 
     def is_armed(self, number: int) -> bool:
         """Return whether the run goes on that was armed by the page's change of this number; 0: by an order."""
@@ -198,8 +195,22 @@ class Init:
             if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
                 self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
 
+    def branch(self, number: int, run: int, descriptors: list[int]) -> None:
+        """Have the copy of this very run fork the supervisor of a branch; tell the host whether there is one."""
+        self.hear()
+        with self.branches.expect(number) as announced:
+            is_asked = self.keeper.branch(run, [*descriptors, announced.fileno()])
+        self.host.say(Marked(self.generation, run if is_asked else 0))
+
+    def end_branch(self, number: int) -> None:
+        """End the supervisor of a branch, and all that comes from it."""
+        self.hear()
+        if pid := self.branches.end(number):
+            self.reach.kill_branch(pid)
+
     def hear(self) -> None:
-        """Listen to the kernel and its copies: one of them may be the kernel now."""
+        """Listen to those who may be the kernel now, or the supervisor of a branch."""
+        self.branches.hear(_is_child)
         pid = self.keeper.hear()
         if pid and not self.kernel_pid and _is_child(pid):
             self.kernel_pid, self.kernel_fd = pid, _watched(pid)
@@ -215,29 +226,26 @@ class Init:
         self.host.close()
         self.attendants.close()
         self.keeper.close()
+        self.branches.close()
         if self.page:
             self.page.close()
 
     def kill(self) -> None:
-        """End the kernel and all that comes from it, whoever adopted it, but not the attendants and the copies."""
+        """End the kernel and all that comes from it, whoever adopted it; not attendants, copies and branches."""
         self.ordered, self.shown = [], []
         self.hear()
-        spared = self.attendants.pids | self.keeper.pids
-        if spared and os.getpid() == 1:
-            processes.kill_all_but(spared)
-        else:
-            self.signal_all(signal.SIGKILL)
+        self.reach.kill_all_but(self.spared())
         while self.kernel_pid:
             self.reap(block=True)
         self.reap()  # or there might be no room for the next process
 
-    def signal_all(self, number: int) -> None:
-        """Send a signal to every process but this one, in one step that no fork escapes."""
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpid() == 1:
-                os.kill(-1, number)
-            elif self.kernel_pid:  # outside a PID namespace (a test double): only the kernel's own process group
-                os.killpg(self.kernel_pid, number)
+    def spared(self) -> set[int]:
+        """Return the processes that outlive a kernel, with what comes from them."""
+        return self.attendants.pids | self.keeper.pids | self.branches.pids
+
+    def clear_after_branch(self) -> None:
+        """End what a branch left behind whose supervisor was killed: nobody can tell it from what has left the kernel."""
+        self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
         """Collect ended children; when the kernel is among them, end what it left running and report."""
@@ -248,6 +256,8 @@ class Init:
                     return
                 self.attendants.pids.discard(pid)
                 self.keeper.forget(pid)
+                if self.branches.forget(pid):
+                    self.clear_after_branch()
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
@@ -304,7 +314,3 @@ def _count_oom_kills() -> int:
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
     return 0
-
-
-if __name__ == "__main__":
-    main()

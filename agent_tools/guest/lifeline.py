@@ -47,15 +47,21 @@ class SocketLifeline:
         self.socket.close()
 
 
-class StdioLifeline:
-    """Stdin and stdout: words and the kernel's channels as frames (see mux.py)."""
+def take_stdio() -> tuple[int, int]:
+    """Return what stdin and stdout are, and make nothing of them for whoever comes later."""
+    stdin, stdout = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return stdin, stdout
 
-    def __init__(self) -> None:
-        self.stdin, self.stdout = os.dup(0), os.dup(1)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
-        os.close(null)
+
+class StdioLifeline:
+    """Two descriptors, to read and to write: words and the kernel's channels as frames (see mux.py)."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self.stdin, self.stdout = stdin, stdout
         os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
         self.mux = Mux()

@@ -77,6 +77,38 @@ def kill_all_but(spared: Collection[int]) -> None:
     _signal(-1, signal.SIGCONT)
 
 
+def kill_below(root: int, spared: Collection[int]) -> None:
+    """Kill all that comes from a process which adopts its orphans, but these and what comes from them.
+
+    All are stopped before the first is killed, for PATIENCE at most, and not by a step that meets others, too.
+    """
+    doomed: set[int] = set()
+    for _ in _rounds():
+        table = processes()
+        below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
+        doomed = {pid for pid in below if not descends(pid, spared, table)}
+        if not doomed:
+            return
+        _signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
+    _signal_all(doomed, signal.SIGKILL)
+
+
+def kill_branch(root: int) -> None:
+    """Kill a process which adopts its orphans, and all that comes from it; for PID 1. The others are stopped meanwhile.
+
+    It dies with all of them at once: what outlived it would come from PID 1.
+    """
+    doomed: set[int] = set()
+    for _ in _rounds():
+        _signal(-1, signal.SIGSTOP)
+        table = processes()
+        doomed = {pid for pid in table if descends(pid, (root,), table)}
+        if _all_stopped(doomed, table):
+            break
+    _signal_all(doomed, signal.SIGKILL)
+    _signal(-1, signal.SIGCONT)
+
+
 def family(root: int) -> Family:
     """Return a session's leader, all of its session and all that comes from it, with their starts."""
     table = processes()
@@ -114,12 +146,21 @@ def kill_subreaper(root: int) -> None:
     _signal(root, signal.SIGKILL)
 
 
+def _all_stopped(pids: Collection[int], table: dict[int, Process]) -> bool:
+    return all(table[pid].is_stopped for pid in pids)
+
+
 def _rounds() -> Iterator[None]:
     """Go on for PATIENCE, with a pause after each round."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         yield
         time.sleep(PAUSE)
+
+
+def _signal_all(pids: Collection[int], number: int) -> None:
+    for pid in pids:
+        _signal(pid, number)
 
 
 def _signal(pid: int, number: int) -> None:

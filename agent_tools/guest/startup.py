@@ -4,12 +4,14 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 from ipykernel.compiler import XCachingCompiler
 from traitlets.config import Config
 
 from . import packages
-from .checkpoints.frozen import Woken
+from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
 from .kernel import SandboxKernel
 from .outlet import Outlet
@@ -20,6 +22,8 @@ from .streams import Stream
 from .watcher import Watcher
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
+Supervise = Callable[[list[int], Callable[[list[int]], None]], NoReturn]
+"""Is the supervisor of a branch, on these descriptors; forks of it go on as the kernel, on the descriptors given."""
 
 
 def prepare(work_dir: str) -> None:
@@ -34,41 +38,66 @@ def prepare(work_dir: str) -> None:
     prepare_shell(shell)
 
 
-def run_kernel(descriptors: list[int], work_dir: str) -> None:
+def run_kernel(supervise: Supervise, descriptors: list[int], work_dir: str) -> None:
     """Be an IPython kernel until the host hangs up.
 
-    Descriptors: the sockets for messages, for host calls, and for words to PID 1.
+    Descriptors: the sockets for messages, for host calls, and for words to PID 1. A copy of the kernel that is to be
+    the supervisor of a branch does `supervise`.
     """
     os.chdir(work_dir)
     packages.add()
-    messages, calls, keeper = descriptors
-    connected = socket.socket(fileno=os.dup(messages))
-    outlet = Outlet(connected)
-    kernel, streams = _make_kernel(outlet)
-    sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
-    host = install(calls, kernel.shell.user_ns)
-    kernel.shell.is_held = host.is_held
-    checkpoints = Checkpoints(outlet)
-    checkpoints.connect(keeper)
-    kernel.loop.was_used = False
-    news: dict[str, object] = {}
-    while True:
-        try:
-            kernel.serve(connected, checkpoints, **news)
-        except Woken as woken:
-            messages, calls, keeper = woken.descriptors
-            news = {"run": checkpoints.run, "skipped": woken.skipped}
-        else:
-            return
-        connected = socket.socket(fileno=messages)
-        outlet.renew(connected)
-        kernel.session.printed.renew(outlet.lock)
-        for stream in streams:
+    _Process(descriptors, work_dir, supervise).serve()
+
+
+class _Process:
+    """The kernel with all that it works with, in the process that it was started in or in one forked from it."""
+
+    def __init__(self, descriptors: list[int], work_dir: str, supervise: Supervise) -> None:
+        messages, calls, keeper = descriptors
+        self._supervise = supervise
+        self._connected = socket.socket(fileno=os.dup(messages))
+        self._outlet = Outlet(self._connected)
+        self._kernel, self._streams = _make_kernel(self._outlet)
+        sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
+        self._host = install(calls, self._kernel.shell.user_ns)
+        self._kernel.shell.is_held = self._host.is_held
+        self._checkpoints = Checkpoints(self._outlet)
+        self._checkpoints.connect(keeper)
+        self._kernel.loop.was_used = False
+
+    def serve(self) -> None:
+        """Answer requests until the host hangs up, here and, where a copy goes on, in that."""
+        news: dict[str, object] = {}
+        while True:
+            try:
+                self._kernel.serve(self._connected, self._checkpoints, **news)
+            except Woken as raised:
+                woken = raised
+            else:
+                return
+            if isinstance(woken, Branched):
+                self._supervise(woken.descriptors, self._go_on)
+            self._renew(woken.descriptors)
+            news = {"run": self._checkpoints.run, "skipped": woken.skipped}
+
+    def _go_on(self, descriptors: list[int]) -> None:
+        """Be the kernel of a branch, in a fork of its supervisor."""
+        own_files()
+        self._renew(descriptors)
+        self.serve()
+
+    def _renew(self, descriptors: list[int]) -> None:
+        """Be ready to serve over other sockets, in a fork."""
+        messages, calls, keeper = descriptors
+        self._connected = socket.socket(fileno=messages)
+        self._outlet.renew(self._connected)
+        self._kernel.session.printed.renew(self._outlet.lock)
+        for stream in self._streams:
             stream.renew()
-        Watcher(outlet, kernel.session.printed, streams)
-        kernel.renew()
-        host.renew(calls)
-        checkpoints.connect(keeper)
+        Watcher(self._outlet, self._kernel.session.printed, self._streams)
+        self._kernel.renew()
+        self._host.renew(calls)
+        self._checkpoints.connect(keeper)
 
 
 def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:

@@ -7,10 +7,10 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NoReturn
 
-from .words import MAX_BYTES, SOCKETS
+from .words import BRANCH, MAX_BYTES, SOCKETS
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 PATIENCE = 2.0  # seconds that a fork is tried again
@@ -28,6 +28,13 @@ class Woken(BaseException):
     def __init__(self, descriptors: list[int], skipped: str) -> None:
         super().__init__()
         self.descriptors, self.skipped = descriptors, skipped
+
+
+class Branched(Woken):
+    """Raised there in the process that is to be the supervisor of a branch (supervisor.py).
+
+    Its `descriptors`: the lifeline of the branch, and a socket on which it says that it is awake.
+    """
 
 
 def freeze(keeper: socket.socket, run: int, done: int) -> NoReturn:
@@ -59,7 +66,9 @@ def _wait(line: socket.socket) -> Woken:
         if not word:
             os._exit(0)
         if is_orphaned_fork():
-            return Woken(list(descriptors), word.decode("ascii", "replace").partition(" ")[2])
+            own_files()
+            kind = Branched if word == BRANCH else Woken
+            return kind(list(descriptors), word.decode("ascii", "replace").partition(" ")[2])
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -91,22 +100,31 @@ def _patient_fork() -> int:
 def let_go(kept: Collection[int]) -> None:
     """Share no descriptor with the kernel but these: its numbers stay taken, so that nothing else comes under them.
 
-    A socket or pipe becomes one whose other end is closed, or the other end would never hear of its end. A file is
-    opened anew at the same place, so that place and locks are this process's own.
+    A socket or pipe becomes one whose other end is closed, or the other end would never hear of its end.
     """
     dead, other = socket.socketpair()
     other.close()
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor in kept or descriptor == dead.fileno():
-            continue
-        with contextlib.suppress(OSError):
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+    for descriptor, mode in _descriptors():
+        if descriptor not in kept and descriptor != dead.fileno() and (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
+            with contextlib.suppress(OSError):
                 os.dup2(dead.fileno(), descriptor, os.get_inheritable(descriptor))
-            elif stat.S_ISREG(mode):
-                _open_anew(descriptor)
     dead.close()
+    own_files()
+
+
+def own_files() -> None:
+    """Open all open files anew at the same place, so that place and locks are this process's own, and not its parent's."""
+    for descriptor, mode in _descriptors():
+        if stat.S_ISREG(mode):
+            with contextlib.suppress(OSError):
+                _open_anew(descriptor)
+
+
+def _descriptors() -> Iterator[tuple[int, int]]:
+    """Yield the open descriptors with their modes."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            yield int(name), os.fstat(int(name)).st_mode
 
 
 def _open_anew(descriptor: int) -> None:

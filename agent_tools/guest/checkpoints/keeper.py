@@ -6,20 +6,17 @@ which it could have been before.
 """
 
 import contextlib
-import os
 import re
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .words import MAX_BYTES
+from . import datagrams
+from .words import BRANCH
 
 MAX_COPIES = 2  # of one kernel: the latest run can be undone
 MAX_MARKED = 16  # that are kept beside these
 MAX_WORDS_AT_ONCE = 16
-_CREDENTIALS = struct.Struct("3i")  # ucred, unix(7): pid, uid, gid
-_ROOM = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4)
 _WORD = re.compile(rb"(copy) (\d{1,9})|(skipped) ([a-z]{1,20})|(awake)|running")
 
 
@@ -55,9 +52,7 @@ class Keeper:
     def connect(self) -> socket.socket:
         """Listen to another kernel from now on; return its end, which the caller closes."""
         self._hang_up()
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line.setblocking(False)
-        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._line, theirs = datagrams.pair()
         return theirs
 
     def hear(self) -> int:
@@ -67,13 +62,13 @@ class Keeper:
             if self._line is None:
                 break
             try:
-                word, ancillary, _, _ = self._line.recvmsg(MAX_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
+                told = datagrams.receive(self._line)
             except BlockingIOError:
                 break
-            pid, sockets = _read(ancillary)
-            if not word and not ancillary:
+            if told is None:
                 self._hang_up()
-            awake = self._take(word, pid, sockets) or awake
+            else:
+                awake = self._take(*told) or awake
         return awake
 
     def wake(self, run: int, descriptors: Sequence[int], *, is_exact: bool) -> bool:
@@ -89,6 +84,14 @@ class Keeper:
                 self._release(before)
                 return True
             self.forget(copy.pid)
+        return False
+
+    def branch(self, run: int, descriptors: Sequence[int]) -> bool:
+        """Have the copy that was left after exactly this run fork the supervisor of a branch. False: there is none."""
+        for copy in self._candidates(run, is_exact=True):
+            with contextlib.suppress(OSError):
+                socket.send_fds(copy.line, [BRANCH], descriptors, socket.MSG_DONTWAIT)
+                return True
         return False
 
     def has(self, run: int) -> bool:
@@ -160,24 +163,3 @@ class Keeper:
         if self._line:
             self._line.close()
             self._line = None
-
-
-def _read(ancillary: "list[tuple[int, int, bytes]]") -> tuple[int, list[socket.socket]]:
-    """Return who sent a datagram, and the sockets that came with it."""
-    pid = 0
-    sockets: list[socket.socket | None] = []
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _CREDENTIALS.size:
-            pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
-        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            sockets += [_line(number) for (number,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])]
-    return pid, [each for each in sockets if each]
-
-
-def _line(descriptor: int) -> socket.socket | None:
-    """Return a descriptor as the socket that it is to be; anything else is closed."""
-    try:
-        return socket.socket(fileno=descriptor)
-    except OSError:
-        os.close(descriptor)
-        return None

@@ -10,12 +10,14 @@ channel 0 (mux.py).
                      proxy <number>              with one socket: carry what connects to the proxy's port over it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
                      mark <run>                  keep the copy that was left after this run
+                     branch <number> <run>       with one socket: a fork of that copy is the supervisor of a branch
+                     end_branch <number>         end it, and all that comes from it
                      interrupt [<number>]        of the alarm's page by which the run was armed
                      disarm | kill | end_commands | pause | resume
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
-                     marked <generation> <run>   0 if there is no such copy
+                     marked <generation> <run>   0 if there is no such copy; also the answer to branch
 
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
@@ -102,6 +104,25 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """Have the copy that was left after `run` fork a supervisor (supervisor.py); say whether there is such a copy.
+
+    The socket is the supervisor's lifeline: words and channels as over stdio.
+    """
+
+    number: int
+    run: int
+    sockets: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class EndBranch:
+    """End the supervisor that was made by the order of this number, and all that comes from it."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Kill:
     """End the kernel and all that it started."""
 
@@ -152,11 +173,11 @@ class Marked:
     run: int
 
 
-SocketOrder = Union[Start, Wake, Files, Spawn, Proxy]
-Order = Union[Start, Wake, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Mark, Kill, EndCommands, Pause, Resume]
+SocketOrder = Union[Start, Wake, Files, Spawn, Proxy, Branch]
+Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume]
 Report = Union[Ready, Exit, Failed, Marked]
 
-WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy)
+WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "start": Start,
     "files": Files,
@@ -164,7 +185,9 @@ _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "proxy": Proxy,
     "interrupt": Interrupt,
     "mark": Mark,
+    "end_branch": EndBranch,
 }
+_OF_RUNS: "dict[str, Callable[[int, int], Order]]" = {"wake": Wake, "branch": Branch}
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
     "interrupt": Interrupt(),
@@ -184,12 +207,14 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
-    if isinstance(order, Wake):
-        return f"wake {order.number} {order.run}".encode()
+    if isinstance(order, (Wake, Branch)):
+        return f"{type(order).__name__.lower()} {order.number} {order.run}".encode()
     if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
     if isinstance(order, Mark):
         return f"mark {order.run}".encode()
+    if isinstance(order, EndBranch):
+        return f"end_branch {order.number}".encode()
     if isinstance(order, Interrupt) and order.number:
         return f"interrupt {order.number}".encode()
     if isinstance(order, Arm):
@@ -217,8 +242,8 @@ def read_order(line: bytes) -> "Order | None":
             return _NUMBERED[words[0]](int(words[1]))
         if len(words) == 3 and words[0] == "arm":
             return Arm(float(words[1]), float(words[2]))
-        if len(words) == 3 and words[0] == "wake":
-            return Wake(int(words[1]), int(words[2]))
+        if len(words) == 3 and words[0] in _OF_RUNS:
+            return _OF_RUNS[words[0]](int(words[1]), int(words[2]))
     except ValueError:
         return None
     return _BARE.get(words[0]) if len(words) == 1 else None

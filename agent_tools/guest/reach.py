@@ -1,0 +1,57 @@
+"""The processes that a holder of kernels may end: PID 1 all of the sandbox, the supervisor of a branch its offspring."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Collection
+from typing import Protocol
+
+from . import processes
+
+
+class Reach(Protocol):
+    """Ends processes, of those within reach."""
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all but these, what comes from them, and this process."""
+        ...
+
+    def kill_branch(self, pid: int) -> None:
+        """Kill the supervisor of a branch and all that comes from it."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all but this process, in one step that no fork escapes; for PID 1 only."""
+        ...
+
+
+class Everyone(Reach):
+    """All processes of the sandbox. Nothing is sent by a process that is not PID 1: it would meet those of a host."""
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        if not spared:
+            self.signal(signal.SIGKILL)
+        elif os.getpid() == 1:
+            processes.kill_all_but(spared)
+
+    def kill_branch(self, pid: int) -> None:
+        if os.getpid() == 1:
+            processes.kill_branch(pid)
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpid() == 1:
+                os.kill(-1, number)
+
+
+class Offspring(Reach):
+    """All that comes from this process, which adopts its orphans."""
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        processes.kill_below(os.getpid(), spared)
+
+    def kill_branch(self, pid: int) -> None:
+        processes.kill_subreaper(pid)
+
+    def signal(self, number: int) -> None:
+        """Do nothing: what is meant for the whole sandbox is ordered of PID 1."""
