@@ -234,9 +234,14 @@ class Init:
         """End the kernel and all that comes from it, whoever adopted it; not attendants, copies and branches."""
         self.ordered, self.shown = [], []
         self.hear()
+        if self.kernel_pid:
+            self.reach.signal(signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.kernel_pid, signal.SIGKILL)
+            while self.kernel_pid:
+                self.reap(block=True)  # which ends the rest
+            return
         self.reach.kill_all_but(self.spared())
-        while self.kernel_pid:
-            self.reap(block=True)
         self.reap()  # or there might be no room for the next process
 
     def spared(self) -> set[int]:
@@ -248,7 +253,7 @@ class Init:
         self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; when the kernel is among them, end what it left running and report."""
+        """Collect ended children; when the kernel is among them, report and end what it left, which is stopped at once."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
@@ -261,8 +266,9 @@ class Init:
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
-                    self.kill()
+                    self.reach.signal(signal.SIGSTOP)
                     self.report_exit(status, report)
+                    self.kill()
                     return
         if block:
             self.forget_kernel()
