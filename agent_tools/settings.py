@@ -58,6 +58,8 @@ class Limits:
     """Commands that run at the same time in one sandbox; more wait for their turn."""
     max_command_output: int = 10 * MIB
     """Bytes kept of each stream of a command: the last ones."""
+    max_branches: int = 32
+    """Forks of one sandbox, and forks of these, that are open at the same time; more are refused."""
     max_transfer_bytes: int = 100 * MIB
     """The largest file that is read from or written to a sandbox in one call."""
     max_archive_bytes: int = GIB

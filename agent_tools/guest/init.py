@@ -20,6 +20,7 @@ from .checkpoints import victims
 from .checkpoints.keeper import Keeper
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
+from .processes import is_child
 from .reach import Reach
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import (
@@ -210,9 +211,9 @@ class Init:
 
     def hear(self) -> None:
         """Listen to those who may be the kernel now, or the supervisor of a branch."""
-        self.branches.hear(_is_child)
+        self.branches.hear(is_child)
         pid = self.keeper.hear()
-        if pid and not self.kernel_pid and _is_child(pid):
+        if pid and not self.kernel_pid and is_child(pid):
             self.kernel_pid, self.kernel_fd = pid, _watched(pid)
 
     def clear_for(self, generation: int) -> None:
@@ -249,11 +250,11 @@ class Init:
         return self.attendants.pids | self.keeper.pids | self.branches.pids
 
     def clear_after_branch(self) -> None:
-        """End what a branch left behind whose supervisor was killed: nobody can tell it from what has left the kernel."""
+        """End what a branch left whose supervisor was killed; nobody can tell it from what has left the kernel."""
         self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; when the kernel is among them, report and end what it left, which is stopped at once."""
+        """Collect ended children; where the kernel is among them, report and end what it left, stopped at once."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
@@ -302,15 +303,6 @@ def _watched(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
-
-
-def _is_child(pid: int) -> bool:
-    """Return whether a process is a child of this one, and has not been waited for."""
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except OSError:
-        return False
-    return True
 
 
 def _count_oom_kills() -> int:

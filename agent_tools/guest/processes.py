@@ -44,6 +44,15 @@ def processes() -> dict[int, Process]:
     return found
 
 
+def is_child(pid: int) -> bool:
+    """Return whether a process is a child of this one, and has not been waited for."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return False
+    return True
+
+
 def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> bool:
     """Return whether a process is one of `roots` or comes from one."""
     for _ in range(len(table) + 1):  # a table that is read while it changes could hold a circle

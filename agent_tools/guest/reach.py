@@ -1,4 +1,4 @@
-"""The processes that a holder of kernels may end: PID 1 all of the sandbox, the supervisor of a branch its offspring."""
+"""The processes that a holder of kernels may end: PID 1 all of them, the supervisor of a branch its offspring."""
 
 import contextlib
 import os
@@ -29,16 +29,19 @@ class Everyone(Reach):
     """All processes of the sandbox. Nothing is sent by a process that is not PID 1: it would meet those of a host."""
 
     def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all but these, what comes from them, and PID 1."""
         if not spared:
             self.signal(signal.SIGKILL)
         elif os.getpid() == 1:
             processes.kill_all_but(spared)
 
     def kill_branch(self, pid: int) -> None:
+        """Kill them at once, in a step that nothing of the branch escapes."""
         if os.getpid() == 1:
             processes.kill_branch(pid)
 
     def signal(self, number: int) -> None:
+        """Send a signal to every process but PID 1, in one step."""
         with contextlib.suppress(ProcessLookupError):
             if os.getpid() == 1:
                 os.kill(-1, number)
@@ -48,9 +51,11 @@ class Offspring(Reach):
     """All that comes from this process, which adopts its orphans."""
 
     def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all of it but these, and what comes from them."""
         processes.kill_below(os.getpid(), spared)
 
     def kill_branch(self, pid: int) -> None:
+        """Kill what comes from it first, and then itself."""
         processes.kill_subreaper(pid)
 
     def signal(self, number: int) -> None:

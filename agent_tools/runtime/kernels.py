@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from contextlib import ExitStack
 from typing import get_args
@@ -10,7 +11,7 @@ from typing import get_args
 from agent_tools.checkpoint import Hindrance
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import SocketOrder, Start, Wake
+from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
 from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.protocol import Message
@@ -82,6 +83,31 @@ class Kernels:
             self.define(self.prelude, deadline - time.monotonic())
         self.hindrance = hindrance(news.get("skipped"))
         return undone
+
+    def fork(self, seconds: float) -> tuple[int, socket.socket]:
+        """Have a copy of the kernel as it is now become the supervisor of a branch; return its number and its lifeline.
+
+        Raises:
+            NoCheckpoint: no copy can be taken now.
+        """
+        opened: list[tuple[int, socket.socket]] = []
+
+        def ask(run: int) -> None:
+            order = Branch(next(self._orders), run)
+            if sockets := self._transport.open(order, self._lifeline):
+                opened.append((order.number, sockets[0]))
+
+        assert self.current
+        is_asked = self.current.mark(seconds, ask) and opened
+        for _, refused in opened[:-1] if is_asked else opened:
+            refused.close()
+        if not is_asked:
+            raise NoCheckpoint("")
+        return opened[-1]
+
+    def end_branch(self, number: int) -> None:
+        """Have PID 1 end a branch, whatever state its supervisor is in."""
+        self._lifeline.send(EndBranch(number))
 
     def define(self, source: str, seconds: float) -> None:
         """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.

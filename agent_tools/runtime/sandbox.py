@@ -7,11 +7,11 @@ import itertools
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent_tools.checkpoint import LOST, Variables
 from agent_tools.connection import NetworkConnection
@@ -19,12 +19,12 @@ from agent_tools.errors import (
     EngineError,
     FileRejected,
     KernelDied,
-    SandboxStartError,
 )
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn
 from agent_tools.runtime.background import Do, do_now
+from agent_tools.runtime.branches import Branches, Room
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Engine, Guest, Isolation, SandboxSpec
+from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
@@ -37,12 +37,8 @@ from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
-from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.start import await_guest, egress
 from agent_tools.runtime.transport.transport import choose
-from agent_tools.text import neutralise
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.egress.egress import Egress
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
@@ -55,7 +51,9 @@ class RunningSandbox:
         self._spec = spec
         self._orders = itertools.count(1)
         self._is_removed = False
-        self._is_busy = False
+        self._busy = 0  # runs that go on, of this kernel and of branches
+        self._syncing = threading.Lock()  # guards what is around a run
+        self.branches = Branches(Room(spec.limits.max_branches))
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False
@@ -78,13 +76,13 @@ class RunningSandbox:
             )
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
-            self._lifeline = self._await_guest(asked)
-            self._kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
-            undo.callback(self._kernels.drop)
+            self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
+            self.kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
+            undo.callback(self.kernels.drop)
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
-            self._egress = _egress(spec.isolation)
+            self._egress = egress(spec.isolation)
             if self._egress:
                 undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
@@ -104,7 +102,22 @@ class RunningSandbox:
     @property
     def kernel(self) -> Kernel | None:
         """The kernel that was connected to last; None once hung up."""
-        return self._kernels.current
+        return self.kernels.current
+
+    @property
+    def root(self) -> RunningSandbox:
+        """Itself; of a branch, the sandbox that it runs in."""
+        return self
+
+    @property
+    def lineage(self) -> str:
+        """A name for its kernels, which marks belong to."""
+        return self.sandbox.id
+
+    @property
+    def is_removed(self) -> bool:
+        """True once it was ended from here."""
+        return self._is_removed
 
     @property
     def has_ended(self) -> bool:
@@ -128,7 +141,7 @@ class RunningSandbox:
             KernelDied: it did not come up.
         """
         deadline = time.monotonic() + patience
-        kernel = self._kernels.start(deadline)
+        kernel = self.kernels.start(deadline)
         self._open_network(deadline)
         return kernel
 
@@ -138,13 +151,13 @@ class RunningSandbox:
             return LOST
         deadline = time.monotonic() + patience
         try:
-            undone = self._kernels.wake(deadline)
+            undone = self.kernels.wake(deadline)
             self._open_network(deadline)
         except NoCheckpoint as exc:
             return Variables(hindrance=hindrance(str(exc)))
         except (KernelDied, OSError):
             return LOST
-        return Variables(True, undone, self._kernels.hindrance)
+        return Variables(True, undone, self.kernels.hindrance)
 
     def go_back(self, run: int, patience: float) -> None:
         """Have the checkpoint of this run go on in place of the kernel that lives; 0: a fresh kernel does.
@@ -154,14 +167,14 @@ class RunningSandbox:
             KernelDied: it did not come up.
         """
         if run:
-            self._kernels.wake(time.monotonic() + patience, run)
+            self.kernels.wake(time.monotonic() + patience, run)
         else:
             self.start_kernel(patience)
 
     @property
     def runs(self) -> Runs:
         """The runs that its kernels went through."""
-        return self._kernels.runs
+        return self.kernels.runs
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.
@@ -181,11 +194,11 @@ class RunningSandbox:
 
     def define(self, source: str, seconds: float) -> None:
         """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
-        self._kernels.define(source, seconds)
+        self.kernels.define(source, seconds)
 
     def keep_prelude(self, prelude: str) -> None:
         """Have every later kernel run this prelude."""
-        self._kernels.prelude = prelude
+        self.kernels.prelude = prelude
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -198,13 +211,15 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
-        if self._mirror:
-            self._mirror.push()
-        self._is_busy = True
+        with self._syncing:
+            if self._mirror:
+                self._mirror.push()
+            self._busy += 1
         try:
             yield self._fetch_files
         finally:
-            self._is_busy = False
+            with self._syncing:
+                self._busy -= 1
 
     def _fetch_files(self) -> str:
         if self._mirror is None:
@@ -212,7 +227,8 @@ class RunningSandbox:
         missing = ""
         if not self.has_ended:
             try:
-                missing = self._mirror.pull()
+                with self._syncing:
+                    missing = self._mirror.pull()
             except FileRejected as exc:
                 missing = str(exc)
         if self.has_ended:
@@ -252,11 +268,12 @@ class RunningSandbox:
         self._lifeline.send(Resume())
 
     def _has_work(self) -> bool:
-        return self._is_busy or self.commands.are_running
+        return bool(self._busy) or self.commands.are_running
 
     def _kill_for_work_dir(self, reason: str) -> None:
         self.commands.close(reason)
         self._lifeline.send(EndCommands())
+        self.branches.kill(reason, "work_dir_quota")
         if self.kernel:
             self.kernel.kill(reason, "work_dir_quota")
 
@@ -270,13 +287,15 @@ class RunningSandbox:
         What commands started does not end with the kernel. For the thread whose turn it is.
         """
         has_ended = self.kernel is None or self.kernel.end()
-        self.remove(behind if has_ended and not self._had_commands else do_now)
+        has_more = self._had_commands or self.branches.had_any
+        self.remove(behind if has_ended and not has_more else do_now)
 
     def remove(self, do: Do = do_now) -> None:
         """End the sandbox at once; safe while another thread still reads from it."""
         if not self._is_removed:
             self._is_removed = True
             self.commands.close()
+            self.branches.close()
             do(self._remove)
 
     def _remove(self) -> None:
@@ -287,32 +306,6 @@ class RunningSandbox:
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
-
-    def _await_guest(self, asked: SandboxSpec) -> Lifeline:
-        deadline = time.monotonic() + self._spec.limits.start_timeout
-        words = "it did not connect in time"
-
-        def still_runs() -> bool:
-            nonlocal words
-            output = self._engine.last_words(self.sandbox, asked)
-            words = output if output is not None else words
-            return output is None
-
-        lifeline = self._transport.await_guest(self.sandbox.stdio, deadline, still_runs)
-        if lifeline is None:
-            raise SandboxStartError(
-                f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
-            )
-        return lifeline
-
-
-def _egress(isolation: Isolation) -> Egress | None:
-    """The network by list, if there is to be one."""
-    if not isolation.policy:
-        return None
-    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
-
-    return Egress(isolation.policy)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

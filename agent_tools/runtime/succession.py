@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from agent_tools.checkpoint import LOST, Mark
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.execution import Died, Output, Restarted, TimedOut
+from agent_tools.runtime.branch import AnySandbox, Branch
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.quota import Quota
+from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
+
+_NONE_NOW = (
+    "No checkpoint can be taken now: none is while threads of the code, or processes that it has started, are running. "
+    "Let them end first."
+)
+StartSandbox = Callable[[Engine, SessionSpec, Quota], AnySandbox]
+"""Gives a sandbox, made now or ahead."""
 
 
 class Succession:
     """For the thread whose turn it is, but for reading `sandbox`."""
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    def __init__(self, engine: Engine, spec: SessionSpec, start: StartSandbox = RunningSandbox) -> None:
         self.spec = spec
         """The makings of the next sandbox."""
-        self.sandbox: RunningSandbox | None = None
+        self.sandbox: AnySandbox | None = None
         self.lost: Restarted | None = None
         """What the next run has to tell of a kernel that was lost."""
         self._engine = engine
+        self._start = start
         self._quota = Quota(spec.work_dir, spec.limits)
 
     def kernel(self, *, wakes: bool = True) -> Kernel:
@@ -44,7 +54,7 @@ class Succession:
             self.lost = self.lost if has_work_dir else Restarted("its work_dir was replaced")
             if kernel := self._replaced(sandbox, wakes=wakes):
                 return kernel
-        self.sandbox = fresh = RunningSandbox(self._engine, self.spec, self._quota)
+        self.sandbox = fresh = self._start(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel
 
@@ -83,17 +93,23 @@ class Succession:
         assert self.sandbox
         run = kernel.mark(self.spec.limits.restart_timeout)
         if not run:
-            raise CheckpointMissing(
-                "No checkpoint can be taken now: none is while threads of the code, or processes that it has started, "
-                "are running. Let them end first."
-            )
-        return Mark(self.sandbox.sandbox.id, run)
+            raise CheckpointMissing(_NONE_NOW)
+        return Mark(self.sandbox.lineage, run)
+
+    def branch(self) -> Branch:
+        """Start a branch from the state of now. Errors as for `Session.branch`."""
+        self._kernel_with_checkpoints()
+        assert self.sandbox
+        try:
+            return Branch(self.sandbox, self.spec)
+        except NoCheckpoint as exc:
+            raise CheckpointMissing(_NONE_NOW) from exc
 
     def rollback(self, mark: Mark) -> None:
         """Go to a mark. Errors as for `Session.rollback`."""
         self._kernel_with_checkpoints()
         assert self.sandbox
-        if mark.sandbox != self.sandbox.sandbox.id:
+        if mark.sandbox != self.sandbox.lineage:
             raise CheckpointMissing("The checkpoint went with its sandbox, or belongs to another one.")
         self._go_back(mark.run, "of that moment any more")
 
@@ -109,7 +125,7 @@ class Succession:
         except KernelDied as exc:
             raise CheckpointMissing(f"There is no checkpoint {which}; variables are as they were.") from exc
 
-    def _replaced(self, sandbox: RunningSandbox, *, wakes: bool) -> Kernel | None:
+    def _replaced(self, sandbox: AnySandbox, *, wakes: bool) -> Kernel | None:
         """Have another kernel in the same sandbox; close the sandbox and return None where that fails."""
         if not sandbox.has_ended and sandbox.has_work_dir:
             patience = self.spec.limits.restart_timeout

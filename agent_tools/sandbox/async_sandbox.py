@@ -169,6 +169,12 @@ class AsyncSandbox:
         """Take the variables to where they were at a mark."""
         await _do(lambda: self.sync.rollback(mark))
 
+    async def fork(self) -> AsyncSandbox:
+        """Return another kernel in the same container, which goes on from the variables as they are now."""
+        forked = object.__new__(type(self))
+        forked.sync = await _do(self.sync.fork)
+        return forked
+
     async def restart(self) -> None:
         """Replace the kernel by a fresh one."""
         await _do(self.sync.restart)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
 from agent_tools.execution import Execution, Output, StagedFile, finished
@@ -18,6 +17,7 @@ from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
 from agent_tools.sandbox.variables import assignments
+from agent_tools.sandbox.with_checkpoints import WithCheckpoints
 from agent_tools.sandbox.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
 
 
-class Sandbox(WithFiles):
+class Sandbox(WithFiles, WithCheckpoints):
     """A container for code, commands and files. Nothing starts before the first use; any thread may use it.
 
     Code is served one run at a time, in turn; commands and files beside it, and beside each other. Paths are the
@@ -208,30 +208,6 @@ class Sandbox(WithFiles):
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         if session := self._opening.find():
             session.interrupt()
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last code; files stay as they are.
-
-        Raises:
-            CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
-        """
-        self._opening.session().undo()
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
-
-        Raises:
-            CheckpointMissing: threads of the code, or processes that it has started, are running.
-        """
-        return self._opening.session().checkpoint()
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
-
-        Raises:
-            CheckpointMissing: the mark is kept no more; the variables are as they were.
-        """
-        self._opening.session().rollback(mark)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone; files and commands stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
@@ -210,6 +211,17 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
         with tool_errors():
             self._sandbox.rollback(mark)
+
+    def fork(self) -> CodeInterpreter:
+        """Return an interpreter that goes on from the variables as they are now, beside this one, in the same sandbox.
+
+        It is closed on its own, or with this one. Errors and limits as for `Sandbox.fork`.
+        """
+        with tool_errors():
+            sandbox = self._sandbox.fork()
+        forked = copy.copy(self)
+        forked._sandbox, forked.instance_id = sandbox, sandbox.id
+        return forked
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""

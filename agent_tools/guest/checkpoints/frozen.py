@@ -113,7 +113,7 @@ def let_go(kept: Collection[int]) -> None:
 
 
 def own_files() -> None:
-    """Open all open files anew at the same place, so that place and locks are this process's own, and not its parent's."""
+    """Open all open files anew at the same place: place and locks are this process's own then, not its parent's."""
     for descriptor, mode in _descriptors():
         if stat.S_ISREG(mode):
             with contextlib.suppress(OSError):

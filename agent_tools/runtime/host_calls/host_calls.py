@@ -54,6 +54,10 @@ class HostCalls:
         """True while this very task or thread works on a call of this session."""
         return id(self._service) in callers.get()
 
+    def sibling(self) -> HostCalls:
+        """Return the same functions under the same limits, for another session."""
+        return HostCalls(self._service.functions, self.limits, self._service.rich)
+
     def add(self, functions: Mapping[str, HostFunction]) -> None:
         """Serve further functions, from now on."""
         self._service.functions = {**self._service.functions, **functions}

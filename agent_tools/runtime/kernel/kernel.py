@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 
 from agent_tools.execution import Cause, Died, Error, Output, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
@@ -22,6 +21,7 @@ from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconn
 from agent_tools.runtime.kernel.endings import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
+from agent_tools.runtime.kernel.request import Request
 from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -30,22 +30,8 @@ from agent_tools.settings import Limits
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 Beside = Callable[[], Iterable[Output]]
-
-
-@dataclass(eq=False)
-class _Run:
-    """One request to the kernel: how far it has come, and its last error."""
-
-    request_id: str
-    limit: TimeLimit
-    cancelled: threading.Event
-    state: escalation.State = field(default_factory=escalation.Running)
-    error: Error | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """True once nothing more will happen to it."""
-        return isinstance(self.state, Over)
+Ask = Callable[[int], object]
+"""Orders something of PID 1 that it answers for with `Marked`."""
 
 
 class Kernel:
@@ -68,7 +54,7 @@ class Kernel:
         self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
-        self._run: _Run | None = None
+        self._run: Request | None = None
         self._holds = 0  # approvals that are being asked for: the clock goes on when the last one is answered
         self._lock = threading.RLock()  # guards the run's state and its time limit
 
@@ -103,7 +89,7 @@ class Kernel:
         number = self._runs.begin(is_cell=not is_silent) if self._runs else 0
         self._arm(timeout)
         request_id = self._channel.send_execute(code, timeout, is_silent=is_silent, run=number)
-        run = self._run = _Run(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
+        run = self._run = Request(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)
             yield from self._last_outputs(run)
@@ -163,19 +149,22 @@ class Kernel:
             self._note_ended(Ended(Silent()))
         return not (self._ended and isinstance(self._ended.how, Silent))
 
-    def mark(self, seconds: float) -> int:
+    def mark(self, seconds: float, ask: Ask | None = None) -> int:
         """Have PID 1 keep a checkpoint of now; return its run, 0 if none could be taken.
+
+        With `ask` it is not kept: that orders what is to be done with the checkpoint of a run, if there is one.
 
         For the thread whose turn it is.
         """
+        ask = ask or (lambda run: self._lifeline.send(Mark(run)))
         assert self._runs
         deadline = time.monotonic() + seconds
         self.settle(seconds)
-        if not (run := self._kept(self._runs.latest, deadline)):
+        if not (run := self._asked(ask, self._runs.latest, deadline)):
             run = self._runs.begin(is_cell=False)
             self._settle(deadline, run)
             self._settle(deadline)
-            run = self._kept(run, deadline)
+            run = self._asked(ask, run, deadline)
         return run
 
     def settle(self, seconds: float) -> None:
@@ -195,8 +184,9 @@ class Kernel:
                 if isinstance(event, Arrived) and event.message.parent_id == request and event.message.channel == SHELL:
                     return
 
-    def _kept(self, run: int, deadline: float) -> int:
-        self._lifeline.send(Mark(run))
+    def _asked(self, ask: Ask, run: int, deadline: float) -> int:
+        """Ask for something about the checkpoint of a run; return the run, 0 if there is none of it."""
+        ask(run)
         while not self._ended and time.monotonic() < deadline:
             for event in self._channel.receive(deadline - time.monotonic()):
                 self._note_end(event)
@@ -212,7 +202,7 @@ class Kernel:
         """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
         self._lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
 
-    def _outputs(self, run: _Run, beside: Beside = tuple) -> Iterator[Output]:
+    def _outputs(self, run: Request, beside: Beside = tuple) -> Iterator[Output]:
         """Bring the run to its end, yielding what it shows on its way."""
         while not run.is_over:
             self._look_after(run)
@@ -225,7 +215,7 @@ class Kernel:
                     break
             yield from beside()
 
-    def _look_after(self, run: _Run) -> None:
+    def _look_after(self, run: Request) -> None:
         """Take the step that is due against code that should have ended, or a guest that answers no more."""
         with self._lock:
             # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
@@ -235,16 +225,16 @@ class Kernel:
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))
 
-    def _patience(self, run: _Run) -> float:
+    def _patience(self, run: Request) -> float:
         """Return the seconds until the next look at the run."""
         due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
         return min(due, CANCEL_SECONDS)
 
-    def _advance(self, run: _Run, event: escalation.Event) -> None:
+    def _advance(self, run: Request, event: escalation.Event) -> None:
         with self._lock:
             self._enter(run, escalation.advance(run.state, event, Moment(self._clock(), run.limit.deadline)))
 
-    def _enter(self, run: _Run, state: escalation.State) -> None:
+    def _enter(self, run: Request, state: escalation.State) -> None:
         if state is run.state:
             return
         run.state = state
@@ -253,7 +243,7 @@ class Kernel:
         if isinstance(state, Over) and isinstance(state.ending, Ended):
             self._note_ended(state.ending)
 
-    def _take(self, event: Event, run: _Run) -> Iterator[Output]:
+    def _take(self, event: Event, run: Request) -> Iterator[Output]:
         match event:
             case Arrived(message) if message.parent_id == run.request_id:
                 yield from self._take_message(message, run)
@@ -266,7 +256,7 @@ class Kernel:
             case SandboxEnded():
                 self._advance(run, escalation.Lost())
 
-    def _take_message(self, message: Message, run: _Run) -> Iterator[Output]:
+    def _take_message(self, message: Message, run: Request) -> Iterator[Output]:
         if message.channel == SHELL and message.kind == "execute_reply":
             if message.content.get("status") != "ok" and not run.error:
                 run.error = read_error(message.content, self._limits)
@@ -278,7 +268,7 @@ class Kernel:
                 else:
                     yield output
 
-    def _last_outputs(self, run: _Run) -> Iterator[Output]:
+    def _last_outputs(self, run: Request) -> Iterator[Output]:
         """Yield how the run ended, if not by itself."""
         match run.state:
             case Over(Answer(at)) if at >= run.limit.deadline and run.error and run.error.name in _INTERRUPTIONS:
@@ -290,7 +280,7 @@ class Kernel:
             case Over(Ended()) if self._ended:
                 yield Died(self.end_reason, self._ended.cause)
 
-    def _stop(self, run: _Run) -> None:
+    def _stop(self, run: Request) -> None:
         """Bring a run that nobody reads any more to its end: interrupt, then kill."""
         self.cancel()
         for _ in self._outputs(run):

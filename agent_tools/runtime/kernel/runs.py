@@ -46,6 +46,11 @@ class Runs:
         """Return whether a checkpoint that was left after this run knows all definitions."""
         return self._definition <= run
 
+    @property
+    def cells(self) -> int:
+        """How many cells the variables of now have seen."""
+        return len(self._cells)
+
     def before_last_cell(self) -> int | None:
         """Return the run after which the last cell began, 0 for none, None if there is no such cell."""
         return self._cells[-1][1] if self._cells else None

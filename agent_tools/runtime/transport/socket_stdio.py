@@ -1,0 +1,45 @@
+"""A socket in the place of a sandbox's stdin and stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+READ_SIZE = 256 * 1024
+
+
+class SocketStdio:
+    """Implements the Stdio protocol on a connected stream socket, which it owns."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll; -1 once closed."""
+        return self._socket.fileno()
+
+    def receive(self) -> bytes | None:
+        """Return what has come, b'' at the end, None when there is nothing yet."""
+        try:
+            return self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; return the number of bytes."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def hang_up(self) -> None:
+        """Have whoever reads it see its end; for any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()

@@ -1,0 +1,306 @@
+"""Forks of a sandbox: kernels that go on from one state, beside one another, and end apart."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
+from agent_tools.checkpoint import Variables
+from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
+from agent_tools.execution import Died, TimedOut
+
+MIB = 1024 * 1024
+LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
+DEAF = "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\nwhile True: pass"
+CRASH = "import os; os._exit(1)"
+ENOUGH = 60.0  # seconds in which a call has ended, on the slowest of machines
+SUPERVISORS = """
+import os, signal
+def parent(pid): return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+supervisor = os.getpid()
+while parent(supervisor) != 1: supervisor = parent(supervisor)
+"""
+
+
+@pytest.fixture(params=["sockets", "stdio"])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox({"transport": request.param, "limits": LIMITS}) as made:
+        yield made
+
+
+def run(sandbox: Sandbox, *cells: str) -> None:
+    for cell in cells:
+        execution = sandbox.run_code(cell)
+        assert execution.ok, execution.error
+
+
+def crash(sandbox: Sandbox, code: str = CRASH) -> Variables:
+    error = sandbox.run_code(code, timeout=5).error
+    assert isinstance(error, Died), error
+    return error.variables
+
+
+def processes(sandbox: Sandbox) -> int:
+    """Return how many processes the sandbox has, those aside that look."""
+    return int(sandbox.run_command("ls -d /proc/[0-9]* | wc -l").stdout)
+
+
+def sleepers(sandbox: Sandbox) -> list[str]:
+    """Return how long each `sleep` in the sandbox is to last."""
+    told = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -A1 -x sleep | grep -v -e - -e sleep")
+    return sorted(told.stdout.decode().split())
+
+
+def comes_to(look: Callable[[], object], wanted: object) -> bool:
+    """Return whether something becomes what is wanted: what is being ended may take a moment."""
+    deadline = time.monotonic() + ENOUGH
+    while (found := look()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found == wanted
+
+
+def test_both_go_on_from_one_state_and_apart(sandbox: Sandbox) -> None:
+    run(sandbox, "x = [1]; f = open('log', 'w'); f.write('a'); f.flush()", "import random; random.seed(3)")
+    with sandbox.fork() as fork:
+        assert fork.run_code("x.append(2); x").value == [1, 2]
+        assert sandbox.run_code("x.append(3); x").value == [1, 3]
+        assert fork.run_code("x").value == [1, 2]
+        assert fork.run_code("random.random()").value == sandbox.run_code("random.random()").value
+        run(fork, "open('made', 'w').write('by the fork')", "f.seek(0); f.close()")
+        assert sandbox.run_code("open('made').read(), f.tell()").value == ("by the fork", 1)
+        assert fork.read_file("made") == b"by the fork"
+        assert fork.run_command("cat made").stdout == b"by the fork"
+        assert fork.container == sandbox.container
+    assert sandbox.run_code("x").value == [1, 3]
+    with pytest.raises(SessionClosed):
+        fork.run_code("1")
+
+
+def test_they_run_at_the_same_time(sandbox: Sandbox) -> None:
+    meet = "import os, time\nopen('{}', 'w').close()\nwhile not os.path.exists('{}'): time.sleep(0.01)"
+    sandbox.start()
+    with sandbox.fork() as fork, ThreadPoolExecutor() as pool:
+        here = pool.submit(sandbox.run_code, meet.format("a", "b"), timeout=ENOUGH)
+        there = pool.submit(fork.run_code, meet.format("b", "a"), timeout=ENOUGH)
+        assert here.result().ok
+        assert there.result().ok
+
+
+def test_a_fork_has_its_own_limits_and_checkpoints(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    with sandbox.fork() as fork:
+        assert crash(fork, "x = 0; import os; os._exit(1)") == Variables(kept=True, undone=1)
+        assert fork.run_code("x").value == 1
+        run(fork, "x = 2", "x = 3")
+        fork.undo()
+        assert fork.run_code("x").value == 2
+        mark = fork.checkpoint()
+        run(fork, "x = 4")
+        fork.rollback(mark)
+        assert crash(fork, "x = 0; import os; os._exit(1)") == Variables(kept=True, undone=1)
+        assert fork.run_code("x").value == 2
+        with pytest.raises(CheckpointMissing, match="belongs to another one"):
+            sandbox.rollback(mark)
+        began = time.monotonic()
+        deaf = fork.run_code("x = 0\n" + DEAF, timeout=1)
+        assert isinstance(deaf.error, TimedOut)
+        assert deaf.error.variables == Variables(kept=True, undone=1)
+        assert time.monotonic() - began < ENOUGH
+        assert fork.run_code("x").value == 2
+        obedient = fork.run_code("x = 9\nimport time; time.sleep(600)", timeout=0.5)
+        assert isinstance(obedient.error, TimedOut)
+        assert obedient.error.state_kept
+        assert fork.run_code("x").value == 9
+        fork.restart()
+        assert fork.run_code("x").value == 1
+    assert sandbox.run_code("x").value == 1
+
+
+def test_the_end_of_one_kernel_spares_the_others(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    child = "import subprocess; child = subprocess.Popen(['sleep', '600'])"
+    with sandbox.fork() as one, sandbox.fork() as two:
+        run(one, "x = 'one'", child)
+        run(two, "x = 'two'", child)
+        assert isinstance(sandbox.run_code(DEAF, timeout=0.5).error, TimedOut)
+        assert crash(sandbox).kept
+        sandbox.restart()
+        assert [one.run_code("x, child.poll()").value, two.run_code("x, child.poll()").value] == [
+            ("one", None),
+            ("two", None),
+        ]
+        assert crash(one).kept
+        assert isinstance(one.run_code(DEAF, timeout=0.5).error, TimedOut)
+        one.close()
+        assert two.run_code("x, child.poll()").value == ("two", None)
+        assert sandbox.run_code("'x' in globals()").value is False
+
+
+def test_what_left_the_kernel_outlives_the_close_of_a_fork(sandbox: Sandbox) -> None:
+    leave = (
+        "import os\nif os.fork() == 0:\n    os.setsid()\n"
+        "    if os.fork() == 0: os.execlp('sleep', 'sleep', '4242')\n    os._exit(0)"
+    )
+    with sandbox.fork() as fork:
+        run(sandbox, leave, "os.wait()[1]")
+        run(fork, leave.replace("4242", "4343"))
+        assert comes_to(lambda: sleepers(sandbox), ["4242", "4343"])
+        fork.close()
+        assert comes_to(lambda: sleepers(sandbox), ["4242"])
+
+
+def test_a_fork_is_forked(sandbox: Sandbox) -> None:
+    run(sandbox, "x = [0]")
+    with sandbox.fork() as one:
+        run(one, "x.append(1)")
+        with one.fork() as two:
+            run(two, "x.append(2)")
+            run(one, "x.append(-1)")
+            with two.fork() as three:
+                run(three, "x.append(3)")
+                values = [each.run_code("x").value for each in (sandbox, one, two, three)]
+                assert values == [[0], [0, 1, -1], [0, 1, 2], [0, 1, 2, 3]]
+                assert crash(three).kept
+                assert crash(two).kept
+                assert crash(one).kept
+                values = [each.run_code("x").value for each in (sandbox, one, two, three)]
+                assert values == [[0], [0, 1, -1], [0, 1, 2], [0, 1, 2, 3]]
+                one.close()
+                for closed in (two, three):
+                    with pytest.raises(SessionClosed):
+                        closed.run_code("1")
+
+
+@pytest.mark.parametrize("how", ["signal.SIGKILL", "signal.SIGSTOP"])
+def test_a_fork_that_ends_its_supervisor_ends_itself(sandbox: Sandbox, how: str) -> None:
+    run(sandbox, "x = 1")
+    before = processes(sandbox)
+    with sandbox.fork() as fork:
+        run(fork, SUPERVISORS)
+        began = time.monotonic()
+        ended = fork.run_code(f"os.kill(supervisor, {how})\nwhile True: pass", timeout=1)
+        assert isinstance(ended.error, (Died, TimedOut)), ended.outputs
+        assert ended.error.variables == Variables()
+        assert time.monotonic() - began < ENOUGH
+        with pytest.raises(SandboxGone, match="Fork again"):
+            fork.run_code("1")
+        assert sandbox.run_code("x").value == 1
+        assert comes_to(lambda: processes(sandbox), before)
+    with sandbox.fork() as again:
+        assert again.run_code("x").value == 1
+
+
+def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    before = processes(sandbox)
+    with sandbox.fork() as fork:
+        bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+        began = time.monotonic()
+        assert isinstance(fork.run_code(bomb, timeout=1).error, (Died, TimedOut))
+        assert time.monotonic() - began < ENOUGH
+        assert sandbox.run_code("x").value == 1
+    assert comes_to(lambda: processes(sandbox), before)
+
+
+def test_no_more_than_max_branches() -> None:
+    with Sandbox({"limits": {**LIMITS, "max_branches": 2}}) as sandbox:
+        run(sandbox, "x = 1")
+        one, two = sandbox.fork(), sandbox.fork()
+        for each in (sandbox, one):
+            with pytest.raises(InvalidParams, match=r"2 forks already \(max_branches\)"):
+                each.fork()
+        two.close()
+        assert one.fork().run_code("x").value == 1
+
+
+def test_host_functions_are_called_from_each(sandbox: Sandbox) -> None:
+    seen: list[str] = []
+    lock = threading.Lock()
+
+    def tell(word: str) -> int:
+        """Note a word."""
+        with lock:
+            seen.append(word)
+        return len(word)
+
+    sandbox.add_functions([tell])
+    with sandbox.fork() as fork, ThreadPoolExecutor() as pool:
+        results = pool.map(lambda each: each[0].run_code(f"tell({each[1]!r})").value, [(sandbox, "a"), (fork, "bb")])
+        assert list(results) == [1, 2]
+        assert crash(fork).kept
+        assert fork.run_code("tell('ccc')").value == 3
+    assert sorted(seen) == ["a", "bb", "ccc"]
+
+
+def test_closing_leaves_nothing(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    before, threads = processes(sandbox), threading.active_count()
+    forks = [sandbox.fork() for _ in range(3)]
+    run(forks[0], "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)")
+    for fork in forks:
+        fork.close()
+        fork.close()
+    assert comes_to(lambda: processes(sandbox), before)
+    assert threading.active_count() == threads
+    left = sandbox.fork()
+    running = threading.Thread(target=lambda: left.run_code("import time; time.sleep(600)", timeout=600))
+    running.start()
+    assert comes_to(lambda: left._opening.session().is_busy, True)
+    sandbox.close()
+    running.join(ENOUGH)
+    assert not running.is_alive()
+    with pytest.raises(SessionClosed):
+        left.run_code("1")
+
+
+def test_no_fork_where_no_checkpoint_can_be_taken(sandbox: Sandbox) -> None:
+    run(sandbox, "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()")
+    with pytest.raises(CheckpointMissing, match="threads of the code"):
+        sandbox.fork()
+    with Sandbox({"checkpoint": False}) as without, pytest.raises(CheckpointMissing, match="off"):
+        without.fork()
+
+
+def test_a_fork_cannot_be_reset(sandbox: Sandbox) -> None:
+    with sandbox.fork() as fork, pytest.raises(InvalidParams, match="its files are the sandbox's"):
+        fork.reset()
+
+
+def test_a_reset_of_the_sandbox_ends_its_forks(sandbox: Sandbox) -> None:
+    with sandbox.fork() as fork:
+        sandbox.reset()
+        with pytest.raises(SessionClosed):
+            fork.run_code("1")
+        assert sandbox.run_code("1").value == 1
+
+
+def test_a_fork_beyond_the_quota_of_work_dir_is_ended() -> None:
+    limits = {**LIMITS, "max_work_dir_bytes": 20 * MIB}
+    with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork:
+        fill = "import time\nf = open('big', 'wb')\nwhile True: f.write(bytes(10**6)); f.flush(); time.sleep(0.01)"
+        error = fork.run_code(fill, timeout=ENOUGH).error
+        assert isinstance(error, Died)
+        assert error.cause == "work_dir_quota"
+        fork.remove("big")
+        assert fork.run_code("1").value == 1
+
+
+def test_the_tool_forks(tmp_path: object) -> None:
+    with CodeInterpreter({"work_dir": str(tmp_path), "limits": LIMITS}) as tool:
+        tool.call("x = 1")
+        with tool.fork() as fork:
+            assert fork.call("x += 1; x") == "2"
+            assert tool.call("x") == "1"
+            assert fork.sandbox == tool.sandbox
+
+
+@pytest.mark.anyio
+async def test_forks_are_awaited() -> None:
+    async with AsyncSandbox({"limits": LIMITS}) as sandbox:
+        await sandbox.run_code("x = 1")
+        async with await sandbox.fork() as fork:
+            assert (await fork.run_code("x += 1; x")).value == 2
+        assert (await sandbox.run_code("x")).value == 1
