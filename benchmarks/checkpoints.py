@@ -1,10 +1,11 @@
 """What checkpoints cost and bring, beside the same work without them in the same run.
 
-    .venv/bin/python benchmarks/checkpoints.py [--rounds 5]
+    .venv/bin/python benchmarks/checkpoints.py [--rounds 5 | --rounds 0]
 
 For states of several sizes: a call right after another one, a call after a pause, and from SIGKILL of the kernel to the
 answer of the next call, with the state kept. Then the memory of an idle sandbox. The baseline has `checkpoint=False`;
-there a killed kernel is a fresh one, which knows nothing.
+there a killed kernel is a fresh one, which knows nothing. Last, forks: until each has answered its first call, beside a
+sandbox of its own that makes the state anew, and what each adds to the memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agent_tools import Sandbox
 SIZES = (0, 100, 500, 1500)  # MB of an array
 PAUSE = 0.2  # seconds between two calls that do not follow one another
 MEMORY = 4 * 2**30
+FORKS = 32
 
 
 def median(work: Callable[[Sandbox], None], sandbox: Sandbox, rounds: int, pause: float = 0.0) -> float:
@@ -70,21 +72,56 @@ def idle(checkpoint: bool) -> float:
         for number in range(3):
             sandbox.run_code(f"x = {number}")
         time.sleep(1)
-        told = sandbox.run_command("cat /sys/fs/cgroup/memory.stat /sys/fs/cgroup/memory/memory.stat 2>/dev/null")
-        names = dict(line.split() for line in told.stdout.decode().splitlines())
-        return int(names.get("anon", names.get("rss", "0"))) / 2**20
+        return written(sandbox)
+
+
+def written(sandbox: Sandbox) -> float:
+    """Return the MiB that a sandbox has written, page tables included, as its control group tells."""
+    told = sandbox.run_command("cat /sys/fs/cgroup/memory.stat /sys/fs/cgroup/memory/memory.stat 2>/dev/null")
+    names = dict(line.split() for line in told.stdout.decode().splitlines())
+    return (int(names.get("anon", names.get("rss", "0"))) + int(names.get("pagetables", "0"))) / 2**20
+
+
+def forks(size: int) -> None:
+    """Print the line of one size: FORKS are made one after the other, and stay."""
+    began = time.perf_counter()
+    with opened(True, size) as sandbox:
+        alone = time.perf_counter() - began
+        before, times, made = written(sandbox), [], []
+        for _ in range(FORKS):
+            began = time.perf_counter()
+            made.append(sandbox.fork())
+            call(made[-1])
+            times.append(time.perf_counter() - began)
+        time.sleep(1)
+        each = (written(sandbox) - before) / FORKS
+        began = time.perf_counter()
+        for fork in made:
+            fork.close()
+        closed = (time.perf_counter() - began) / FORKS
+    one, last = statistics.median(times), times[-1]
+    parts = (
+        f"{size:>6} MB   fork and first call: {one * 1000:.1f} ms, the last of {FORKS} {last * 1000:.1f} ms",
+        f"a sandbox of its own {alone * 1000:.0f} ms, {alone / one:.0f}x",
+        f"{each:.1f} MiB each",
+        f"close {closed * 1000:.1f} ms",
+    )
+    print("; ".join(parts), flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="(default: 5); 0: forks only")
     rounds = parser.parse_args().rounds
-    print(f"{'state':>9}   {'':<26}{'without':>12}{'with':>12}{'ratio':>9}")
-    for size in SIZES:
-        calls(size, rounds)
-    without, with_ = idle(False), idle(True)
-    print(f"idle, and one command: {without:.0f} MiB without, {with_:.0f} MiB with checkpoints")
+    if rounds:
+        print(f"{'state':>9}   {'':<26}{'without':>12}{'with':>12}{'ratio':>9}")
+        for size in SIZES:
+            calls(size, rounds)
+        without, with_ = idle(False), idle(True)
+        print(f"idle, and one command: {without:.0f} MiB without, {with_:.0f} MiB with checkpoints")
+    for size in SIZES[:3]:
+        forks(size)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ class BranchSession(Session):
     def __init__(self, engine: Engine, branch: Branch) -> None:
         super().__init__(engine, branch.spec, start=_Once(branch))
         self._branch = branch
-        branch.siblings.add(self)
         self.open()
+        branch.siblings.add(self)
 
     def reset(self) -> None:
         """Refuse: what is to be emptied belongs to the whole sandbox.

@@ -57,11 +57,15 @@ class Branches:
         """Whether code may have run in one."""
         self._lock = threading.Lock()
         self._open: list[BranchLike] = []
+        self._is_closed = False
 
     def add(self, branch: BranchLike) -> None:
-        """Note that one is open."""
+        """Note that one is open; it is closed at once where all have been."""
         with self._lock:
             self._open.append(branch)
+            is_late = self._is_closed
+        if is_late:
+            branch.close()
 
     def remove(self, branch: BranchLike) -> None:
         """Note that one is closed; one that is not known is no error."""
@@ -74,7 +78,9 @@ class Branches:
             branch.kill(reason, cause)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them, and those that come later."""
+        with self._lock:
+            self._is_closed = True
         for branch in self._all():
             branch.close()
 
