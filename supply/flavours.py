@@ -20,6 +20,18 @@ from agent_tools.settings import MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 TIMEOUT = 300.0
+EVERY_MODULE = """
+import importlib, importlib.metadata, importlib.util
+def needs_what_is_not_there(name):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        return exc.name.partition('.')[0] in named  # not a package that is optional and left out
+    return False
+named = importlib.metadata.packages_distributions()
+found = [name for name in named if name.isidentifier() and importlib.util.find_spec(name)]
+assert len(found) > 30 and not (broken := list(filter(needs_what_is_not_there, found))), broken
+"""
 STACK = """
 import matplotlib.pyplot as plt, numpy.testing, openpyxl, pandas, PIL, pyarrow, scipy.stats, seaborn, sklearn.svm, sympy
 import statsmodels.api
@@ -48,7 +60,8 @@ printf 'def test(): pass' > test_it.py && pytest -q -p no:cacheprovider'''
 done = subprocess.run(['bash', '-lc', lines], capture_output=True, text=True)
 assert done.returncode == 0, done.stdout + done.stderr
 """
-CHECKS: dict[Flavour, str] = {"lean": STACK, "newest": STACK, "full": STACK + FULL, "agent": STACK + AGENT}
+BASE = EVERY_MODULE + STACK
+CHECKS: dict[Flavour, str] = {"lean": BASE, "newest": BASE, "full": BASE + FULL, "agent": BASE + AGENT}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
