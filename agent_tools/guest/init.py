@@ -79,12 +79,14 @@ class Init:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
+            readers += self.attendants.watched()
             if self.kernel_fd >= 0:
                 readers.append(self.kernel_fd)
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_page()
             self.ring()
             self.reap()
+            self.attendants.serve_names(readable)
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
                     self.obey(order, descriptors)
