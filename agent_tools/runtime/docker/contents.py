@@ -1,4 +1,4 @@
-"""Which Python and which main libraries an image has, read off what it is made from: no engine is asked."""
+"""The Python and the main libraries of an image, read off what it is made from: no engine is asked."""
 
 from __future__ import annotations
 
