@@ -1,4 +1,4 @@
-"""Who the sandbox's user is, and which Python each way of asking finds."""
+"""Names in the sandbox: its user's, those of its Python, and its own on the loopback network."""
 
 from __future__ import annotations
 

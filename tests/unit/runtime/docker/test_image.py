@@ -292,7 +292,7 @@ def test_the_build_is_told_what_the_image_is_built_on(engine: FolderEngine) -> N
 
 
 def ask(folder: Path) -> None:
-    """What each of two processes does."""
+    """Do what each of two processes does."""
     engine = FolderEngine(folder)
 
     def progress(line: str) -> None:
