@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
 from agent_tools.execution import Execution, Output, StagedFile, finished
@@ -207,6 +208,30 @@ class Sandbox(WithFiles):
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         if session := self._opening.find():
             session.interrupt()
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last code; files stay as they are.
+
+        Raises:
+            CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
+        """
+        self._opening.session().undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
+
+        Raises:
+            CheckpointMissing: threads of the code, or processes that it has started, are running.
+        """
+        return self._opening.session().checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
+
+        Raises:
+            CheckpointMissing: the mark is kept no more; the variables are as they were.
+        """
+        self._opening.session().rollback(mark)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone; files and commands stay."""
