@@ -80,6 +80,7 @@ class Init:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
+            readers += self.attendants.watched()
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readers += self.branches.filenos()
             readable, writable, _ = select.select(readers, writers, [], self.patience())
@@ -88,6 +89,7 @@ class Init:
             self.hear()
             self.victims.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
+            self.attendants.serve_names(readable)
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
                     self.obey(order, descriptors)
@@ -254,7 +256,7 @@ class Init:
         self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; where the kernel is among them, report and end what it left, stopped at once."""
+        """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.processes import Process, descends, family, kill_tree, processes
+from agent_tools.guest.processes import Process, descends, family, kill_below, kill_tree, processes
 
 CHAIN = """
 import subprocess, sys, time
@@ -107,3 +107,41 @@ def test_one_that_is_stopped_is_seen_as_such(leader: subprocess.Popen[str]) -> N
     assert not processes()[leader.pid].is_stopped
     os.kill(leader.pid, signal.SIGSTOP)
     wait_for(lambda: processes()[leader.pid].is_stopped)
+
+
+ROOT = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+def leave():  # a process that the root adopts
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork(): os._exit(0)
+        if os.fork(): time.sleep(600)
+        time.sleep(600)
+    return os.wait()
+leave(); leave()
+print(*open("/proc/self/task/%d/children" % os.getpid()).read().split(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_all_below_a_process_goes_but_those_who_are_spared_and_what_comes_from_them() -> None:
+    with subprocess.Popen([sys.executable, "-c", ROOT], stdout=subprocess.PIPE, text=True) as root:
+        assert root.stdout
+        doomed, spared = map(int, root.stdout.readline().split())
+
+        def below(pid: int) -> list[int]:
+            table = processes()
+            return [each for each in table if descends(each, {pid}, table)]
+
+        try:
+            wait_for(lambda: len(below(root.pid)) == 5)
+            kill_below(root.pid, {spared})
+            assert below(doomed) == []
+            assert len(below(spared)) == 2
+            assert not any(processes()[pid].is_stopped for pid in below(root.pid))
+            kill_below(root.pid, ())
+            assert below(root.pid) == [root.pid]
+        finally:
+            kill_below(root.pid, ())
+            root.kill()

@@ -12,7 +12,9 @@ from agent_tools.guest.wire.words import (
     MAX_NUMBER,
     MAX_WORDS,
     Arm,
+    Branch,
     Disarm,
+    EndBranch,
     EndCommands,
     Exit,
     Failed,
@@ -20,6 +22,7 @@ from agent_tools.guest.wire.words import (
     Interrupt,
     Kill,
     Mark,
+    Marked,
     Order,
     Pause,
     Proxy,
@@ -43,6 +46,8 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Files(7), b"files 7"),
     (Wake(9, 4), b"wake 9 4"),
     (Mark(4), b"mark 4"),
+    (Branch(10, 4), b"branch 10 4"),
+    (EndBranch(10), b"end_branch 10"),
     (Spawn(8), b"spawn 8"),
     (Proxy(9), b"proxy 9"),
     (Arm(30.2, 0.5), b"arm 30.200 0.500"),
@@ -65,6 +70,7 @@ REPORTS: list[tuple[Report, bytes]] = [
     (Exit(12, signal=9, oom=True), b"exit 12 signal 9 oom"),
     (Exit(12, signal=64), b"exit 12 signal 64"),
     (Failed(1, "Traceback: of many words"), b"failed 1 Traceback: of many words"),
+    (Marked(1, 5), b"marked 1 5"),
     (Failed(1, "one\ntwo\n  three"), b"failed 1 one\ntwo\n  three"),
 ]
 
@@ -97,6 +103,8 @@ ANY_ORDER = (
     st.builds(Start, NUMBER)
     | st.builds(Files, NUMBER)
     | st.builds(Proxy, NUMBER)
+    | st.builds(Branch, NUMBER, NUMBER)
+    | st.builds(EndBranch, NUMBER)
     | st.builds(Arm, *[st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000)] * 2)
     | st.sampled_from([Disarm(), Interrupt(), Interrupt(2**40), Kill(), Pause(), Resume()])
 )
