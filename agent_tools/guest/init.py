@@ -208,8 +208,9 @@ class Init:
     def end_branch(self, number: int) -> None:
         """End the supervisor of a branch, and all that comes from it."""
         self.hear()
-        if pid := self.branches.end(number):
-            self.reach.kill_branch(pid)
+        pid = self.branches.end(number)
+        if pid and not self.reach.kill_branch(pid):
+            self.clear_after_branch()
 
     def hear(self) -> None:
         """Listen to those who may be the kernel now, or the supervisor of a branch."""

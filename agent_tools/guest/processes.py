@@ -105,10 +105,10 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     _signal_all(doomed, signal.SIGKILL)
 
 
-def kill_branch(root: int) -> None:
+def kill_branch(root: int) -> bool:
     """Kill a process which adopts its orphans, and all that comes from it; for PID 1. The others are stopped meanwhile.
 
-    It dies with all of them at once: what outlived it would come from PID 1.
+    It dies with all of them at once: what outlived it would come from PID 1. False: it has died before.
     """
     doomed: set[int] = set()
     for _ in _rounds():
@@ -119,6 +119,7 @@ def kill_branch(root: int) -> None:
             break
     _signal_all(doomed, signal.SIGKILL)
     _signal(-1, signal.SIGCONT)
+    return root in doomed
 
 
 def family(root: int) -> Family:

@@ -16,8 +16,8 @@ class Reach(Protocol):
         """Kill all but these, what comes from them, and this process."""
         ...
 
-    def kill_branch(self, pid: int) -> None:
-        """Kill the supervisor of a branch and all that comes from it."""
+    def kill_branch(self, pid: int) -> bool:
+        """Kill the supervisor of a branch and all that comes from it. False: it has died before, and left that."""
         ...
 
     def signal(self, number: int) -> None:
@@ -35,10 +35,9 @@ class Everyone(Reach):
         elif os.getpid() == 1:
             processes.kill_all_but(spared)
 
-    def kill_branch(self, pid: int) -> None:
+    def kill_branch(self, pid: int) -> bool:
         """Kill them at once, in a step that nothing of the branch escapes."""
-        if os.getpid() == 1:
-            processes.kill_branch(pid)
+        return os.getpid() == 1 and processes.kill_branch(pid)
 
     def signal(self, number: int) -> None:
         """Send a signal to every process but PID 1, in one step."""
@@ -54,9 +53,11 @@ class Offspring(Reach):
         """Kill all of it but these, and what comes from them."""
         processes.kill_below(os.getpid(), spared)
 
-    def kill_branch(self, pid: int) -> None:
+    def kill_branch(self, pid: int) -> bool:
         """Kill what comes from it first, and then itself."""
+        is_there = pid in processes.processes()
         processes.kill_subreaper(pid)
+        return is_there
 
     def signal(self, number: int) -> None:
         """Do nothing: what is meant for the whole sandbox is ordered of PID 1."""

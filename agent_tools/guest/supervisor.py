@@ -47,7 +47,10 @@ def main() -> None:
 
 
 def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
-    """Be the supervisor of a branch, on its lifeline and the socket that tells PID 1, until the host hangs up."""
+    """Be the supervisor of a branch, on its lifeline and the socket that tells PID 1, until PID 1 ends it.
+
+    The host, which hangs up, orders that as well. One that ended by itself would be one that code has ended.
+    """
     lifeline, announced = descriptors
     habits = _Habits()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -63,6 +66,8 @@ def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
     try:
         Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, Offspring()).serve()
         processes.kill_below(os.getpid(), ())
+        while True:
+            signal.pause()
     finally:
         os._exit(0)
 

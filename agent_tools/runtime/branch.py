@@ -140,17 +140,17 @@ class Branch:
         """Have another kernel go on: from the latest checkpoint, or from where the branch was made."""
         if self.has_ended or not self.has_work_dir:
             return LOST
-        why: str = ""
+        deadline = time.monotonic() + patience
         try:
-            undone = self.kernels.wake(time.monotonic() + patience)
+            undone = self.kernels.wake(deadline)
             return Variables(True, undone, self.kernels.hindrance)
         except NoCheckpoint as exc:
             why = str(exc)
         except (KernelDied, OSError):
-            pass
+            why = ""
         undone = self.runs.cells
         try:
-            self.start_kernel(patience)
+            self.kernels.start(deadline)
         except (KernelDied, OSError):
             return LOST
         return Variables(True, undone, hindrance(why))

@@ -126,6 +126,19 @@ def test_a_fork_has_its_own_limits_and_checkpoints(sandbox: Sandbox) -> None:
     assert sandbox.run_code("x").value == 1
 
 
+def test_without_a_checkpoint_a_fork_is_where_it_was_made(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    with sandbox.fork() as fork:
+        run(fork, "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()")
+        assert crash(fork, "x = 2; import os; os._exit(1)") == Variables(True, 2, "threads")
+        assert fork.run_code("x").value == 1
+        fork.undo()
+        with pytest.raises(CheckpointMissing, match="nothing to undo"):
+            fork.undo()
+        assert crash(fork) == Variables(kept=True, undone=1)
+        assert fork.run_code("x").value == 1
+
+
 def test_the_end_of_one_kernel_spares_the_others(sandbox: Sandbox) -> None:
     run(sandbox, "x = 1")
     child = "import subprocess; child = subprocess.Popen(['sleep', '600'])"
@@ -157,6 +170,9 @@ def test_what_left_the_kernel_outlives_the_close_of_a_fork(sandbox: Sandbox) -> 
         assert comes_to(lambda: sleepers(sandbox), ["4242", "4343"])
         fork.close()
         assert comes_to(lambda: sleepers(sandbox), ["4242"])
+    for _ in range(5):
+        sandbox.fork().close()
+    assert sleepers(sandbox) == ["4242"]
 
 
 def test_a_fork_is_forked(sandbox: Sandbox) -> None:
