@@ -16,6 +16,7 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
     host = Host(descriptor)
     package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
     package.__path__ = []
+    provided: dict[str, Any] = {}
 
     async def hostcall(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
         """Call a host function by its name, with one payload or with arguments."""
@@ -34,11 +35,26 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
         sys.modules[name] = module
         exec(compile(source, file, "exec"), module.__dict__)
         public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
-        namespace.update({key: getattr(module, key) for key in public})
+        names = {key: getattr(module, key) for key in public}
+        provided.update(names)
+        namespace.update(names)
+
+    def save_variables(address: str, *bounds: Any) -> None:
+        """Send the variables to who listens; arguments after the address are those of `saving.Bounds`."""
+        from . import saving  # most sessions need it never
+
+        saving.begin(address, saving.Bounds(*bounds), provided)
+
+    def load_variables(address: str, seconds: float) -> None:
+        """Set the variables that who listens there sends."""
+        from . import loading  # most sessions need it never
+
+        loading.load(address, seconds)
 
     asynchronous.hostcall = hostcall  # type: ignore[attr-defined]
     asynchronous.run = asyncio.run  # type: ignore[attr-defined]
     package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
+    package.save_variables, package.load_variables = save_variables, load_variables  # type: ignore[attr-defined]
     package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
     package.HostCallError = HostCallError  # type: ignore[attr-defined]
     vars(package).update(KINDS)

@@ -66,8 +66,8 @@ class Session:
             EngineError: the engine is not there, or cannot start the sandbox.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one.
         """
-        with self._taking_turn():
-            _, self._lost = self._ready_kernel()  # which the next run has to tell
+        with self.between_runs():
+            pass
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
@@ -166,17 +166,17 @@ class Session:
         assert self._sandbox is not None
         return self._sandbox
 
-    def define(self, source: str) -> None:
-        """Run code that is no cell of anybody's, in the kernel that runs now.
+    @contextlib.contextmanager
+    def between_runs(self) -> Iterator[RunningSandbox]:
+        """Hold the turn, with a kernel that waits for code.
 
         Raises:
-            PreludeError: it failed.
             SessionClosed, SessionBusy, EngineError: as for `stream`.
         """
         with self._taking_turn():
-            _, self._lost = self._ready_kernel()
+            _, self._lost = self._ready_kernel()  # which the next run has to tell
             assert self._sandbox is not None
-            self._sandbox.define(source, self.spec.limits.timeout)
+            yield self._sandbox
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""

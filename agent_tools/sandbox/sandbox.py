@@ -105,7 +105,8 @@ class Sandbox(WithFiles):
             EngineError: a container was needed and could not be started.
         """
         if variables:
-            self._opening.session().define(assignments(variables))
+            with self._opening.session().between_runs() as running:
+                running.define(assignments(variables), self.options.limits.timeout)
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
             return finished(_told(outputs, on_output) if on_output else outputs)
 

@@ -9,14 +9,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.sandbox.options import timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
+from agent_tools.saved_state import SavedState, VariablesReport
+from agent_tools.tools.base import BaseToolWithFileAccess, file_errors, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
@@ -199,6 +200,24 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
         with tool_errors():
             self._sandbox.restart()
+
+    def save(self) -> SavedState:
+        """Return the files of work_dir and the variables, for `load`; it says what could not be saved, and why.
+
+        Raises:
+            ToolServiceError: nothing could be saved.
+        """
+        with tool_errors(), file_errors():
+            return self._sandbox.save(variables=True)
+
+    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
+        """Bring back what `save` returned, here or on another machine; return what became of the variables.
+
+        Raises:
+            ToolServiceError: it could not be unpacked.
+        """
+        with tool_errors(), file_errors():
+            return self._sandbox.load(state)
 
     def close(self) -> None:
         """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""
