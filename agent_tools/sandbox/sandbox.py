@@ -234,6 +234,12 @@ class Sandbox(WithFiles):
         return session is not None and session.is_alive
 
     @property
+    def is_busy(self) -> bool:
+        """True while code runs in it."""
+        session = self._opening.find()
+        return session is not None and session.is_busy
+
+    @property
     def container(self) -> Container | None:
         """The container that runs now, by the engine's id, if there is one."""
         session = self._opening.find()

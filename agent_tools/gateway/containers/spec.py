@@ -35,7 +35,13 @@ def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path,
         "packages": list(config.packages),
         "debian_packages": list(config.debian_packages),
         "flavour": config.flavour,
-        "limits": {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free},
+        "limits": {
+            "max_work_dir_bytes": max(most, MIB),
+            "min_disk_free": config.min_disk_free,
+            "max_variables_bytes": max(min(config.max_variables_bytes, room), 1),
+            "max_archive_bytes": 2 * config.max_variables_bytes + MIB,  # which hold nothing else here
+            "variables_timeout": config.variables_timeout,
+        },
         **({"runtime": config.runtime} if config.runtime else {}),
         **network_cfg(container.network, config),
     }
