@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,10 @@ from agent_tools.errors import (
     EngineError,
     FileRejected,
     KernelDied,
-    PreludeError,
     SandboxStartError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
+from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn
+from agent_tools.outputs import LOST, Variables
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Guest, Isolation, SandboxSpec
@@ -33,8 +31,9 @@ from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -59,7 +58,6 @@ class RunningSandbox:
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False
-        self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
@@ -80,7 +78,8 @@ class RunningSandbox:
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = self._await_guest(asked)
-            undo.callback(self._drop_kernel)
+            self._kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
+            undo.callback(self._kernels.drop)
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
@@ -100,6 +99,11 @@ class RunningSandbox:
         else:
             self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
             undo.callback(self._mirror.close)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel that was connected to last; None once hung up."""
+        return self._kernels.current
 
     @property
     def has_ended(self) -> bool:
@@ -122,30 +126,24 @@ class RunningSandbox:
         Raises:
             KernelDied: it did not come up.
         """
-        self._drop_kernel()
-        generation = next(self._orders)
         deadline = time.monotonic() + patience
-        sockets = self._transport.open(Start(generation), self._lifeline)
-        if sockets is None:
-            raise KernelDied("the sandbox takes no orders")
-        messages, calls = sockets
-        with ExitStack() as undo:
-            undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, generation, self._spec.limits.max_message_bytes)
-            undo.callback(channel.close)
-            channel.await_kernel(deadline)
-            self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
-            undo.pop_all()
-        if self._spec.host_calls:
-            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
-
-            limits = self._spec.host_calls.limits
-            self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
-        else:
-            calls.close()
+        kernel = self._kernels.start(deadline)
         self._open_network(deadline)
-        self.define(self._spec.prelude, deadline - time.monotonic())
-        return self.kernel
+        return kernel
+
+    def wake_kernel(self, patience: float, *, after_cell: bool) -> Variables:
+        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        if self.has_ended or not self.has_work_dir:
+            return LOST
+        deadline = time.monotonic() + patience
+        try:
+            undone = self._kernels.wake(deadline)
+            self._open_network(deadline)
+        except NoCheckpoint as exc:
+            return Variables(hindrance=hindrance(str(exc)))
+        except (KernelDied, OSError):
+            return LOST
+        return Variables(True, undone - after_cell, self._kernels.hindrance)
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.
@@ -164,19 +162,12 @@ class RunningSandbox:
         return self._egress.take() if self._egress else ((), 0)
 
     def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
-
-        Raises:
-            PreludeError: it failed.
-        """
-        if source and self.kernel:
-            for output in self.kernel.execute(source, seconds, is_silent=True):
-                if isinstance(output, (Error, TimedOut, Died)):
-                    raise PreludeError(f"The prelude failed: {output.text}")
+        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
+        self._kernels.define(source, seconds)
 
     def keep_prelude(self, prelude: str) -> None:
         """Have every later kernel run this prelude."""
-        self._spec = replace(self._spec, prelude=prelude)
+        self._kernels.prelude = prelude
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -254,11 +245,6 @@ class RunningSandbox:
     def _held_files(self) -> Held:
         """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
-
-    def _drop_kernel(self) -> None:
-        if self.kernel:
-            self.kernel.close()
-            self.kernel = None
 
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.

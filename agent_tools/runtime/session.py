@@ -1,7 +1,7 @@
 """A session: one sandbox, its kernel and its work_dir, which live and end together.
 
-A kernel that ended is replaced by a fork in the same sandbox; a sandbox that ended is replaced whole; either way the
-next run starts with `Restarted`, so that nobody wonders where the variables went.
+A kernel that ended makes way for its latest checkpoint, and where there is none for a fresh one in the same sandbox; a
+sandbox that ended is replaced whole. Whoever runs code is told what became of the variables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.execution import Died, Execution, Omitted, Output, Restarted, TimedOut, finished
+from agent_tools.outputs import LOST, Variables
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.quota import Quota
@@ -56,7 +57,7 @@ class Session:
         self._current: threading.Event | None = None
         self._closed = False
         self._sandbox: RunningSandbox | None = None
-        self._lost = ""
+        self._lost: Restarted | None = None
         self._quota = Quota(spec.work_dir, spec.limits)
 
     def open(self) -> None:
@@ -122,7 +123,7 @@ class Session:
             kernel, lost = self._ready_kernel()
             times.started = time.monotonic()
             if lost:
-                yield Restarted(lost)
+                yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
@@ -138,14 +139,35 @@ class Session:
         """Yield the outputs of the code, and among them the host calls that are over."""
         calls = self.spec.host_calls
         if calls is None:
-            yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+            yield from self._told(limited(kernel.execute(code, timeout, cancelled), self.spec.limits))
             return
         with calls.run(kernel) as take_over:
-            yield from limited(kernel.execute(code, timeout, cancelled, beside=take_over), self.spec.limits)
+            outputs = kernel.execute(code, timeout, cancelled, beside=take_over)
+            yield from self._told(limited(outputs, self.spec.limits))
         yield from take_over()
 
+    def _told(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        """Yield outputs; where they end with the kernel, say what became of the variables, once that is known."""
+        ending: Died | TimedOut | None = None
+        for output in outputs:
+            if isinstance(output, Died) or (isinstance(output, TimedOut) and not output.state_kept):
+                ending = output
+            else:
+                yield output
+        if ending:
+            variables = self._wake(after_cell=True)
+            if isinstance(ending, TimedOut):
+                ending = replace(ending, state_kept=variables.kept)
+            yield replace(ending, variables=variables)
+
+    def _wake(self, *, after_cell: bool) -> Variables:
+        """Have a checkpoint go on in place of the kernel that has ended."""
+        if self._closed or not self._sandbox:
+            return LOST
+        return self._sandbox.wake_kernel(self.spec.limits.restart_timeout, after_cell=after_cell)
+
     @contextlib.contextmanager
-    def _kept(self, lost: str) -> Iterator[None]:
+    def _kept(self, lost: Restarted | None) -> Iterator[None]:
         """Around a run: one that is refused told nobody of a lost kernel, so the next one does."""
         try:
             yield
@@ -193,7 +215,7 @@ class Session:
         if kernel := self._kernel_now():
             kernel.kill()
         with self._taking_turn():
-            self._lost = ""  # asked for, so nothing to tell
+            self._lost = None  # asked for, so nothing to tell
             sandbox, self._sandbox = self._sandbox, None
             if sandbox:
                 sandbox.close()
@@ -211,8 +233,8 @@ class Session:
         with self._taking_turn():
             if kernel := self._kernel_now():
                 kernel.end()
-            self._ready_kernel()
-            self._lost = ""  # asked for, so nothing to tell
+            self._ready_kernel(wakes=False)
+            self._lost = None  # asked for, so nothing to tell
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
@@ -291,30 +313,35 @@ class Session:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
 
-    def _ready_kernel(self) -> tuple[Kernel, str]:
-        """The live kernel, and why an earlier one was lost, '' if none was."""
-        has_work_dir = not self._sandbox or self._sandbox.has_work_dir
-        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive() and has_work_dir:
-            return self._sandbox.kernel, self._take_lost()
-        if self._sandbox:
-            self._lost = self._sandbox.kernel.end_reason if self._sandbox.kernel else self._lost
-            self._lost = self._lost if has_work_dir else "its work_dir was replaced"
-            kernel = self._replace_kernel(self._sandbox)
+    def _ready_kernel(self, *, wakes: bool = True) -> tuple[Kernel, Restarted | None]:
+        """Return a live kernel, and what is to be told if an earlier one was lost."""
+        sandbox = self._sandbox
+        has_work_dir = not sandbox or sandbox.has_work_dir
+        if sandbox and sandbox.kernel and sandbox.kernel.is_alive() and has_work_dir:
+            return sandbox.kernel, self._take_lost()
+        if sandbox:
+            self._lost = Restarted(sandbox.kernel.end_reason) if sandbox.kernel else self._lost
+            self._lost = self._lost if has_work_dir else Restarted("its work_dir was replaced")
+            kernel = self._replace_kernel(sandbox, wakes=wakes)
             if kernel:
                 return kernel, self._take_lost()
         self._sandbox = fresh = RunningSandbox(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel, self._take_lost()
 
-    def _replace_kernel(self, sandbox: RunningSandbox) -> Kernel | None:
-        """Start a fresh kernel in the same sandbox; close the sandbox and return None where that fails."""
+    def _replace_kernel(self, sandbox: RunningSandbox, *, wakes: bool) -> Kernel | None:
+        """Have another kernel in the same sandbox; close the sandbox and return None where that fails."""
         if not sandbox.has_ended and sandbox.has_work_dir:
+            if wakes and self._lost:
+                self._lost = replace(self._lost, variables=self._wake(after_cell=False))
+                if self._lost.variables.kept:
+                    return sandbox.kernel
             with contextlib.suppress(KernelError, OSError):
                 return sandbox.start_kernel(self.spec.limits.restart_timeout)
         self._sandbox = None
         sandbox.close()
         return None
 
-    def _take_lost(self) -> str:
-        lost, self._lost = self._lost, ""
+    def _take_lost(self) -> Restarted | None:
+        lost, self._lost = self._lost, None
         return lost

@@ -30,6 +30,8 @@ class SessionSpec:
     host_calls: HostCalls | None = None
     prelude: str = ""
     """Code that every fresh kernel runs before anything else."""
+    checkpoint: bool = False
+    """Whether kernels leave copies of themselves, one of which goes on when a kernel is killed."""
 
     @property
     def telling_isolation(self) -> Isolation:

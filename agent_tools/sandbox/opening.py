@@ -47,7 +47,16 @@ class Opening:
             tag = options.image or runtime.ensure_image(options.recipe)
             calls, prelude = self._host_calls()
             path = self.workspace.path
-            spec = SessionSpec(tag, path, options.isolation, options.limits, options.transport, calls, prelude)
+            spec = SessionSpec(
+                tag,
+                path,
+                options.isolation,
+                options.limits,
+                options.transport,
+                calls,
+                prelude,
+                options.checkpoint,
+            )
             self._finalize_with(None)
             return runtime.open(self.key, spec)
 

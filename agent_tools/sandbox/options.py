@@ -52,6 +52,7 @@ class Options:
     call_limits: CallLimits = field(default_factory=CallLimits)
     record: Path | None = None
     replay: Path | None = None
+    checkpoint: bool = True
 
     @classmethod
     def read(cls, cfg: Config) -> Options:
@@ -77,6 +78,7 @@ class Options:
             call_limits=_call_limits(cfg.get("call_limits") or {}),
             record=Path(cfg["record"]) if cfg.get("record") else None,
             replay=Path(cfg["replay"]) if cfg.get("replay") else None,
+            checkpoint=bool(cfg.get("checkpoint", True)),
         )
 
 

@@ -4,6 +4,7 @@ One line of ASCII is one word with its arguments; on the mounted socket a line i
 channel 0 (mux.py).
 
     host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
+                     wake <generation> <run>     with the same sockets: the checkpoint after this run is the kernel
                      files <number>              with one socket: serve work_dir on it
                      spawn <number>              with one socket: run the command it asks for (commands.py)
                      proxy <number>              with one socket: carry what connects to the proxy's port over it
@@ -23,6 +24,7 @@ from typing import ClassVar, Union
 
 MAX_WORDS = 4096  # bytes in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
+NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
@@ -31,6 +33,15 @@ class Start:
     """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
 
     number: int
+    sockets: ClassVar[int] = 2
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Have the newest copy that was left after `run`, or before it, go on as the kernel. Sockets as for Start."""
+
+    number: int
+    run: int
     sockets: ClassVar[int] = 2
 
 
@@ -118,17 +129,17 @@ class Exit:
 
 @dataclass(frozen=True)
 class Failed:
-    """The kernel of a generation could not start."""
+    """The kernel of a generation could not start; NO_COPY: there is no checkpoint that could go on."""
 
     generation: int
     traceback: str
 
 
-SocketOrder = Union[Start, Files, Spawn, Proxy]
-Order = Union[Start, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
+SocketOrder = Union[Start, Wake, Files, Spawn, Proxy]
+Order = Union[Start, Wake, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
 Report = Union[Ready, Exit, Failed]
 
-WITH_SOCKETS = (Start, Files, Spawn, Proxy)
+WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "start": Start,
     "files": Files,
@@ -155,6 +166,8 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
+    if isinstance(order, Wake):
+        return f"wake {order.number} {order.run}".encode()
     if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
     if isinstance(order, Interrupt) and order.number:
@@ -182,6 +195,8 @@ def read_order(line: bytes) -> "Order | None":
             return _NUMBERED[words[0]](int(words[1]))
         if len(words) == 3 and words[0] == "arm":
             return Arm(float(words[1]), float(words[2]))
+        if len(words) == 3 and words[0] == "wake":
+            return Wake(int(words[1]), int(words[2]))
     except ValueError:
         return None
     return _BARE.get(words[0]) if len(words) == 1 else None

@@ -22,6 +22,7 @@ from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconn
 from agent_tools.runtime.kernel.endings import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
+from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import Limits
@@ -56,12 +57,14 @@ class Kernel:
         lifeline: Lifeline,
         limits: Limits,
         memory: int,
+        runs: Runs | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
         self._lifeline = lifeline
         self._limits = limits
         self._memory = memory
+        self._runs = runs  # None: no checkpoints
         self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
@@ -97,8 +100,9 @@ class Kernel:
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
+        number = self._runs.begin(is_cell=not is_silent) if self._runs else 0
         self._arm(timeout)
-        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent)
+        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent, checkpoint=number)
         run = self._run = _Run(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)

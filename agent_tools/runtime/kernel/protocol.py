@@ -52,8 +52,11 @@ class Message:
     """Bytes of the content, if it was too costly to read."""
 
 
-def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str, bytes]:
-    """Return the id and the bytes of a request to run code; its metadata carry the time limit in seconds."""
+def execute_request(code: str, timeout: float, *, is_silent: bool, checkpoint: int = 0) -> tuple[str, bytes]:
+    """Return the id and the bytes of a request to run code.
+
+    Its metadata carry the time limit in seconds, and the number of the run if a checkpoint is to be taken after it.
+    """
     request_id = uuid.uuid4().hex
     header = {
         "msg_id": request_id,
@@ -71,7 +74,8 @@ def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str,
         "allow_stdin": False,
         "stop_on_error": False,
     }
-    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, {"timeout": timeout}, content)])
+    metadata = {"timeout": timeout, "checkpoint": checkpoint} if checkpoint else {"timeout": timeout}
+    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, metadata, content)])
 
 
 def read_message(channel: int, parts: list[bytes]) -> Message:
