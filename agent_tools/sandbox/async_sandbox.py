@@ -52,6 +52,11 @@ class AsyncSandbox:
         """True while its container runs."""
         return self.sync.is_alive
 
+    @property
+    def is_busy(self) -> bool:
+        """True while code runs in it."""
+        return self.sync.is_busy
+
     async def start(self) -> None:
         """Start the container and its kernel now."""
         await _do(self.sync.start)
@@ -149,6 +154,10 @@ class AsyncSandbox:
         """Return all files of work_dir as a tar; with `variables`, a `SavedState` with those of the kernel, too."""
         work: Callable[[], bytes | SavedState] = partial(self.sync.save, variables=variables)
         return await _do(work)
+
+    async def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
+        """Write what `save` returns to a file of the host."""
+        return await _do(partial(self.sync.save_to, archive, files=files, variables=variables))
 
     async def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
         """Unpack what `save` gave into work_dir, and set its variables; return what became of them."""
