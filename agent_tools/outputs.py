@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
+from agent_tools.checkpoint import LOST, Variables
+
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
 
@@ -92,45 +94,6 @@ class Error:
         return self.traceback or f"{self.name}: {self.value}"
 
 
-Hindrance = Literal["", "threads", "children", "memory", "time"]
-_HINDRANCES: dict[Hindrance, str] = {
-    "": "",
-    "threads": "no checkpoint is taken while threads of the code are running",
-    "children": "no checkpoint is taken while processes that the code has started are running",
-    "memory": "there was no room for a checkpoint",
-    "time": "the calls came too fast for a checkpoint of so much memory",
-}
-
-
-@dataclass(frozen=True)
-class Variables:
-    """What became of the variables when the kernel ended.
-
-    Attributes:
-        kept: a checkpoint of them went on as the kernel.
-        undone: how many earlier calls that checkpoint does not know of, beside the one that ended the kernel.
-        hindrance: what kept a later checkpoint from being taken, or any; '' if it is not known.
-    """
-
-    kept: bool = False
-    undone: int = 0
-    hindrance: Hindrance = ""
-
-    @property
-    def text(self) -> str:
-        """A clause for people and models."""
-        why = f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
-        if not self.kept:
-            return f"variables are lost{why}"
-        if not self.undone:
-            return "variables are as they were before this code"
-        calls = "the call" if self.undone == 1 else f"the {self.undone} calls"
-        return f"variables are as they were before {calls} ahead of this code{why}"
-
-
-LOST = Variables()
-
-
 @dataclass(frozen=True)
 class TimedOut:
     """The code passed its time limit.
@@ -196,9 +159,7 @@ class Restarted:
     @property
     def text(self) -> str:
         """A sentence for people and models."""
-        if self.variables.kept:
-            return f"The kernel ended before this code ran ({self.reason}); {self.variables.text}."
-        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
+        return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ from .wire.words import (
     Files,
     Interrupt,
     Kill,
+    Mark,
+    Marked,
     Order,
     Pause,
     Proxy,
@@ -90,7 +92,7 @@ class Init:
             self.look_at_page()
             self.ring()
             self.hear()
-            self.victims.look(self.kernel_pid, [copy.pid for copy in self.keeper.copies])
+            self.victims.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
@@ -148,6 +150,9 @@ class Init:
                 self.ordered = []
             case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
                 os.kill(self.kernel_pid, signal.SIGINT)
+            case Mark(run):
+                self.hear()
+                self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
             case Kill():
                 self.kill()
             case Pause():
@@ -182,10 +187,15 @@ class Init:
         self.run_kernel(descriptors, WORK_DIR)
 
     def wake(self, generation: int, run: int, descriptors: list[int]) -> None:
-        """Have a copy of the last kernel go on in its place; it says so when it does."""
+        """Have a copy of the last kernel go on in its place; while that lives, only one of this very run."""
+        self.hear()
+        is_exact = bool(self.kernel_pid)
+        if is_exact and not self.keeper.has(run):
+            self.host.say(Failed(generation, NO_COPY))
+            return
         self.clear_for(generation)
         with self.keeper.connect() as keeper:
-            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()]):
+            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
                 self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
 
     def hear(self) -> None:
@@ -219,6 +229,7 @@ class Init:
             self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
+        self.reap()  # or there might be no room for the next process
 
     def signal_all(self, number: int) -> None:
         """Send a signal to every process but this one, in one step that no fork escapes."""

@@ -151,7 +151,7 @@ class SandboxKernel(IPythonKernel):
         finally:
             self._publish_status("idle", "shell")
             self.session.flush()
-        checkpoints.note(request["metadata"].get("checkpoint"))
+        checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:
         """Do what a handler promised, within the reach of interrupts."""

@@ -7,10 +7,10 @@ import time
 from contextlib import ExitStack
 from typing import get_args
 
+from agent_tools.checkpoint import Hindrance
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import SocketOrder, Start, Wake
-from agent_tools.outputs import Hindrance
 from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.protocol import Message
@@ -30,7 +30,7 @@ class Kernels:
         self._transport = transport
         self._lifeline = lifeline
         self._orders = orders
-        self._runs = Runs()
+        self.runs = Runs()
         self._missing: NoCheckpoint | None = None  # until a kernel is started
         self.prelude = spec.prelude
         """What every fresh kernel runs first."""
@@ -45,7 +45,7 @@ class Kernels:
             KernelDied: it did not come up.
         """
         self.drop()
-        self._runs.start_anew()
+        self.runs.start_anew()
         self._missing = None
         self._connect(Start(next(self._orders)), deadline)
         self.define(self.prelude, deadline - time.monotonic())
@@ -63,21 +63,22 @@ class Kernels:
         """
         if not self._spec.checkpoint:
             raise NoCheckpoint("")
-        if self._missing:
+        if self._missing and run is None:
             raise self._missing
-        order = Wake(next(self._orders), self._runs.latest if run is None else run)
+        order = Wake(next(self._orders), self.runs.latest if run is None else run)
         try:
             news = self._connect(order, deadline).content
         except KernelDied as exc:
-            self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
+            if run is None:
+                self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
             raise
         known = news.get("run")
-        if type(known) is not int or not 0 < known <= self._runs.latest:
+        if type(known) is not int or not 0 < known <= self.runs.latest:
             raise KernelDied("it does not say what it knows")
-        undone = self._runs.return_to(known)
-        if self._runs.is_worn:
+        undone = self.runs.return_to(known)
+        if run is None and self.runs.wears_out(known):
             raise KernelDied("its checkpoint ended too often")
-        if not self._runs.has_definitions(known):
+        if not self.runs.has_definitions(known):
             self.define(self.prelude, deadline - time.monotonic())
         self.hindrance = hindrance(news.get("skipped"))
         return undone
@@ -112,7 +113,7 @@ class Kernels:
             undo.callback(channel.close)
             first = channel.await_kernel(deadline)
             undo.pop_all()
-        runs = self._runs if self._spec.checkpoint else None
+        runs = self.runs if self._spec.checkpoint else None
         self.drop()
         self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
         if self._spec.host_calls:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_tools.checkpoint import LOST, Variables
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
     EngineError,
@@ -21,7 +22,6 @@ from agent_tools.errors import (
     SandboxStartError,
 )
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn
-from agent_tools.outputs import LOST, Variables
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Guest, Isolation, SandboxSpec
@@ -33,6 +33,7 @@ from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
@@ -131,7 +132,7 @@ class RunningSandbox:
         self._open_network(deadline)
         return kernel
 
-    def wake_kernel(self, patience: float, *, after_cell: bool) -> Variables:
+    def wake_kernel(self, patience: float) -> Variables:
         """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
         if self.has_ended or not self.has_work_dir:
             return LOST
@@ -143,7 +144,24 @@ class RunningSandbox:
             return Variables(hindrance=hindrance(str(exc)))
         except (KernelDied, OSError):
             return LOST
-        return Variables(True, undone - after_cell, self._kernels.hindrance)
+        return Variables(True, undone, self._kernels.hindrance)
+
+    def go_back(self, run: int, patience: float) -> None:
+        """Have the checkpoint of this run go on in place of the kernel that lives; 0: a fresh kernel does.
+
+        Raises:
+            NoCheckpoint: there is none; the kernel goes on as it is.
+            KernelDied: it did not come up.
+        """
+        if run:
+            self._kernels.wake(time.monotonic() + patience, run)
+        else:
+            self.start_kernel(patience)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that its kernels went through."""
+        return self._kernels.runs
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.

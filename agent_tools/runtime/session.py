@@ -13,13 +13,12 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from agent_tools.checkpoint import Mark
 from agent_tools.connection import NetworkConnection
-from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
-from agent_tools.execution import Died, Execution, Omitted, Output, Restarted, TimedOut, finished
-from agent_tools.outputs import LOST, Variables
+from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
+from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.engine import Container, Engine
-from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
@@ -27,6 +26,7 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.succession import Succession
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 
@@ -48,17 +48,13 @@ class Session:
     """
 
     def __init__(self, engine: Engine, spec: SessionSpec, behind: Do = do_now) -> None:
-        self.spec = spec
-        self._engine = engine
+        self._serving = Succession(engine, spec)
         self._behind = behind
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
         self._running_thread: int | None = None
         self._current: threading.Event | None = None
         self._closed = False
-        self._sandbox: RunningSandbox | None = None
-        self._lost: Restarted | None = None
-        self._quota = Quota(spec.work_dir, spec.limits)
 
     def open(self) -> None:
         """Start the sandbox and its kernel now; otherwise the first run does.
@@ -67,8 +63,8 @@ class Session:
             EngineError: the engine is not there, or cannot start the sandbox.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one.
         """
-        with self.between_runs():
-            pass
+        with self._taking_turn():
+            self._serving.kernel()
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
@@ -120,9 +116,9 @@ class Session:
             times.turn = times.started = time.monotonic()
             if not has_turn:
                 return
-            kernel, lost = self._ready_kernel()
+            kernel = self._serving.kernel()
             times.started = time.monotonic()
-            if lost:
+            if lost := self._serving.take_lost():
                 yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
@@ -139,32 +135,12 @@ class Session:
         """Yield the outputs of the code, and among them the host calls that are over."""
         calls = self.spec.host_calls
         if calls is None:
-            yield from self._told(limited(kernel.execute(code, timeout, cancelled), self.spec.limits))
+            yield from self._serving.told(limited(kernel.execute(code, timeout, cancelled), self.spec.limits))
             return
         with calls.run(kernel) as take_over:
             outputs = kernel.execute(code, timeout, cancelled, beside=take_over)
-            yield from self._told(limited(outputs, self.spec.limits))
+            yield from self._serving.told(limited(outputs, self.spec.limits))
         yield from take_over()
-
-    def _told(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Yield outputs; where they end with the kernel, say what became of the variables, once that is known."""
-        ending: Died | TimedOut | None = None
-        for output in outputs:
-            if isinstance(output, Died) or (isinstance(output, TimedOut) and not output.state_kept):
-                ending = output
-            else:
-                yield output
-        if ending:
-            variables = self._wake(after_cell=True)
-            if isinstance(ending, TimedOut):
-                ending = replace(ending, state_kept=variables.kept)
-            yield replace(ending, variables=variables)
-
-    def _wake(self, *, after_cell: bool) -> Variables:
-        """Have a checkpoint go on in place of the kernel that has ended."""
-        if self._closed or not self._sandbox:
-            return LOST
-        return self._sandbox.wake_kernel(self.spec.limits.restart_timeout, after_cell=after_cell)
 
     @contextlib.contextmanager
     def _kept(self, lost: Restarted | None) -> Iterator[None]:
@@ -172,7 +148,7 @@ class Session:
         try:
             yield
         except FileRejected:
-            self._lost = lost
+            self._serving.lost = lost
             raise
 
     def live(self) -> RunningSandbox:
@@ -184,19 +160,14 @@ class Session:
         self._refuse_closed()
         if (sandbox := self._sandbox) and sandbox.is_usable:
             return sandbox
-        self.open()
-        assert self._sandbox is not None
-        return self._sandbox
+        with self.between_runs() as sandbox:
+            return sandbox
 
     @contextlib.contextmanager
     def between_runs(self) -> Iterator[RunningSandbox]:
-        """Hold the turn, with a kernel that waits for code.
-
-        Raises:
-            SessionClosed, SessionBusy, EngineError: as for `stream`.
-        """
+        """Hold the turn, with a kernel that waits for code. Errors as for `stream`."""
         with self._taking_turn():
-            _, self._lost = self._ready_kernel()  # which the next run has to tell
+            self._serving.kernel()
             assert self._sandbox is not None
             yield self._sandbox
 
@@ -205,7 +176,7 @@ class Session:
         with self._taking_turn():
             assert self.spec.host_calls is not None
             self.spec.host_calls.add(functions)
-            self.spec = replace(self.spec, prelude=prelude)
+            self._serving.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
                 self._sandbox.define(prelude, self.spec.limits.timeout)
@@ -215,8 +186,8 @@ class Session:
         if kernel := self._kernel_now():
             kernel.kill()
         with self._taking_turn():
-            self._lost = None  # asked for, so nothing to tell
-            sandbox, self._sandbox = self._sandbox, None
+            self._serving.lost = None  # asked for, so nothing to tell
+            sandbox, self._serving.sandbox = self._sandbox, None
             if sandbox:
                 sandbox.close()
             empty_folder(self.spec.work_dir)
@@ -233,8 +204,35 @@ class Session:
         with self._taking_turn():
             if kernel := self._kernel_now():
                 kernel.end()
-            self._ready_kernel(wakes=False)
-            self._lost = None  # asked for, so nothing to tell
+            self._serving.kernel(wakes=False)
+            self._serving.lost = None  # asked for, so nothing to tell
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run; files stay as they are.
+
+        Raises:
+            CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now for `rollback`, until the kernel is replaced by a fresh one.
+
+        Raises:
+            CheckpointMissing: none can be taken now; the message says why.
+        """
+        with self._taking_turn():
+            return self._serving.mark()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables back, or forth, to where they were at a mark, as often as you like; files stay.
+
+        Raises:
+            CheckpointMissing: it is kept no more; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.rollback(mark)
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
@@ -252,11 +250,20 @@ class Session:
             sandbox.remove()
 
     def _release(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
+        sandbox, self._serving.sandbox = self._sandbox, None
         if sandbox:
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
+
+    @property
+    def spec(self) -> SessionSpec:
+        """Its makings."""
+        return self._serving.spec
+
+    @property
+    def _sandbox(self) -> RunningSandbox | None:
+        return self._serving.sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
@@ -312,36 +319,3 @@ class Session:
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
-
-    def _ready_kernel(self, *, wakes: bool = True) -> tuple[Kernel, Restarted | None]:
-        """Return a live kernel, and what is to be told if an earlier one was lost."""
-        sandbox = self._sandbox
-        has_work_dir = not sandbox or sandbox.has_work_dir
-        if sandbox and sandbox.kernel and sandbox.kernel.is_alive() and has_work_dir:
-            return sandbox.kernel, self._take_lost()
-        if sandbox:
-            self._lost = Restarted(sandbox.kernel.end_reason) if sandbox.kernel else self._lost
-            self._lost = self._lost if has_work_dir else Restarted("its work_dir was replaced")
-            kernel = self._replace_kernel(sandbox, wakes=wakes)
-            if kernel:
-                return kernel, self._take_lost()
-        self._sandbox = fresh = RunningSandbox(self._engine, self.spec, self._quota)
-        assert fresh.kernel is not None
-        return fresh.kernel, self._take_lost()
-
-    def _replace_kernel(self, sandbox: RunningSandbox, *, wakes: bool) -> Kernel | None:
-        """Have another kernel in the same sandbox; close the sandbox and return None where that fails."""
-        if not sandbox.has_ended and sandbox.has_work_dir:
-            if wakes and self._lost:
-                self._lost = replace(self._lost, variables=self._wake(after_cell=False))
-                if self._lost.variables.kept:
-                    return sandbox.kernel
-            with contextlib.suppress(KernelError, OSError):
-                return sandbox.start_kernel(self.spec.limits.restart_timeout)
-        self._sandbox = None
-        sandbox.close()
-        return None
-
-    def _take_lost(self) -> Restarted | None:
-        lost, self._lost = self._lost, None
-        return lost

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
-from agent_tools.execution import Execution, Output, StagedFile, finished
+from agent_tools.execution import Execution, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.files.workspace import Workspace
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -66,11 +66,6 @@ class Sandbox(WithFiles):
     def options(self) -> Options:
         """Its options, checked, with defaults filled in."""
         return self._opening.options
-
-    @property
-    def workspace(self) -> Workspace:
-        """Its work_dir as the host sees it."""
-        return self._opening.workspace
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
@@ -198,16 +193,36 @@ class Sandbox(WithFiles):
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
         return self._opening.session().live().commands.start(replace(request, timeout=seconds, terminal=terminal))
 
-    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
-        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
-        return self.workspace.stage(list(files))
-
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         if session := self._opening.find():
             session.interrupt()
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last code; files stay as they are.
+
+        Raises:
+            CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
+        """
+        self._opening.session().undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
+
+        Raises:
+            CheckpointMissing: threads of the code, or processes that it has started, are running.
+        """
+        return self._opening.session().checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
+
+        Raises:
+            CheckpointMissing: the mark is kept no more; the variables are as they were.
+        """
+        self._opening.session().rollback(mark)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone; files and commands stay."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
+from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.files.archives import NO_FILES, Archives, opened
 from agent_tools.sandbox.opening import Opening
@@ -12,6 +14,7 @@ from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
     from agent_tools.runtime.files.guest_files import GuestFiles
+    from agent_tools.runtime.files.workspace import Workspace
 
 WORK_DIR = "."  # as the file service sees it
 
@@ -21,6 +24,11 @@ class WithFiles:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
+
+    @property
+    def workspace(self) -> Workspace:
+        """Its work_dir as the host sees it."""
+        return self._opening.workspace
 
     def read_file(self, path: str, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
         """Return the bytes of a file, from `offset` on and at most `max_bytes` of them.
@@ -108,6 +116,10 @@ class WithFiles:
         from agent_tools.runtime.state import load
 
         return load(self._opening.session(), WORK_DIR, archive)
+
+    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
+        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
+        return self.workspace.stage(list(files))
 
     def _archives(self) -> Archives:
         return Archives(self._files(), self._opening.options.limits)

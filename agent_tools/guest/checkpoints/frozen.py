@@ -6,11 +6,14 @@ import os
 import signal
 import socket
 import stat
+import time
 from collections.abc import Collection
 from typing import NoReturn
 
 from .words import MAX_BYTES, SOCKETS
 
+PAUSE = 0.0002  # seconds between two looks whether a parent has ended
+PATIENCE = 2.0  # seconds that a fork is tried again
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
 
 
@@ -62,15 +65,27 @@ def _wait(line: socket.socket) -> Woken:
 
 
 def is_orphaned_fork() -> bool:
-    """Fork into a process of a session of its own, which PID 1 adopts and reaps; return True there."""
-    between = os.fork()
-    if between:
-        os.waitpid(between, 0)
+    """Fork into a process of a session of its own, which PID 1 has adopted and will reap; return True there."""
+    if child := _patient_fork():
+        os.waitpid(child, 0)
         return False
-    if os.fork():
+    between = os.getpid()
+    if _patient_fork():
         os._exit(0)
+    while os.getppid() == between:
+        time.sleep(PAUSE)
     os.setsid()
     return True
+
+
+def _patient_fork() -> int:
+    """Fork; while the sandbox has all the processes it may have, wait for killed ones to be gone."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(BlockingIOError):
+            return os.fork()
+        time.sleep(PAUSE)
+    return os.fork()
 
 
 def let_go(kept: Collection[int]) -> None:

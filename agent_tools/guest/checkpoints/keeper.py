@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from .words import MAX_BYTES
 
 MAX_COPIES = 2  # of one kernel: the latest run can be undone
+MAX_MARKED = 16  # that are kept beside these
 MAX_WORDS_AT_ONCE = 16
 _CREDENTIALS = struct.Struct("3i")  # ucred, unix(7): pid, uid, gid
 _ROOM = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4)
@@ -36,6 +37,8 @@ class Keeper:
 
     def __init__(self) -> None:
         self.copies: list[Copy] = []
+        self.marked: dict[int, Copy] = {}
+        """Those that are kept, by their runs."""
         self._line: socket.socket | None = None
         self.skipped = ""
         """Why no copy was taken after the latest run, '' if one was."""
@@ -43,7 +46,7 @@ class Keeper:
     @property
     def pids(self) -> set[int]:
         """The processes that are to outlive the kernel."""
-        return {copy.pid for copy in self.copies}
+        return {copy.pid for copy in self._held()}
 
     def fileno(self) -> int:
         """Return the descriptor on which words come, -1 if there is none."""
@@ -73,50 +76,85 @@ class Keeper:
             awake = self._take(word, pid, sockets) or awake
         return awake
 
-    def wake(self, run: int, descriptors: Sequence[int]) -> bool:
-        """Have the newest copy that was left after this run, or before it, become the kernel; the later ones go."""
-        while self.copies:
-            copy = self.copies[-1]
-            if copy.run <= run:
-                with contextlib.suppress(OSError):
-                    socket.send_fds(copy.line, [b"wake %s" % self.skipped.encode()], descriptors, socket.MSG_DONTWAIT)
-                    return True
-            self._drop(copy)
+    def wake(self, run: int, descriptors: Sequence[int], *, is_exact: bool) -> bool:
+        """Have the copy that was left after this run become the kernel, or the newest before it. False: none can.
+
+        It is the newest from now on: what later ones know has not happened.
+        """
+        for copy in self._candidates(run, is_exact=is_exact):
+            with contextlib.suppress(OSError):
+                socket.send_fds(copy.line, [b"wake %s" % self.skipped.encode()], descriptors, socket.MSG_DONTWAIT)
+                before = self.copies
+                self.copies = [each for each in before if each.run < copy.run] + [copy]
+                self._release(before)
+                return True
+            self.forget(copy.pid)
+        return False
+
+    def has(self, run: int) -> bool:
+        """Return whether there is a copy that was left after exactly this run."""
+        return bool(self._candidates(run, is_exact=True))
+
+    def mark(self, run: int) -> bool:
+        """Keep the copy that was left after this run; return whether there is one. Of many the oldest goes."""
+        for copy in self._candidates(run, is_exact=True):
+            self.marked[run] = copy
+            if len(self.marked) > MAX_MARKED:
+                self._release([self.marked.pop(next(iter(self.marked)))])
+            return True
         return False
 
     def drop(self) -> None:
         """Have all copies end."""
-        for copy in list(self.copies):
-            self._drop(copy)
+        held, self.copies, self.marked = self._held(), [], {}
+        self._release(held)
         self.skipped = ""
 
     def forget(self, pid: int) -> None:
         """Note that a process has ended."""
-        for copy in [each for each in self.copies if each.pid == pid]:
-            self._drop(copy)
+        held = self._held()
+        self.copies = [copy for copy in self.copies if copy.pid != pid]
+        self.marked = {run: copy for run, copy in self.marked.items() if copy.pid != pid}
+        self._release(held)
 
     def close(self) -> None:
         """Let go of everything, in a fork."""
         self._hang_up()
-        for copy in self.copies:
+        for copy in self._held():
             copy.line.close()
+
+    def ranked(self) -> list[int]:
+        """Return the pids of all copies, the newest last."""
+        return [*(copy.pid for copy in self.marked.values() if copy not in self.copies), *(c.pid for c in self.copies)]
 
     def _take(self, word: bytes, pid: int, sockets: list[socket.socket]) -> int:
         match = _WORD.fullmatch(word)
         if match and match[1] and sockets and pid > 1:
             self.copies.append(Copy(pid, int(match[2]), sockets.pop()))
             self.skipped = ""
-            for copy in self.copies[:-MAX_COPIES]:
-                self._drop(copy)
+            old, self.copies = self.copies[:-MAX_COPIES], self.copies[-MAX_COPIES:]
+            self._release(old)
         elif match and match[3]:
             self.skipped = match[4].decode()
         for each in sockets:
             each.close()
         return pid if match and match[5] else 0
 
-    def _drop(self, copy: Copy) -> None:
-        self.copies.remove(copy)
-        copy.line.close()
+    def _candidates(self, run: int, *, is_exact: bool) -> list[Copy]:
+        """Return the copies that know of this run, the newest first, or of runs before it."""
+        if is_exact:
+            return [copy for copy in self._held() if copy.run == run][:1]
+        return [copy for copy in reversed(self.copies) if copy.run <= run]
+
+    def _held(self) -> list[Copy]:
+        return [*self.copies, *self.marked.values()]
+
+    def _release(self, copies: Sequence[Copy]) -> None:
+        """Have those of the copies end that are held no more."""
+        held = self._held()
+        for copy in copies:
+            if copy not in held:
+                copy.line.close()
 
     def _hang_up(self) -> None:
         if self._line:

@@ -62,10 +62,12 @@ class Checkpoints:
         self._keeper = socket.socket(fileno=os.dup(descriptor))
         self._say(b"awake")
 
-    def note(self, run: object) -> None:
-        """Want a copy after the request with this number; none after one without."""
+    def note(self, run: object, is_urgent: object = False) -> None:
+        """Want a copy after the request with this number, at once if it is urgent; none after one without."""
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
+            if is_urgent is True:
+                self._allowance = Allowance()
 
     def patience(self) -> float | None:
         """Return the seconds until a copy is to be taken; None if none is wanted."""

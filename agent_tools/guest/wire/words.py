@@ -9,11 +9,13 @@ channel 0 (mux.py).
                      spawn <number>              with one socket: run the command it asks for (commands.py)
                      proxy <number>              with one socket: carry what connects to the proxy's port over it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
+                     mark <run>                  keep the copy that was left after this run
                      interrupt [<number>]        of the alarm's page by which the run was armed
                      disarm | kill | end_commands | pause | resume
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
+                     marked <generation> <run>   0 if there is no such copy
 
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
@@ -93,6 +95,13 @@ class Interrupt:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Keep the copy that was left after this run, whatever comes later; say whether there is one."""
+
+    run: int
+
+
+@dataclass(frozen=True)
 class Kill:
     """End the kernel and all that it started."""
 
@@ -135,9 +144,17 @@ class Failed:
     traceback: str
 
 
+@dataclass(frozen=True)
+class Marked:
+    """The copy that was left after a run is kept; 0: there is none."""
+
+    generation: int
+    run: int
+
+
 SocketOrder = Union[Start, Wake, Files, Spawn, Proxy]
-Order = Union[Start, Wake, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
-Report = Union[Ready, Exit, Failed]
+Order = Union[Start, Wake, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Mark, Kill, EndCommands, Pause, Resume]
+Report = Union[Ready, Exit, Failed, Marked]
 
 WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
@@ -146,6 +163,7 @@ _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "spawn": Spawn,
     "proxy": Proxy,
     "interrupt": Interrupt,
+    "mark": Mark,
 }
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
@@ -170,6 +188,8 @@ def write_order(order: Order) -> bytes:
         return f"wake {order.number} {order.run}".encode()
     if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
+    if isinstance(order, Mark):
+        return f"mark {order.run}".encode()
     if isinstance(order, Interrupt) and order.number:
         return f"interrupt {order.number}".encode()
     if isinstance(order, Arm):
@@ -183,6 +203,8 @@ def write_report(report: Report) -> bytes:
         return b"ready"
     if isinstance(report, Failed):
         return f"failed {report.generation} {report.traceback}".encode("ascii", "replace")[:MAX_WORDS]
+    if isinstance(report, Marked):
+        return f"marked {report.generation} {report.run}".encode()
     how = f"signal {report.signal}" if report.signal else f"code {report.code}"
     return f"exit {report.generation} {how}{' oom' if report.oom else ''}".encode()
 
@@ -211,6 +233,8 @@ def read_report(line: bytes) -> "Report | None":
         return None
     if words[0] == "failed":
         return Failed(generation, words[2])
+    if words[0] == "marked":
+        return Marked(generation, run) if (run := _number(words[2])) is not None else None
     return _read_exit(generation, words[2].split()) if words[0] == "exit" else None
 
 

@@ -17,7 +17,7 @@ from typing import Union
 from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.waiting import await_input, await_room
-from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Report
+from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import MIB
@@ -111,9 +111,11 @@ class Channel:
                         raise KernelDied("the sandbox ended before its kernel was ready")
         raise KernelDied("it did not become ready in time")
 
-    def send_execute(self, code: str, timeout: float, *, is_silent: bool = False, checkpoint: int = 0) -> str:
+    def send_execute(
+        self, code: str, timeout: float, *, is_silent: bool = False, run: int = 0, is_urgent: bool = False
+    ) -> str:
         """Ask the kernel to run code; return the request's id. Arguments as for `execute_request`."""
-        request_id, data = execute_request(code, timeout, is_silent=is_silent, checkpoint=checkpoint)
+        request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
         self._send(data)
         return request_id
 
@@ -204,7 +206,7 @@ class Channel:
 
     def _is_about_it(self, report: Report) -> bool:
         """Return whether a report is about this kernel: what is said of an earlier one may come late."""
-        return isinstance(report, (Exit, Failed)) and report.generation == self._generation
+        return isinstance(report, (Exit, Failed, Marked)) and report.generation == self._generation
 
     def _send(self, data: bytes) -> None:
         """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
