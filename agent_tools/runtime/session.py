@@ -154,8 +154,7 @@ class Session:
     def live(self) -> RunningSandbox:
         """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
 
-        Raises:
-            SessionClosed, SessionBusy, EngineError: as for `stream`.
+        Errors as for `stream`.
         """
         self._refuse_closed()
         if (sandbox := self._sandbox) and sandbox.is_usable:
