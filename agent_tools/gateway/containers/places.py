@@ -189,8 +189,9 @@ class Places:
 
     def _park(self, id_: str, live: LiveContainer) -> None:
         """Save the variables of a container, and close its sandbox."""
+        live.woken.result()  # which would start it again
         try:
-            if self._config.keep_variables and not live.holders and live.woken.done() and live.interpreter.sandbox:
+            if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
                 self._variables.keep(id_, live.interpreter, "parked")
         finally:
             live.interpreter.close()

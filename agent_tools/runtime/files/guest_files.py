@@ -147,7 +147,8 @@ class GuestFiles:
     def _take(self, path: str) -> Conversation:
         if "\0" in path or not path:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (self._limits.max_listed_files + 100))
+        most = max(self._limits.max_listed_files, self._limits.max_variables)
+        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (most + 100))
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
         talk.deadline = time.monotonic() + self._limits.sync_timeout

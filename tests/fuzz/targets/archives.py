@@ -21,7 +21,7 @@ from tests.fuzz.targets.guest_files import unfold_answers
 from tests.fuzz.targets.mirror import Answers
 
 WORDS = ("address", "report", "kept", "missing", "errno", "a", "agent_tools-0", "x" * 300, "\x1b[2J", "\ud800")
-LIMITS = Limits(max_archive_bytes=MIB, max_variables=1_000)
+LIMITS = Limits(max_archive_bytes=MIB, max_variables=1_000, max_listed_files=1_000)
 LONGEST = 12  # characters that stand for one that is escaped
 
 

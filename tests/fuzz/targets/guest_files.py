@@ -18,7 +18,7 @@ from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.mirror import Answers
 
 WORDS = ("entries", "total", "entry", "errno", "a", "../a", "file", "folder", "link", "other", "a" * 255, "\ud800")
-LIMITS = Limits(max_transfer_bytes=MIB, max_listed_files=1_000)
+LIMITS = Limits(max_transfer_bytes=MIB, max_listed_files=1_000, max_variables=1_000)
 
 
 def unfold_answers(data: bytes) -> Parts:
