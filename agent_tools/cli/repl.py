@@ -19,15 +19,11 @@ from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 HISTORY_LINES = 1_000
-<<<<<<< HEAD
 SAVE = "%save_session"
 HELP = (
-    "%restart: fresh kernel   %files: list work_dir   %save_session FILE: keep variables and files for --resume   "
-    "Ctrl-C: interrupt   exit or Ctrl-D: leave"
+    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   "
+    "%save_session FILE: keep variables and files for --resume   Ctrl-C: interrupt   exit or Ctrl-D: leave"
 )
-=======
-HELP = "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   Ctrl-C: interrupt   exit or Ctrl-D: leave"
->>>>>>> 7538b759d614735d0e596d5b18d1d4d05d3e7e78
 
 
 @click.command()
@@ -82,13 +78,13 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
             _run(code, tool, timeout)
 
 
-<<<<<<< HEAD
 def _save(name: str, tool: CodeInterpreter) -> None:
     if name and tool.sandbox:
         session_file.save(Path(name).expanduser(), tool)
     else:
         notes.print(f"Write {SAVE} FILE, once there is something to save.", style="red", markup=False)
-=======
+
+
 def _undo(tool: CodeInterpreter) -> None:
     try:
         tool.undo()
@@ -96,7 +92,6 @@ def _undo(tool: CodeInterpreter) -> None:
         notes.print(exc.message, style="red", markup=False)
     else:
         notes.print("Variables are as they were before the last input; files are as they are.", style="yellow")
->>>>>>> 7538b759d614735d0e596d5b18d1d4d05d3e7e78
 
 
 def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
