@@ -116,3 +116,14 @@ def test_what_a_pickle_does_it_does_in_the_sandbox(docker_runtime: Runtime, tmp_
         assert second.load(first.save(variables=True)).is_complete
         assert "uid=" in second.run_command(f"cat {mark}").stdout.decode()
         assert not mark.exists()
+
+
+def test_what_was_loaded_survives_a_kernel_that_is_killed(docker_runtime: Runtime) -> None:
+    with Sandbox(runtime=docker_runtime) as first, Sandbox(runtime=docker_runtime) as second:
+        first.run_code("x = [1, 2]")
+        second.load(first.save(variables=True))
+        second.run_code("y = 3")
+        second.run_code("import os; os.kill(os.getpid(), 9)")
+        assert second.run_code("x, y").value == ([1, 2], 3)
+        again = second.save(variables=True)
+        assert {"x", "y"} <= set(again.variables.kept)
