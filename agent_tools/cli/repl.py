@@ -21,8 +21,8 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 HISTORY_LINES = 1_000
 SAVE = "%save_session"
 HELP = (
-    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   "
-    "%save_session FILE: keep variables and files for --resume   Ctrl-C: interrupt   exit or Ctrl-D: leave"
+    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir\n"
+    "%save_session FILE: keep all for --resume   Ctrl-C: interrupt   exit or Ctrl-D: leave"
 )
 
 
