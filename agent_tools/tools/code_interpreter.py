@@ -224,20 +224,12 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             self._sandbox.restart()
 
     def save(self) -> SavedState:
-        """Return the files of work_dir and the variables, for `load`; it says what could not be saved, and why.
-
-        Raises:
-            ToolServiceError: nothing could be saved.
-        """
+        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
         with tool_errors(), file_errors():
             return self._sandbox.save(variables=True)
 
     def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
-        """Bring back what `save` returned, here or on another machine; return what became of the variables.
-
-        Raises:
-            ToolServiceError: it could not be unpacked.
-        """
+        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
         with tool_errors(), file_errors():
             return self._sandbox.load(state)
 
