@@ -46,8 +46,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         figures_dir: the folder for figures, if it is not work_dir.
         flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
             'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
-        packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
-        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
+        packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
         image: an image of your own to run instead; it must be derived from ours.
         describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
             others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
@@ -57,12 +56,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         allow_private_urls: let `files` name URLs on private addresses. Default False.
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-        call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
         network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
             the name of an engine network. Default 'none'.
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
-        limits: a dict of overrides for `agent_tools.settings.Limits`.
+        limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
         name_for_human, args_format: as for every tool.
 
     Raises:
