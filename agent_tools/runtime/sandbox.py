@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
@@ -20,29 +17,26 @@ from agent_tools.errors import (
     FileRejected,
     KernelDied,
     PreludeError,
-    SandboxStartError,
 )
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.background import Do, do_now
+from agent_tools.runtime.call_line import CallLine
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Engine, Guest, Isolation, SandboxSpec
+from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.way import identity_now
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
-from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.start import await_guest, egress
 from agent_tools.runtime.transport.transport import choose
-from agent_tools.text import neutralise
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.egress.egress import Egress
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
@@ -59,13 +53,15 @@ class RunningSandbox:
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False
+        self._calls = CallLine()
+        self._claim: Claim | None = None
         self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
-            if guest.shares_files:
-                undo.callback(Claim(spec.work_dir).release)
-            self._work_dir = _identity(spec.work_dir)
+            undo.callback(self._release_claim)
+            self._claim = Claim(spec.work_dir) if guest.shares_files else None
+            self._work_dir = identity_now(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             asked = SandboxSpec(
@@ -79,12 +75,13 @@ class RunningSandbox:
             )
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
-            self._lifeline = self._await_guest(asked)
+            self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
+            undo.callback(self._calls.close)
             undo.callback(self._drop_kernel)
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files)
             undo.callback(self.files.close)
-            self._egress = _egress(spec.isolation)
+            self._egress = egress(spec.isolation)
             if self._egress:
                 undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
@@ -98,8 +95,29 @@ class RunningSandbox:
             self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
             undo.callback(self._quota.close)
         else:
-            self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
-            undo.callback(self._mirror.close)
+            self._mirror_folder(guest)
+            undo.callback(self._close_mirror)
+
+    def _mirror_folder(self, guest: Guest) -> None:
+        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
+
+    def adopt(self, spec: SessionSpec, quota: Quota, claim: Claim | None) -> None:
+        """Become the sandbox of a session, whose work_dir is the folder mounted here and claimed by `claim`.
+
+        Raises:
+            PreludeError: the session's prelude failed.
+        """
+        self._release_claim()
+        self._spec, self._claim = spec, claim
+        self._work_dir = identity_now(spec.work_dir)
+        if self._quota:
+            quota.count()
+            self._quota.quota = quota
+        else:
+            self._close_mirror()
+            self._mirror_folder(self._engine.guest(spec.work_dir))
+        self._calls.serve(spec)
+        self.define(spec.prelude, spec.limits.start_timeout)
 
     @property
     def has_ended(self) -> bool:
@@ -114,7 +132,7 @@ class RunningSandbox:
     @property
     def has_work_dir(self) -> bool:
         """True while work_dir is the folder that was mounted, and not another one under its name."""
-        return _identity(self._spec.work_dir) == self._work_dir
+        return identity_now(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
         """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
@@ -136,13 +154,7 @@ class RunningSandbox:
             channel.await_kernel(deadline)
             self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
             undo.pop_all()
-        if self._spec.host_calls:
-            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
-
-            limits = self._spec.host_calls.limits
-            self._spec.host_calls.serve(CallWire(calls, limits.max_message_bytes))
-        else:
-            calls.close()
+        self._calls.connect(calls, self._spec)
         self._open_network(deadline)
         self.define(self._spec.prelude, deadline - time.monotonic())
         return self.kernel
@@ -255,6 +267,14 @@ class RunningSandbox:
         """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
 
+    def _release_claim(self) -> None:
+        if self._claim:
+            self._claim.release()
+
+    def _close_mirror(self) -> None:
+        if self._mirror:
+            self._mirror.close()
+
     def _drop_kernel(self) -> None:
         if self.kernel:
             self.kernel.close()
@@ -283,37 +303,3 @@ class RunningSandbox:
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
-
-    def _await_guest(self, asked: SandboxSpec) -> Lifeline:
-        deadline = time.monotonic() + self._spec.limits.start_timeout
-        words = "it did not connect in time"
-
-        def still_runs() -> bool:
-            nonlocal words
-            output = self._engine.last_words(self.sandbox, asked)
-            words = output if output is not None else words
-            return output is None
-
-        lifeline = self._transport.await_guest(self.sandbox.stdio, deadline, still_runs)
-        if lifeline is None:
-            raise SandboxStartError(
-                f"The sandbox of image {self._spec.image} did not come up: {neutralise(words.strip())}", words
-            )
-        return lifeline
-
-
-def _egress(isolation: Isolation) -> Egress | None:
-    """The network by list, if there is to be one."""
-    if not isolation.policy:
-        return None
-    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
-
-    return Egress(isolation.policy)
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    try:
-        found = os.stat(folder)
-    except OSError:
-        return (0, 0)
-    return (found.st_dev, found.st_ino)

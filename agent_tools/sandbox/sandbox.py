@@ -82,6 +82,16 @@ class Sandbox(WithFiles):
         """
         self._opening.session().open()
 
+    def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to fill the pool (`pool`), without starting this sandbox; its first use would do so, too.
+
+        Waits `patience` seconds at most until it is full, and returns how many are ready.
+
+        Raises:
+            EngineError: the engine is not there.
+        """
+        return self._opening.prepare_pool(patience) if self.options.pool else 0
+
     def run_code(
         self,
         code: str,
