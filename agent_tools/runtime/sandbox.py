@@ -54,13 +54,12 @@ class RunningSandbox:
         self._quota: QuotaWatch | None = None
         self._had_commands = False
         self._calls = CallLine()
-        self._claim: Claim | None = None
         self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
-            undo.callback(self._release_claim)
-            self._claim = Claim(spec.work_dir) if guest.shares_files else None
+            if guest.shares_files:
+                undo.callback(Claim(spec.work_dir).release)
             self._work_dir = identity_now(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
@@ -101,14 +100,13 @@ class RunningSandbox:
     def _mirror_folder(self, guest: Guest) -> None:
         self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
 
-    def adopt(self, spec: SessionSpec, quota: Quota, claim: Claim | None) -> None:
-        """Become the sandbox of a session, whose work_dir is the folder mounted here and claimed by `claim`.
+    def adopt(self, spec: SessionSpec, quota: Quota) -> None:
+        """Become the sandbox of a session, whose work_dir is the folder mounted here, under another name by now.
 
         Raises:
             PreludeError: the session's prelude failed.
         """
-        self._release_claim()
-        self._spec, self._claim = spec, claim
+        self._spec = spec
         self._work_dir = identity_now(spec.work_dir)
         if self._quota:
             quota.count()
@@ -266,10 +264,6 @@ class RunningSandbox:
     def _held_files(self) -> Held:
         """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
-
-    def _release_claim(self) -> None:
-        if self._claim:
-            self._claim.release()
 
     def _close_mirror(self) -> None:
         if self._mirror:

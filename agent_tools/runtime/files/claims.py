@@ -30,18 +30,15 @@ _PART = ".part"  # of a claim that is being written
 class Claim:
     """One live sandbox's work_dir, until released. Several sandboxes may have the same one.
 
-    `becomes` is the folder that is about to take the place of what is there.
-
     Raises:
         InvalidParams: the folder lies in one that a live sandbox has, or holds one.
         EngineError: claims cannot be kept.
     """
 
-    def __init__(self, work_dir: Path, becomes: Identity | None = None) -> None:
+    def __init__(self, work_dir: Path) -> None:
         self._path = private_base() / f"{CLAIM}{Owner.current().token}-{secrets.token_hex(4)}"
         try:
             passed = folders_passed(work_dir)
-            passed = (*passed[:-1], becomes) if becomes else passed
             _write(self._path, passed)
             for theirs in _others(self._path.parent, self._path.name):
                 _refuse_inside(work_dir, passed, theirs)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent_tools.runtime.files.claims import Claim, is_claimed
+from agent_tools.runtime.files.claims import is_claimed
 from agent_tools.runtime.files.folder import open_folder
 from agent_tools.runtime.files.guest_ids import hand_over
 from agent_tools.runtime.files.made import is_made_here
@@ -26,40 +26,37 @@ _LOCK = "pool.lock"
 _KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
 
 
-def take_place(blank: Path, work_dir: Path) -> Claim | None:
-    """Rename `blank` to `work_dir` and claim it; None, with everything as it was, where that may not or cannot be.
+def take_place(blank: Path, work_dir: Path) -> bool:
+    """Rename `blank` to `work_dir`, beside it; False, with everything as it was, where that may not or cannot be.
+
+    The claim on `blank` is one on `work_dir` then: the same folder, in the same place.
 
     Raises:
-        InvalidParams: work_dir lies in that of a live sandbox, or holds one.
-        EngineError: claims cannot be kept.
+        EngineError: the private folder of this user cannot be used.
     """
     with ExitStack() as after, ExitStack() as undo:
         try:
             after.enter_context(_alone())
-            new = after.enter_context(open_folder(blank))
-            old = after.enter_context(open_folder(work_dir)) if os.path.lexists(work_dir) else None
-            if old is not None and not _may_go(old, work_dir, new):
-                return None
-            claim = Claim(work_dir, becomes=identity(new))
-            undo.callback(claim.release)
-            if old is not None:
+            if os.path.lexists(work_dir):
+                new, old = (after.enter_context(open_folder(folder)) for folder in (blank, work_dir))
+                if not _may_go(old, work_dir, new):
+                    return False
                 _move_in(old, new, undo)
             os.rename(blank, work_dir)
         except OSError:
-            return None
+            return False
         undo.pop_all()
-    return claim
+    return True
 
 
 def _may_go(old: int, work_dir: Path, new: int) -> bool:
     """Return whether nobody would miss a folder that another one replaces."""
-    if is_claimed(identity(old)):
-        return False
     if is_made_here(work_dir, identity(old)):
         return len(os.listdir(old)) <= MOST_ENTRIES
     found, ours = os.fstat(old), os.fstat(new)
     is_alike = os.getuid() == 0 or (found.st_uid, found.st_gid) == (ours.st_uid, ours.st_gid)
-    return is_alike and not os.listdir(old) and set(os.listxattr(old)) <= _KNOWN_ATTRIBUTES
+    is_plain = not os.listdir(old) and set(os.listxattr(old)) <= _KNOWN_ATTRIBUTES
+    return is_alike and is_plain and not is_claimed(identity(old))
 
 
 def _move_in(old: int, new: int, undo: ExitStack) -> None:

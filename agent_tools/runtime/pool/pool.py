@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Union
 
 from agent_tools.errors import AgentToolsError, PreludeError
@@ -93,6 +94,7 @@ class Pool:
         self._engine, self._behind, self._clock, self._make = engine, behind, clock, make
         self._size = 0
         self._ready: deque[Ready] = deque()
+        self._later: deque[Callable[[], None]] = deque()  # what nobody who takes need wait for
         self._asked_at = clock()
         self._failed_at = -float("inf")
         self._is_closed = False
@@ -147,7 +149,9 @@ class Pool:
             self._changed.notify_all()
         if thread:
             thread.join()
-        self._drop(self._ready)
+        self._later.extend(partial(ready.end, self._behind) for ready in self._ready)
+        self._ready.clear()
+        self._do_later()
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -155,7 +159,7 @@ class Pool:
         miss: Miss = "failed" if self.failure else "empty"
         while ready := self._pop():
             if not ready.is_usable:
-                self._behind(lambda lost=ready: lost.end(self._behind))  # type: ignore[misc]
+                self._later.append(partial(ready.end, self._behind))
                 miss = "ended"
                 continue
             try:
@@ -174,14 +178,12 @@ class Pool:
 
     def _handed_over(self, ready: Ready, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
         if self._engine.guest(spec.work_dir).shares_files:
-            claim = take_place(ready.blank.path, spec.work_dir)
-            if claim is None:
+            if not take_place(ready.blank.path, spec.work_dir):
                 return None
-            ready.blank.forget()
+            self._later.append(ready.blank.forget)
         else:
-            claim = None
-            ready.blank.remove()  # in the guest it is a folder of its own, which a mirror fills
-        ready.sandbox.adopt(spec, quota, claim)
+            self._later.append(ready.blank.remove)  # in the guest it is a folder of its own, which a mirror fills
+        ready.sandbox.adopt(spec, quota)
         return ready.sandbox
 
     def _given_back(self, ready: Ready) -> Miss:
@@ -197,12 +199,12 @@ class Pool:
     def _tend(self) -> None:
         while True:
             with self._changed:
-                while not self._is_closed and (seconds := self._idle_seconds()) > 0:
+                while not self._is_closed and not self._later and (seconds := self._idle_seconds()) > 0:
                     self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
                 if self._is_closed:
                     return
-                old = self._old()
-            self._drop(old)
+                self._put_off_old()
+            self._do_later()
             if self._make_at() <= self._clock():
                 self._make_one()
 
@@ -218,16 +220,15 @@ class Pool:
             return float("inf")
         return self._failed_at + self.kind.limits.pool_retry
 
-    def _old(self) -> deque[Ready]:
-        """Take out those that are too old, or have ended."""
+    def _put_off_old(self) -> None:
+        """Have those removed that are too old."""
         oldest = self._clock() - self.kind.limits.pool_max_age
-        old = deque(each for each in self._ready if each.made_at <= oldest)
-        self._ready = deque(each for each in self._ready if each.made_at > oldest)
-        return old
+        while self._ready and self._ready[0].made_at <= oldest:
+            self._later.append(partial(self._ready.popleft().end, self._behind))
 
-    def _drop(self, readies: deque[Ready]) -> None:
-        while readies:
-            readies.popleft().end(self._behind)
+    def _do_later(self) -> None:
+        while self._later:
+            self._later.popleft()()
 
     def _make_one(self) -> None:
         try:
