@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from agent_tools.connection import NetworkConnection
@@ -19,7 +19,7 @@ from agent_tools.errors import (
     PreludeError,
 )
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn, Start
+from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn, Start
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.call_line import CallLine
 from agent_tools.runtime.commands.commands import Commands
@@ -31,6 +31,7 @@ from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.way import identity_now
+from agent_tools.runtime.idle import IdleStop
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.owner import NAME_LABEL, Owner
@@ -54,6 +55,7 @@ class RunningSandbox:
         self._quota: QuotaWatch | None = None
         self._had_commands = False
         self._calls = CallLine()
+        self._idle = self._idle_stop()
         self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
@@ -76,9 +78,10 @@ class RunningSandbox:
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
             undo.callback(self._calls.close)
+            undo.callback(lambda: self._idle.close())
             undo.callback(self._drop_kernel)
             undo.callback(self.commands.close)
-            self.files = GuestFiles(spec.limits, self._open_files)
+            self.files = GuestFiles(spec.limits, self._open_files, self._use)
             undo.callback(self.files.close)
             self._egress = egress(spec.isolation)
             if self._egress:
@@ -90,7 +93,7 @@ class RunningSandbox:
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
         """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
         if guest.shares_files:
-            brake = Brake(self._lifeline.send, self._kill_for_work_dir)
+            brake = Brake(self._order_for_work_dir, self._kill_for_work_dir)
             self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
             undo.callback(self._quota.close)
         else:
@@ -107,6 +110,7 @@ class RunningSandbox:
             PreludeError: the session's prelude failed.
         """
         self._spec = spec
+        self._idle = self._idle_stop()
         self._work_dir = identity_now(spec.work_dir)
         if self._quota:
             quota.count()
@@ -180,9 +184,10 @@ class RunningSandbox:
             PreludeError: it failed.
         """
         if source and self.kernel:
-            for output in self.kernel.execute(source, seconds, is_silent=True):
-                if isinstance(output, (Error, TimedOut, Died)):
-                    raise PreludeError(f"The prelude failed: {output.text}")
+            with self._use():
+                for output in self.kernel.execute(source, seconds, is_silent=True):
+                    if isinstance(output, (Error, TimedOut, Died)):
+                        raise PreludeError(f"The prelude failed: {output.text}")
 
     def keep_prelude(self, prelude: str) -> None:
         """Have every later kernel run this prelude."""
@@ -199,13 +204,14 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
-        if self._mirror:
-            self._mirror.push()
-        self._is_busy = True
-        try:
-            yield self._fetch_files
-        finally:
-            self._is_busy = False
+        with self._use():
+            if self._mirror:
+                self._mirror.push()
+            self._is_busy = True
+            try:
+                yield self._fetch_files
+            finally:
+                self._is_busy = False
 
     def _fetch_files(self) -> str:
         if self._mirror is None:
@@ -242,12 +248,24 @@ class RunningSandbox:
         if self._quota:
             self._quota.quota.refuse_excess()
         self._had_commands = True
-        sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
+        with self._use():
+            sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
         return sockets[0] if sockets else None
 
     def _has_hung_up(self) -> bool:
         """Return whether the sandbox has ended, of which a command's socket may tell first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _idle_stop(self) -> IdleStop:
+        return IdleStop(self._spec.idle_stop, lambda order: self._lifeline.send(order), lambda: self._has_work())
+
+    def _use(self) -> AbstractContextManager[None]:
+        """Around a use: what was stopped for want of use goes on."""
+        return self._idle.use()
+
+    def _order_for_work_dir(self, order: Pause | Resume) -> None:
+        if not self._idle.is_stopped:  # then nothing grows
+            self._lifeline.send(order)
 
     def _resume(self) -> None:
         self._lifeline.send(Resume())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.idle import MIN_SECONDS
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.spec import Ahead
@@ -89,7 +90,7 @@ class Options:
             replay=Path(cfg["replay"]) if cfg.get("replay") else None,
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
-            idle_stop=timeout_of(cfg.get("idle_stop") or None, 0.0, limits, "idle_stop"),
+            idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
         )
 
 
@@ -170,6 +171,13 @@ def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:
             "that every kernel is born with. Leave out one of them."
         )
     return tuple(dict.fromkeys(names))
+
+
+def _idle_stop(seconds: Any, limits: Limits) -> float:
+    given = timeout_of(seconds, 0.0, limits, "idle_stop")
+    if 0 < given < MIN_SECONDS:
+        raise InvalidParams(f"idle_stop={given:g} is not usable: give at least {MIN_SECONDS:g} s, or 0 for never.")
+    return given
 
 
 def _is_module(name: object) -> bool:

@@ -60,6 +60,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits: a dict of overrides for `agent_tools.settings.Limits`.
+        pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
+            folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
+        preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
+        idle_stop: seconds without use after which all processes of the sandbox are stopped until its next use, threads
+            that code left behind included. Default 0: never.
         name_for_human, args_format: as for every tool.
 
     Raises:
@@ -190,6 +195,15 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """
         with tool_errors():
             self._sandbox.start()
+
+    def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to make sandboxes ahead (`pool`), wait so many seconds at most; return how many are ready.
+
+        Raises:
+            ToolServiceError: the engine is not there, or has not the image.
+        """
+        with tool_errors():
+            return self._sandbox.prepare_pool(patience)
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""

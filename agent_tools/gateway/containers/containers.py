@@ -29,7 +29,7 @@ from agent_tools.gateway.containers.failures import (
 from agent_tools.gateway.containers.networks import check_network
 from agent_tools.gateway.containers.remains import Ending, Remains
 from agent_tools.gateway.containers.shares import Shares
-from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg
+from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
 from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store.records import Container
@@ -65,6 +65,8 @@ class Containers:
         self._lock = threading.Lock()
         self._live: dict[str, _LiveContainer] = {}
         self._starters = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
+        if config.pool:
+            self._starters.submit(self._fill_pool)
 
     def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> Container:
         """Make a container; its sandbox starts with its first call.
@@ -224,6 +226,10 @@ class Containers:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
         with suppress(RuntimeError):  # all is being closed
             self._starters.submit(self._start, id_, interpreter)
+
+    def _fill_pool(self) -> None:
+        with suppress(AgentToolsError):  # the first container that needs what is missing says so
+            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).prepare_pool()
 
     def _start(self, id_: str, interpreter: CodeInterpreter) -> None:
         with suppress(AgentToolsError):

@@ -24,18 +24,33 @@ class ContainerSpec:
     domains: tuple[str, ...] = ()
 
 
-def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
-    """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
-    most = min(config.max_container_bytes, container.bytes + room)
+def usual_cfg(config: GatewayConfig, work_dir: Path) -> dict[str, Any]:
+    """Return the `cfg` of an interpreter with the usual memory and no network, for which sandboxes are kept ready."""
     return {
         "work_dir": str(work_dir),
-        "memory": MEMORY_TIERS[container.memory_limit],
+        "memory": MEMORY_TIERS[config.memory],
         "timeout": config.timeout,
         "static_url": WORK_DIR_URL,
         "packages": list(config.packages),
         "debian_packages": list(config.debian_packages),
         "flavour": config.flavour,
-        "limits": {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free},
+        "limits": {"max_work_dir_bytes": max(config.max_container_bytes, MIB), "min_disk_free": config.min_disk_free},
         **({"runtime": config.runtime} if config.runtime else {}),
-        **network_cfg(container.network, config),
+        **pool_cfg(config),
     }
+
+
+def pool_cfg(config: GatewayConfig) -> dict[str, Any]:
+    """Return the options that have sandboxes kept ready, if any are to be."""
+    return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
+
+
+def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
+    """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
+    most = min(config.max_container_bytes, container.bytes + room)
+    limits = {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free}
+    cfg = {**usual_cfg(config, work_dir), "limits": limits}
+    if container.memory_limit == config.memory and not container.network:
+        return cfg
+    own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}
+    return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from agent_tools.runtime.background import Do
 from agent_tools.runtime.engine import Engine
@@ -24,9 +24,9 @@ MOST_KINDS = 8  # pools of one process; one more takes the place of the one that
 class PoolState:
     """All pools in numbers: sandboxes ready now, and sessions so far by 'hit' or the reason of a miss; what failed."""
 
-    ready: int
-    takes: dict[str, int]
-    failures: tuple[str, ...]
+    ready: int = 0
+    takes: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
 
 
 class Pools:
