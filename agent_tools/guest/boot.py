@@ -5,13 +5,11 @@ from collections.abc import Callable
 
 from . import bundle, preload, standins
 
+RunKernel = Callable[[list[int], str], None]
 
-def boot(work_dir: str) -> Callable[[list[int], str], None]:
-    """Return what makes a forked process a kernel.
 
-    Raises:
-        ImportError, RuntimeError: as for `preload`.
-    """
+def boot(work_dir: str) -> RunKernel:
+    """Return what makes a forked process a kernel."""
     gc.disable()  # what is imported stays
     modules = preload.names()
     with standins.standing():
@@ -19,12 +17,24 @@ def boot(work_dir: str) -> Callable[[list[int], str], None]:
 
         startup.prepare(work_dir)
     bundle.uninstall()
-    preload.preload(modules)
+    run_kernel = _preloaded(modules, startup.run_kernel) if modules else startup.run_kernel
     gc.freeze()  # keeps the forks' pages shared
     gc.enable()
+    return run_kernel
 
-    def run_kernel(descriptors: list[int], work_dir: str) -> None:
+
+def _preloaded(modules: list[str], run_kernel: RunKernel) -> RunKernel:
+    """Import modules, and return what makes a kernel with them; if that fails, a kernel tells so at its start."""
+    failure: Exception | None = None
+    try:
+        preload.preload(modules)
+    except Exception as exc:  # noqa: BLE001  (whatever a module raises when it is imported)
+        failure = exc
+
+    def run(descriptors: list[int], work_dir: str) -> None:
+        if failure:
+            raise failure
         preload.renew()
-        startup.run_kernel(descriptors, work_dir)
+        run_kernel(descriptors, work_dir)
 
-    return run_kernel if modules else startup.run_kernel
+    return run

@@ -133,14 +133,11 @@ class Pool:
             InvalidParams, EngineError: as a cold start's would be.
         """
         outcome = self._taken(spec, quota)
-        is_hit = isinstance(outcome, RunningSandbox)
         with self._changed:
             self._asked_at = self._clock()
-            self.takes["hit" if isinstance(outcome, RunningSandbox) else outcome] += 1
+            self.takes[outcome if isinstance(outcome, str) else "hit"] += 1
             self._changed.notify_all()
-        if outcome == "failed":
-            _log.info("The session of %s starts cold: %s", spec.work_dir, self.failure)
-        return outcome if is_hit else None  # type: ignore[return-value]
+        return None if isinstance(outcome, str) else outcome
 
     def close(self) -> None:
         """Make no more, and remove those that nobody took."""
