@@ -101,6 +101,7 @@ def beside_a_refill(seconds: float) -> dict[str, list[float]]:
     with bench() as made:
         tool = made.new()
         tool.call(PRINT)
+        assert made.new(pool=1, preload=STACK).prepare_pool(PATIENCE) == 1
         times: dict[str, list[float]] = {"call, alone": [], "call, beside a refill": []}
         for _ in range(max(1, round(seconds))):
             times["call, alone"] += _calls(tool, _until(time.monotonic() + 1))
@@ -108,18 +109,15 @@ def beside_a_refill(seconds: float) -> dict[str, list[float]]:
             taker.start()
             times["call, beside a refill"] += _calls(tool, taker.is_alive)
             taker.join()
+            made.runtime.settle()
         tool.close()
         return times
 
 
 def _refill(made: Bench) -> None:
-    """Make one sandbox as the pool does, and drop it."""
-    runtime = docker_runtime()
-    try:
-        cfg = {"work_dir": str(made.folder / "any"), "pool": 1, "preload": STACK}
-        assert CodeInterpreter(cfg, runtime=runtime).prepare_pool(PATIENCE) == 1
-    finally:
-        runtime.close_all()
+    """Take the sandbox that is ready, and wait for the next one."""
+    made.new(pool=1, preload=STACK).start()
+    assert made.new(pool=1, preload=STACK).prepare_pool(PATIENCE) == 1
 
 
 def _until(end: float) -> Callable[[], bool]:

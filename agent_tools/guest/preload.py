@@ -37,6 +37,8 @@ def preload(modules: list[str]) -> None:
             _read_table()
         if "matplotlib.pyplot" in sys.modules:
             _draw()
+        for name in _along():
+            __import__(name)
     if len(os.listdir(TASKS)) > 1:
         raise RuntimeError(f"one of {', '.join(modules)} starts a thread when it is used, so it cannot be preloaded")
 
@@ -45,6 +47,14 @@ def renew() -> None:
     """In a kernel: seed numpy's global generator, which a fork inherits as it is; Python's own seeds itself."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+
+
+def _along() -> list[str]:
+    """The modules that the first figure of a kernel imports, but for the one that changes the shell when it comes."""
+    if "matplotlib.pyplot" not in sys.modules:
+        return []
+    tables = ["pandas.plotting._matplotlib"] if "pandas" in sys.modules else []
+    return ["IPython.core.pylabtools", "matplotlib_inline.config", *tables]
 
 
 def _read_table() -> None:

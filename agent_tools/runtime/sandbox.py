@@ -73,6 +73,7 @@ class RunningSandbox:
                 isolation=spec.telling_isolation,
                 labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
                 work_dir_bytes=spec.limits.max_work_dir_bytes,
+                is_ahead=spec.is_blank,
             )
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)

@@ -74,7 +74,7 @@ told = [
     [str(each) for each in warnings.filters],
     hashlib.sha256(str(sorted((k, str(v)) for k, v in matplotlib.rcParams.items())).encode()).hexdigest(),
     matplotlib.get_backend(), plt.get_fignums(), [each.name for each in threading.enumerate()],
-    len(os.listdir('/proc/self/task')), sorted(os.environ), sys.path, os.getcwd(), sorted(get_ipython().user_ns)[:40],
+    len(matplotlib.units.registry), sorted(os.environ), sys.path, os.getcwd(), sorted(get_ipython().user_ns)[:40],
 ]
 told
 """

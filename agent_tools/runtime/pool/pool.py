@@ -72,6 +72,7 @@ def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, Blank]:
         sandbox = RunningSandbox(engine, spec, Quota(blank.path, spec.limits))
         undo.callback(sandbox.close)
         sandbox.define("None", kind.limits.start_timeout)
+        sandbox.sandbox.promote()
         undo.pop_all()
     return sandbox, blank
 
