@@ -50,11 +50,11 @@ def renew() -> None:
 
 
 def _along() -> list[str]:
-    """The modules that the first figure of a kernel imports, but for the one that changes the shell when it comes."""
+    """The modules that the first figure of a kernel imports, but for the inline backend, which changes settings then."""
     if "matplotlib.pyplot" not in sys.modules:
         return []
     tables = ["pandas.plotting._matplotlib"] if "pandas" in sys.modules else []
-    return ["IPython.core.pylabtools", "matplotlib_inline.config", *tables]
+    return ["IPython.core.pylabtools", *tables]
 
 
 def _read_table() -> None:
