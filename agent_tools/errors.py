@@ -108,6 +108,10 @@ class KernelDied(KernelError):
         self.reason = reason
 
 
+class CheckpointMissing(KernelError):
+    """There is no checkpoint to go back to, or none can be taken now. The variables are as they were."""
+
+
 class PreludeError(AgentToolsError):
     """The code that runs first in every fresh kernel failed; the message holds its traceback."""
 

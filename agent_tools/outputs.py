@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
+from agent_tools.checkpoint import LOST, Variables
+
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
 
@@ -94,20 +96,31 @@ class Error:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The code passed its time limit. `timeout` is in seconds; `where` is the traceback of the interruption, or ''."""
+    """The code passed its time limit.
+
+    Attributes:
+        timeout: in seconds.
+        state_kept: the variables are there, as the code left them or, with `variables.kept`, as they were before it.
+        where: the traceback of the interruption, or ''.
+        variables: what became of them if the code did not stop when it was interrupted.
+    """
 
     timeout: float
     state_kept: bool
     where: str = ""
+    variables: Variables = field(default=LOST, compare=False)
 
     @property
     def text(self) -> str:
         """A sentence for people and models."""
-        kept = (
-            "The code was interrupted; variables are kept."
-            if self.state_kept
-            else "The code did not stop when interrupted: the kernel was restarted; variables are lost, files are kept."
-        )
+        if self.variables.kept:
+            known = self.variables.text
+            kept = f"The code did not stop when interrupted, so its kernel was ended; {known}, files are kept."
+        elif self.state_kept:
+            kept = "The code was interrupted; variables are kept."
+        else:
+            lost = self.variables.text
+            kept = f"The code did not stop when interrupted: the kernel was restarted; {lost}, files are kept."
         where = f"\n\n{self.where}" if self.where else ""
         return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
 
@@ -120,27 +133,33 @@ class Died:
     """The kernel ended while the code ran.
 
     `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
+    `variables` says what became of them.
     """
 
     reason: str
     cause: Cause = field(default="", compare=False)
+    variables: Variables = field(default=LOST, compare=False)
 
     @property
     def text(self) -> str:
         """A sentence for people and models."""
-        return f"KernelDied: {self.reason}. Variables are lost, files are kept; the next call gets a fresh kernel."
+        if self.variables.kept:
+            return f"KernelDied: {self.reason}; {self.variables.text}, files are kept."
+        lost = self.variables.text
+        return f"KernelDied: {self.reason}. V{lost[1:]}, files are kept; the next call gets a fresh kernel."
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The kernel had ended before this code ran, so it ran in a fresh one, without earlier variables."""
+    """The kernel had ended before this code ran, so it ran in another one; `variables` says what that one knows."""
 
     reason: str
+    variables: Variables = field(default=LOST, compare=False)
 
     @property
     def text(self) -> str:
         """A sentence for people and models."""
-        return f"The kernel was restarted before this code ran ({self.reason}); earlier variables are lost."
+        return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
 
 
 @dataclass(frozen=True)

@@ -269,6 +269,10 @@ class FakeSandbox:
                 self._end_kernel()
                 self._generation = int(generation)
                 self._start_kernel(sockets)
+            case ["wake", generation, _]:
+                for each in sockets:
+                    each.close()
+                self._host.send(f"failed {generation} no checkpoint".encode(), socket.MSG_DONTWAIT)
             case ["arm", interrupt, kill]:
                 first = time.monotonic() + float(interrupt)
                 self._alarms = [(first, self._interrupt), (first + float(kill), self._end_kernel)]

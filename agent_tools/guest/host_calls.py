@@ -50,6 +50,22 @@ class Host:
     """The connection. Made once in each kernel."""
 
     def __init__(self, descriptor: int) -> None:
+        self._ids = itertools.count(1)
+        self._pending: dict[int, Deliver] = {}
+        self._connect(descriptor)
+
+    def renew(self, descriptor: int) -> None:
+        """Go on over another socket, in a fork that is the kernel from now on; the calls under way are lost."""
+        pending, self._pending = self._pending, {}
+        for loop in list(self._loops):
+            loop.remove_reader(self._socket.fileno())
+        for end in (self._bell, self._ring):
+            os.close(end)
+        self._connect(descriptor)
+        for deliver in pending.values():
+            deliver(None, HostGone("The kernel ended before the answer came."))
+
+    def _connect(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._poller = select.poll()
         self._bell, self._ring = os.pipe()
@@ -66,8 +82,6 @@ class Host:
         self._turn = threading.Condition()
         self._has_leader = False
         self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-        self._ids = itertools.count(1)
-        self._pending: dict[int, Deliver] = {}
         self._is_gone = False
         self._is_held = False
         self._time_left = 0.0

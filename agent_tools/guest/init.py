@@ -18,11 +18,14 @@ from collections.abc import Callable
 from . import processes
 from .attendants import Attendants
 from .boot import boot as boot
+from .checkpoints import victims
+from .checkpoints.keeper import Keeper
 from .forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from .lifeline import SocketLifeline, StdioLifeline
 from .names import lay_names
 from .wire.alarm import LOOK_EVERY, AlarmReader
 from .wire.words import (
+    NO_COPY,
     Arm,
     Disarm,
     EndCommands,
@@ -31,12 +34,15 @@ from .wire.words import (
     Files,
     Interrupt,
     Kill,
+    Mark,
+    Marked,
     Order,
     Pause,
     Proxy,
     Resume,
     Spawn,
     Start,
+    Wake,
 )
 
 Alarms = list[tuple[float, int]]
@@ -71,6 +77,8 @@ class Init:
         self.generation = 0
         self.oom_kills = 0
         self.attendants = Attendants(self.let_go, WORK_DIR)
+        self.keeper = Keeper()
+        self.victims = victims.Victims()
         self.ordered: Alarms = []
         self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
         self.page: AlarmReader | None = None
@@ -79,11 +87,12 @@ class Init:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
-            if self.kernel_fd >= 0:
-                readers.append(self.kernel_fd)
+            readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_page()
             self.ring()
+            self.hear()
+            self.victims.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
@@ -91,12 +100,14 @@ class Init:
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
+        self.keeper.drop()
         self.kill()
 
     def patience(self) -> float:
         """Seconds until something is due without anyone's word."""
         due = [alarms[0][0] - time.monotonic() for alarms in (self.ordered, self.shown) if alarms]
-        return max(0.0, min([*due, LOOK_EVERY]))
+        look = victims.LOOK_EVERY if due and self.keeper.copies else LOOK_EVERY
+        return max(0.0, min([*due, look]))
 
     def look_at_page(self) -> None:
         """Take over what the host has written on the page since the last look."""
@@ -122,6 +133,8 @@ class Init:
                 if descriptors[2:] and self.page is None:
                     self.page = AlarmReader(descriptors[2])
                 self.start(number, descriptors)
+            case Wake(number, run):
+                self.wake(number, run, descriptors)
             case Files():
                 self.attendants.serve_files(descriptors)
             case Spawn():
@@ -137,6 +150,9 @@ class Init:
                 self.ordered = []
             case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
                 os.kill(self.kernel_pid, signal.SIGINT)
+            case Mark(run):
+                self.hear()
+                self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
             case Kill():
                 self.kill()
             case Pause():
@@ -152,14 +168,14 @@ class Init:
 
     def start(self, generation: int, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
-        self.kill()
-        self.generation = generation
-        self.oom_kills = _count_oom_kills()
+        self.keeper.drop()
+        self.clear_for(generation)
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        pid = os.fork()
-        if pid == 0:
-            in_fork(lambda: self.become_kernel(descriptors), writer)
+        with self.keeper.connect() as keeper:
+            pid = os.fork()
+            if pid == 0:
+                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach()]), writer)
         os.close(writer)
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
 
@@ -170,22 +186,50 @@ class Init:
         prefer_as_oom_victim()
         self.run_kernel(descriptors, WORK_DIR)
 
+    def wake(self, generation: int, run: int, descriptors: list[int]) -> None:
+        """Have a copy of the last kernel go on in its place; while that lives, only one of this very run."""
+        self.hear()
+        is_exact = bool(self.kernel_pid)
+        if is_exact and not self.keeper.has(run):
+            self.host.say(Failed(generation, NO_COPY))
+            return
+        self.clear_for(generation)
+        with self.keeper.connect() as keeper:
+            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
+                self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
+
+    def hear(self) -> None:
+        """Listen to the kernel and its copies: one of them may be the kernel now."""
+        pid = self.keeper.hear()
+        if pid and not self.kernel_pid and _is_child(pid):
+            self.kernel_pid, self.kernel_fd = pid, _watched(pid)
+
+    def clear_for(self, generation: int) -> None:
+        """End what the last kernel left behind, for the next one."""
+        self.kill()
+        self.generation = generation
+        self.oom_kills = _count_oom_kills()
+
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
         self.host.close()
         self.attendants.close()
+        self.keeper.close()
         if self.page:
             self.page.close()
 
     def kill(self) -> None:
-        """End the kernel and all its descendants, whoever they were adopted by. What attends the host lives on."""
+        """End the kernel and all that comes from it, whoever adopted it, but not the attendants and the copies."""
         self.ordered, self.shown = [], []
-        if self.attendants.pids and os.getpid() == 1:
-            processes.kill_all_but(self.attendants.pids)
+        self.hear()
+        spared = self.attendants.pids | self.keeper.pids
+        if spared and os.getpid() == 1:
+            processes.kill_all_but(spared)
         else:
             self.signal_all(signal.SIGKILL)
         while self.kernel_pid:
             self.reap(block=True)
+        self.reap()  # or there might be no room for the next process
 
     def signal_all(self, number: int) -> None:
         """Send a signal to every process but this one, in one step that no fork escapes."""
@@ -203,6 +247,7 @@ class Init:
                 if pid == 0:
                     return
                 self.attendants.pids.discard(pid)
+                self.keeper.forget(pid)
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
@@ -214,7 +259,7 @@ class Init:
 
     def read_report(self) -> bytes:
         """Return what the kernel said of its start; nothing, as a rule."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             return os.read(self.kernel_report, MAX_TRACEBACK)
         return b""
 
@@ -241,6 +286,15 @@ def _watched(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
+
+
+def _is_child(pid: int) -> bool:
+    """Return whether a process is a child of this one, and has not been waited for."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def _count_oom_kills() -> int:

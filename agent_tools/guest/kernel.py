@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +22,11 @@ from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
 from . import interrupts
+from .checkpoints.taking import Checkpoints
 from .session import Channel
 from .shell import SandboxShell, is_users
 from .wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, Reader
+from .wire.waiting import await_input
 
 READ_SIZE = 64 * 1024
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
@@ -33,6 +36,11 @@ class CellLoop(asyncio.SelectorEventLoop):
     """The event loop of all cells; `was_used` once code has given it something to do."""
 
     was_used = False
+    _selector: selectors.BaseSelector
+    _ssock: socket.socket
+    _csock: socket.socket
+    _internal_fds: int
+    _make_self_pipe: Callable[[], None]
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note the use."""
@@ -43,6 +51,22 @@ class CellLoop(asyncio.SelectorEventLoop):
         """Note the use."""
         self.was_used = True
         return super().call_at(*args, **kwargs)
+
+    def renew(self) -> None:
+        """Have a selector of its own in a fork, where the parent's is shared with it; tasks and timers go on."""
+        if self.is_closed():
+            return
+        shared = self._selector
+        self._selector = selectors.DefaultSelector()
+        for key in list(shared.get_map().values()):
+            if key.fd != self._ssock.fileno():
+                with contextlib.suppress(OSError, ValueError):
+                    self._selector.register(key.fileobj, key.events, key.data)
+        shared.close()
+        self._ssock.close()
+        self._csock.close()
+        self._internal_fds -= 1
+        self._make_self_pipe()
 
 
 class NoShellThread:
@@ -76,25 +100,48 @@ class SandboxKernel(IPythonKernel):
 
         return IOLoop.current()
 
-    def serve(self, connected: socket.socket) -> None:
-        """Answer requests until the host hangs up."""
+    def serve(self, connected: socket.socket, checkpoints: Checkpoints, **news: Any) -> None:
+        """Answer requests until the host hangs up. The first message, that the kernel is ready, carries the `news`.
+
+        Raises:
+            Woken: in a copy that was left between two requests and is to go on as the kernel.
+        """
         self._wake_loop_by_signals()
-        self._publish_status("starting", "shell")
+        self.session.send(self.iopub_socket, "status", {"execution_state": "starting", **news})
         self.session.flush()
         reader = Reader(MAX_REQUEST_BYTES)
-        self.loop.was_used = False
-        while data := self._receive(connected):
+        while data := self._receive(connected, checkpoints):
             for _, parts in reader.feed(data):
-                self._handle(self.session.read(parts))
+                self._handle(self.session.read(parts), checkpoints)
 
-    def _receive(self, connected: socket.socket) -> bytes:
-        """Wait for bytes; meanwhile tasks of earlier cells go on."""
+    def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
+        """Wait for bytes; meanwhile a copy of this process is left, and tasks of earlier cells go on."""
+        patience = checkpoints.patience()
+        if patience is not None and not (patience and self._await_input(connected, patience)):
+            checkpoints.take()
         if self.loop.was_used:
-            self.loop.run_until_complete(_readable(self.loop, connected))
-        return connected.recv(READ_SIZE)
+            self._await_input(connected)
+        data = connected.recv(READ_SIZE)
+        checkpoints.settle()
+        return data
 
-    def _handle(self, request: dict[str, Any]) -> None:
+    def _await_input(self, connected: socket.socket, seconds: float | None = None) -> bool:
+        """Wait for bytes, at most so long; return whether some are there."""
+        if not self.loop.was_used:
+            return await_input(connected.fileno(), seconds)
+        self.loop.run_until_complete(_readable(self.loop, connected, seconds))
+        return await_input(connected.fileno(), 0)
+
+    def renew(self) -> None:
+        """Be ready to serve in a fork."""
+        for end in self._signals:
+            self.loop.remove_reader(end)
+            os.close(end)
+        self.loop.renew()
+
+    def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
         """Answer one request, between `busy` and `idle`."""
+        checkpoints.begin()
         self.set_parent([], request, channel="shell")
         self._publish_status("busy", "shell")
         try:
@@ -104,6 +151,7 @@ class SandboxKernel(IPythonKernel):
         finally:
             self._publish_status("idle", "shell")
             self.session.flush()
+        checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:
         """Do what a handler promised, within the reach of interrupts."""
@@ -182,16 +230,17 @@ class SandboxKernel(IPythonKernel):
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
+        self._signals = reader, writer
         self.loop.add_reader(reader, lambda: os.read(reader, 4096))
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
 
-async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket) -> None:
-    """Wait until the socket has something."""
+async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket, seconds: float | None) -> None:
+    """Wait until the socket has something, at most so long."""
     arrived = loop.create_future()
     loop.add_reader(connected, arrived.cancel)
     try:
-        await asyncio.wait([arrived])
+        await asyncio.wait([arrived], timeout=seconds)
     finally:
         loop.remove_reader(connected)
 

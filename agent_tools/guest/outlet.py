@@ -100,6 +100,13 @@ class Outlet:
             with contextlib.suppress(OSError):
                 self._to_parent.send(message)
 
+    def renew(self, connected: socket.socket) -> None:
+        """Send over another socket, in a fork that is the kernel from now on."""
+        self._become_fork()
+        self.socket, self.is_fork = connected, False
+        self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._has_room = threading.Event()
+
     def _become_fork(self) -> None:
         self.is_fork = True
         self.lock = threading.RLock()

@@ -50,7 +50,7 @@ def renew() -> None:
 
 
 def _along() -> list[str]:
-    """The modules that the first figure of a kernel imports, but for the inline backend, which changes settings then."""
+    """The modules that the first figure of a kernel imports, but the inline backend, which changes settings then."""
     if "matplotlib.pyplot" not in sys.modules:
         return []
     tables = ["pandas.plotting._matplotlib"] if "pandas" in sys.modules else []

@@ -9,6 +9,8 @@ from ipykernel.compiler import XCachingCompiler
 from traitlets.config import Config
 
 from . import packages
+from .checkpoints.frozen import Woken
+from .checkpoints.taking import Checkpoints
 from .kernel import SandboxKernel
 from .outlet import Outlet
 from .sandbox_module import install
@@ -33,27 +35,54 @@ def prepare(work_dir: str) -> None:
 
 
 def run_kernel(descriptors: list[int], work_dir: str) -> None:
-    """Be an IPython kernel until the host hangs up. Descriptors: the socket for messages, the one for host calls."""
+    """Be an IPython kernel until the host hangs up.
+
+    Descriptors: the sockets for messages, for host calls, and for words to PID 1.
+    """
     os.chdir(work_dir)
     packages.add()
-    connected = socket.socket(fileno=os.dup(descriptors[0]))
-    kernel = _make_kernel(Outlet(connected))
+    messages, calls, keeper = descriptors
+    connected = socket.socket(fileno=os.dup(messages))
+    outlet = Outlet(connected)
+    kernel, streams = _make_kernel(outlet)
     sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
-    kernel.shell.is_held = install(descriptors[1], kernel.shell.user_ns).is_held
-    kernel.serve(connected)
+    host = install(calls, kernel.shell.user_ns)
+    kernel.shell.is_held = host.is_held
+    checkpoints = Checkpoints(outlet)
+    checkpoints.connect(keeper)
+    kernel.loop.was_used = False
+    news: dict[str, object] = {}
+    while True:
+        try:
+            kernel.serve(connected, checkpoints, **news)
+        except Woken as woken:
+            messages, calls, keeper = woken.descriptors
+            news = {"run": checkpoints.run, "skipped": woken.skipped}
+        else:
+            return
+        connected = socket.socket(fileno=messages)
+        outlet.renew(connected)
+        kernel.session.printed.renew(outlet.lock)
+        for stream in streams:
+            stream.renew()
+        Watcher(outlet, kernel.session.printed, streams)
+        kernel.renew()
+        host.renew(calls)
+        checkpoints.connect(keeper)
 
 
-def _make_kernel(outlet: Outlet) -> SandboxKernel:
+def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
     """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
     shell = SandboxShell.instance()
     session = WireSession(outlet)
     _silence_stdin()
-    sys.stdout, sys.stderr = (Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2)))
+    streams = [Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2))]
+    sys.stdout, sys.stderr = streams
     os.register_at_fork(after_in_child=session.printed.become_fork)
-    Watcher(outlet, session.printed, [sys.stdout, sys.stderr])
+    Watcher(outlet, session.printed, streams)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
-    return kernel
+    return kernel, streams
 
 
 def _config() -> Config:

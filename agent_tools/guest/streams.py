@@ -92,6 +92,10 @@ class Printed:
         self.lock = threading.RLock()
         self.pieces = []
 
+    def renew(self, lock: threading.RLock) -> None:
+        """Go on in a fork that is the kernel from now on."""
+        self.lock, self.pieces, self.wants_bell = lock, [], False
+
 
 class Stream(io.TextIOBase):
     """stdout or stderr. In a forked child it writes to the descriptor, which the parent reads."""
@@ -161,6 +165,11 @@ class Stream(io.TextIOBase):
                 most -= len(data)
                 if text := self._decoder.decode(data):
                     self._printed.add(self.name, self._last_parent, text)
+
+    def renew(self) -> None:
+        """Go on in a fork that is the kernel from now on."""
+        os.close(self.pipe)
+        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor), threading.Lock(), False
 
     def _become_fork(self) -> None:
         self._is_fork = True

@@ -9,31 +9,29 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 
+from agent_tools.checkpoint import LOST, Variables
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
     EngineError,
-    FileRejected,
     KernelDied,
-    PreludeError,
 )
-from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn, Start
+from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn
 from agent_tools.runtime.background import Do, do_now
-from agent_tools.runtime.call_line import CallLine
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.runtime.files.mirror import Mirror
+from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.way import identity_now
 from agent_tools.runtime.idle import IdleStop
-from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.runs import Runs
+from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.start import await_guest, egress
@@ -54,9 +52,7 @@ class RunningSandbox:
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False
-        self._calls = CallLine()
         self._idle = self._idle_stop()
-        self.kernel: Kernel | None = None
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
@@ -78,11 +74,11 @@ class RunningSandbox:
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
-            undo.callback(self._calls.close)
             undo.callback(lambda: self._idle.close())
-            undo.callback(self._drop_kernel)
+            self._kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
+            undo.callback(self._kernels.drop)
             undo.callback(self.commands.close)
-            self.files = GuestFiles(spec.limits, self._open_files, self._use)
+            self.files = GuestFiles(spec.limits, self._open_files, self.use)
             undo.callback(self.files.close)
             self._egress = egress(spec.isolation)
             if self._egress:
@@ -119,8 +115,12 @@ class RunningSandbox:
         else:
             self._close_mirror()
             self._mirror_folder(self._engine.guest(spec.work_dir))
-        self._calls.serve(spec)
-        self.define(spec.prelude, spec.limits.start_timeout)
+        self._kernels.adopt(spec)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel that was connected to last; None once hung up."""
+        return self._kernels.current
 
     @property
     def has_ended(self) -> bool:
@@ -143,24 +143,44 @@ class RunningSandbox:
         Raises:
             KernelDied: it did not come up.
         """
-        self._drop_kernel()
-        generation = next(self._orders)
         deadline = time.monotonic() + patience
-        sockets = self._transport.open(Start(generation), self._lifeline)
-        if sockets is None:
-            raise KernelDied("the sandbox takes no orders")
-        messages, calls = sockets
-        with ExitStack() as undo:
-            undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, generation, self._spec.limits.max_message_bytes)
-            undo.callback(channel.close)
-            channel.await_kernel(deadline)
-            self.kernel = Kernel(channel, self._lifeline, self._spec.limits, self._spec.isolation.memory)
-            undo.pop_all()
-        self._calls.connect(calls, self._spec)
-        self._open_network(deadline)
-        self.define(self._spec.prelude, deadline - time.monotonic())
-        return self.kernel
+        with self.use():
+            kernel = self._kernels.start(deadline)
+            self._open_network(deadline)
+        return kernel
+
+    def wake_kernel(self, patience: float) -> Variables:
+        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        if self.has_ended or not self.has_work_dir:
+            return LOST
+        deadline = time.monotonic() + patience
+        try:
+            with self.use():
+                undone = self._kernels.wake(deadline)
+                self._open_network(deadline)
+        except NoCheckpoint as exc:
+            return Variables(hindrance=hindrance(str(exc)))
+        except (KernelDied, OSError):
+            return LOST
+        return Variables(True, undone, self._kernels.hindrance)
+
+    def go_back(self, run: int, patience: float) -> None:
+        """Have the checkpoint of this run go on in place of the kernel that lives; 0: a fresh kernel does.
+
+        Raises:
+            NoCheckpoint: there is none; the kernel goes on as it is.
+            KernelDied: it did not come up.
+        """
+        with self.use():
+            if run:
+                self._kernels.wake(time.monotonic() + patience, run)
+            else:
+                self.start_kernel(patience)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that its kernels went through."""
+        return self._kernels.runs
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.
@@ -179,20 +199,13 @@ class RunningSandbox:
         return self._egress.take() if self._egress else ((), 0)
 
     def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
-
-        Raises:
-            PreludeError: it failed.
-        """
-        if source and self.kernel:
-            with self._use():
-                for output in self.kernel.execute(source, seconds, is_silent=True):
-                    if isinstance(output, (Error, TimedOut, Died)):
-                        raise PreludeError(f"The prelude failed: {output.text}")
+        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
+        with self.use():
+            self._kernels.define(source, seconds)
 
     def keep_prelude(self, prelude: str) -> None:
         """Have every later kernel run this prelude."""
-        self._spec = replace(self._spec, prelude=prelude)
+        self._kernels.prelude = prelude
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
@@ -205,7 +218,7 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
-        with self._use():
+        with self.use():
             if self._mirror:
                 self._mirror.push()
             self._is_busy = True
@@ -215,17 +228,7 @@ class RunningSandbox:
                 self._is_busy = False
 
     def _fetch_files(self) -> str:
-        if self._mirror is None:
-            return ""
-        missing = ""
-        if not self.has_ended:
-            try:
-                missing = self._mirror.pull()
-            except FileRejected as exc:
-                missing = str(exc)
-        if self.has_ended:
-            return "files written by this run: the sandbox ended before they could be fetched"
-        return f"changes to files: {missing}" if missing else ""
+        return fetched(self._mirror, lambda: self.has_ended) if self._mirror else ""
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
@@ -249,7 +252,7 @@ class RunningSandbox:
         if self._quota:
             self._quota.quota.refuse_excess()
         self._had_commands = True
-        with self._use():
+        with self.use():
             sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
         return sockets[0] if sockets else None
 
@@ -260,7 +263,7 @@ class RunningSandbox:
     def _idle_stop(self) -> IdleStop:
         return IdleStop(self._spec.idle_stop, lambda order: self._lifeline.send(order), lambda: self._has_work())
 
-    def _use(self) -> AbstractContextManager[None]:
+    def use(self) -> AbstractContextManager[None]:
         """Around a use: what was stopped for want of use goes on."""
         return self._idle.use()
 
@@ -287,11 +290,6 @@ class RunningSandbox:
     def _close_mirror(self) -> None:
         if self._mirror:
             self._mirror.close()
-
-    def _drop_kernel(self) -> None:
-        if self.kernel:
-            self.kernel.close()
-            self.kernel = None
 
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.

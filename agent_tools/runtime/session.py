@@ -1,7 +1,7 @@
 """A session: one sandbox, its kernel and its work_dir, which live and end together.
 
-A kernel that ended is replaced by a fork in the same sandbox; a sandbox that ended is replaced whole; either way the
-next run starts with `Restarted`, so that nobody wonders where the variables went.
+A kernel that ended makes way for its latest checkpoint, and where there is none for a fresh one in the same sandbox; a
+sandbox that ended is replaced whole. Whoever runs code is told what became of the variables.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
-from agent_tools.errors import FileRejected, KernelError, SessionBusy, SessionClosed
+from agent_tools.checkpoint import Mark
+from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.course import Course
 from agent_tools.runtime.engine import Container, Engine
-from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
@@ -26,8 +26,8 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.succession import StartSandbox, Succession
 
-StartSandbox = Callable[[Engine, SessionSpec, Quota], RunningSandbox]
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
 
 
@@ -40,18 +40,13 @@ class Session:
     def __init__(
         self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = RunningSandbox
     ) -> None:
-        self.spec = spec
-        self._engine = engine
+        self._serving = Succession(engine, spec, start)
         self._behind = behind
-        self._start = start
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
         self._running_thread: int | None = None
         self._current: threading.Event | None = None
         self._closed = False
-        self._sandbox: RunningSandbox | None = None
-        self._lost = ""
-        self._quota = Quota(spec.work_dir, spec.limits)
 
     def open(self) -> None:
         """Start the sandbox and its kernel now; otherwise the first run does.
@@ -61,7 +56,7 @@ class Session:
             InvalidParams: work_dir lies in that of another live sandbox, or holds one.
         """
         with self._taking_turn():
-            _, self._lost = self._ready_kernel()  # which the next run has to tell
+            self._serving.kernel()
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
@@ -105,10 +100,10 @@ class Session:
             times.turn = times.started = time.monotonic()
             if not has_turn:
                 return
-            kernel, lost = self._ready_kernel()
+            kernel = self._serving.kernel()
             times.started = time.monotonic()
-            if lost:
-                yield Restarted(lost)
+            if lost := self._serving.take_lost():
+                yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
                     yield from self._outputs(kernel, code, timeout, cancelled)
@@ -124,19 +119,20 @@ class Session:
         """Yield the outputs of the code, and among them the host calls that are over."""
         calls = self.spec.host_calls
         if calls is None:
-            yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
+            yield from self._serving.told(limited(kernel.execute(code, timeout, cancelled), self.spec.limits))
             return
         with calls.run(kernel) as take_over:
-            yield from limited(kernel.execute(code, timeout, cancelled, beside=take_over), self.spec.limits)
+            outputs = kernel.execute(code, timeout, cancelled, beside=take_over)
+            yield from self._serving.told(limited(outputs, self.spec.limits))
         yield from take_over()
 
     @contextlib.contextmanager
-    def _kept(self, lost: str) -> Iterator[None]:
+    def _kept(self, lost: Restarted | None) -> Iterator[None]:
         """Around a run: one that is refused told nobody of a lost kernel, so the next one does."""
         try:
             yield
         except FileRejected:
-            self._lost = lost
+            self._serving.lost = lost
             raise
 
     def live(self) -> RunningSandbox:
@@ -160,7 +156,7 @@ class Session:
             SessionClosed, SessionBusy, EngineError: as for `stream`.
         """
         with self._taking_turn():
-            _, self._lost = self._ready_kernel()
+            self._serving.kernel()
             assert self._sandbox is not None
             self._sandbox.define(source, self.spec.limits.timeout)
 
@@ -169,7 +165,7 @@ class Session:
         with self._taking_turn():
             assert self.spec.host_calls is not None
             self.spec.host_calls.add(functions)
-            self.spec = replace(self.spec, prelude=prelude)
+            self._serving.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
                 self._sandbox.define(prelude, self.spec.limits.timeout)
@@ -179,8 +175,8 @@ class Session:
         if kernel := self._kernel_now():
             kernel.kill()
         with self._taking_turn():
-            self._lost = ""  # asked for, so nothing to tell
-            sandbox, self._sandbox = self._sandbox, None
+            self._serving.lost = None  # asked for, so nothing to tell
+            sandbox, self._serving.sandbox = self._sandbox, None
             if sandbox:
                 sandbox.close()
             empty_folder(self.spec.work_dir)
@@ -197,8 +193,35 @@ class Session:
         with self._taking_turn():
             if kernel := self._kernel_now():
                 kernel.end()
-            self._ready_kernel()
-            self._lost = ""  # asked for, so nothing to tell
+            self._serving.kernel(wakes=False)
+            self._serving.lost = None  # asked for, so nothing to tell
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run; files stay as they are.
+
+        Raises:
+            CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now for `rollback`, until the kernel is replaced by a fresh one.
+
+        Raises:
+            CheckpointMissing: none can be taken now; the message says why.
+        """
+        with self._taking_turn():
+            return self._serving.mark()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables back, or forth, to where they were at a mark, as often as you like; files stay.
+
+        Raises:
+            CheckpointMissing: it is kept no more; the variables are as they were.
+        """
+        with self._taking_turn():
+            self._serving.rollback(mark)
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
@@ -216,11 +239,20 @@ class Session:
             sandbox.remove()
 
     def _release(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
+        sandbox, self._serving.sandbox = self._sandbox, None
         if sandbox:
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
+
+    @property
+    def spec(self) -> SessionSpec:
+        """Its makings."""
+        return self._serving.spec
+
+    @property
+    def _sandbox(self) -> RunningSandbox | None:
+        return self._serving.sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
@@ -276,31 +308,3 @@ class Session:
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
-
-    def _ready_kernel(self) -> tuple[Kernel, str]:
-        """The live kernel, and why an earlier one was lost, '' if none was."""
-        has_work_dir = not self._sandbox or self._sandbox.has_work_dir
-        if self._sandbox and self._sandbox.kernel and self._sandbox.kernel.is_alive() and has_work_dir:
-            return self._sandbox.kernel, self._take_lost()
-        if self._sandbox:
-            self._lost = self._sandbox.kernel.end_reason if self._sandbox.kernel else self._lost
-            self._lost = self._lost if has_work_dir else "its work_dir was replaced"
-            kernel = self._replace_kernel(self._sandbox)
-            if kernel:
-                return kernel, self._take_lost()
-        self._sandbox = fresh = self._start(self._engine, self.spec, self._quota)
-        assert fresh.kernel is not None
-        return fresh.kernel, self._take_lost()
-
-    def _replace_kernel(self, sandbox: RunningSandbox) -> Kernel | None:
-        """Start a fresh kernel in the same sandbox; close the sandbox and return None where that fails."""
-        if not sandbox.has_ended and sandbox.has_work_dir:
-            with contextlib.suppress(KernelError, OSError):
-                return sandbox.start_kernel(self.spec.limits.restart_timeout)
-        self._sandbox = None
-        sandbox.close()
-        return None
-
-    def _take_lost(self) -> str:
-        lost, self._lost = self._lost, ""
-        return lost

@@ -43,6 +43,8 @@ class SessionSpec:
     """True for a sandbox made ahead, whose session, with its host functions, is not known yet."""
     idle_stop: float = 0.0
     """Seconds without use after which the processes of the sandbox are stopped until its next use; 0 for never."""
+    checkpoint: bool = False
+    """Whether kernels leave copies of themselves, one of which goes on when a kernel is killed."""
 
     @property
     def telling_isolation(self) -> Isolation:

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandOutput, CommandResult, OnOutput
 from agent_tools.execution import Execution, Output, StagedFile
 from agent_tools.file_info import FileInfo
@@ -159,6 +160,18 @@ class AsyncSandbox:
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; does not wait."""
         self.sync.interrupt()
+
+    async def undo(self) -> None:
+        """Take the variables back to where they were before the last code."""
+        await _do(self.sync.undo)
+
+    async def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`."""
+        return await _do(self.sync.checkpoint)
+
+    async def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark."""
+        await _do(lambda: self.sync.rollback(mark))
 
     async def restart(self) -> None:
         """Replace the kernel by a fresh one."""

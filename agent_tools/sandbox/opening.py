@@ -70,6 +70,7 @@ class Opening:
             options.isolation,
             options.limits,
             options.transport,
+            checkpoint=options.checkpoint,
             ahead=options.ahead,
             idle_stop=options.idle_stop,
         )

@@ -54,6 +54,7 @@ class Options:
     call_limits: CallLimits = field(default_factory=CallLimits)
     record: Path | None = None
     replay: Path | None = None
+    checkpoint: bool = True
     pool: int = 0
     preload: tuple[str, ...] = ()
     idle_stop: float = 0.0
@@ -91,6 +92,7 @@ class Options:
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
             idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
+            checkpoint=bool(cfg.get("checkpoint", True)),
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
 from agent_tools.execution import Execution, Output, StagedFile, finished
@@ -16,6 +17,7 @@ from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
+from agent_tools.sandbox.telling import told
 from agent_tools.sandbox.variables import assignments
 from agent_tools.sandbox.with_files import WithFiles
 
@@ -117,7 +119,7 @@ class Sandbox(WithFiles):
         if variables:
             self._opening.session().define(assignments(variables))
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
-            return finished(_told(outputs, on_output) if on_output else outputs)
+            return finished(told(outputs, on_output) if on_output else outputs)
 
     def stream(
         self, code: str, timeout: float | None = None, cancelled: threading.Event | None = None
@@ -218,6 +220,30 @@ class Sandbox(WithFiles):
         if session := self._opening.find():
             session.interrupt()
 
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last code; files stay as they are.
+
+        Raises:
+            CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
+        """
+        self._opening.session().undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
+
+        Raises:
+            CheckpointMissing: threads of the code, or processes that it has started, are running.
+        """
+        return self._opening.session().checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
+
+        Raises:
+            CheckpointMissing: the mark is kept no more; the variables are as they were.
+        """
+        self._opening.session().rollback(mark)
+
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone; files and commands stay."""
         if session := self._opening.find():
@@ -290,16 +316,3 @@ class Sandbox(WithFiles):
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise InvalidParams(f"max_output={most!r:.80} is not usable: give bytes as a positive whole number.")
         return Request(command, stdin, cwd, dict(env or {}), max_output=most)
-
-
-def _told(
-    outputs: Generator[Output, None, Execution], tell: Callable[[Output], object]
-) -> Generator[Output, None, Execution]:
-    """Pass each output on to `tell` as well."""
-    try:
-        while True:
-            output = next(outputs)
-            tell(output)
-            yield output
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
+from agent_tools.checkpoint import Mark
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.sandbox.options import timeout_of
@@ -208,6 +209,21 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         self._sandbox.interrupt()
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
+        with tool_errors():
+            self._sandbox.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
+        with tool_errors():
+            return self._sandbox.checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
+        with tool_errors():
+            self._sandbox.rollback(mark)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""

@@ -4,15 +4,18 @@ One line of ASCII is one word with its arguments; on the mounted socket a line i
 channel 0 (mux.py).
 
     host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
+                     wake <generation> <run>     with the same sockets: the checkpoint after this run is the kernel
                      files <number>              with one socket: serve work_dir on it
                      spawn <number>              with one socket: run the command it asks for (commands.py)
                      proxy <number>              with one socket: carry what connects to the proxy's port over it
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
+                     mark <run>                  keep the copy that was left after this run
                      interrupt [<number>]        of the alarm's page by which the run was armed
                      disarm | kill | end_commands | pause | resume
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
+                     marked <generation> <run>   0 if there is no such copy
 
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
@@ -23,6 +26,7 @@ from typing import ClassVar, Union
 
 MAX_WORDS = 4096  # bytes in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
+NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
@@ -31,6 +35,15 @@ class Start:
     """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
 
     number: int
+    sockets: ClassVar[int] = 2
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Have the newest copy that was left after `run`, or before it, go on as the kernel. Sockets as for Start."""
+
+    number: int
+    run: int
     sockets: ClassVar[int] = 2
 
 
@@ -82,6 +95,13 @@ class Interrupt:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Keep the copy that was left after this run, whatever comes later; say whether there is one."""
+
+    run: int
+
+
+@dataclass(frozen=True)
 class Kill:
     """End the kernel and all that it started."""
 
@@ -118,23 +138,32 @@ class Exit:
 
 @dataclass(frozen=True)
 class Failed:
-    """The kernel of a generation could not start."""
+    """The kernel of a generation could not start; NO_COPY: there is no checkpoint that could go on."""
 
     generation: int
     traceback: str
 
 
-SocketOrder = Union[Start, Files, Spawn, Proxy]
-Order = Union[Start, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Kill, EndCommands, Pause, Resume]
-Report = Union[Ready, Exit, Failed]
+@dataclass(frozen=True)
+class Marked:
+    """The copy that was left after a run is kept; 0: there is none."""
 
-WITH_SOCKETS = (Start, Files, Spawn, Proxy)
+    generation: int
+    run: int
+
+
+SocketOrder = Union[Start, Wake, Files, Spawn, Proxy]
+Order = Union[Start, Wake, Files, Spawn, Proxy, Arm, Disarm, Interrupt, Mark, Kill, EndCommands, Pause, Resume]
+Report = Union[Ready, Exit, Failed, Marked]
+
+WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "start": Start,
     "files": Files,
     "spawn": Spawn,
     "proxy": Proxy,
     "interrupt": Interrupt,
+    "mark": Mark,
 }
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
@@ -155,8 +184,12 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
+    if isinstance(order, Wake):
+        return f"wake {order.number} {order.run}".encode()
     if isinstance(order, WITH_SOCKETS):
         return f"{type(order).__name__.lower()} {order.number}".encode()
+    if isinstance(order, Mark):
+        return f"mark {order.run}".encode()
     if isinstance(order, Interrupt) and order.number:
         return f"interrupt {order.number}".encode()
     if isinstance(order, Arm):
@@ -170,6 +203,8 @@ def write_report(report: Report) -> bytes:
         return b"ready"
     if isinstance(report, Failed):
         return f"failed {report.generation} {report.traceback}".encode("ascii", "replace")[:MAX_WORDS]
+    if isinstance(report, Marked):
+        return f"marked {report.generation} {report.run}".encode()
     how = f"signal {report.signal}" if report.signal else f"code {report.code}"
     return f"exit {report.generation} {how}{' oom' if report.oom else ''}".encode()
 
@@ -182,6 +217,8 @@ def read_order(line: bytes) -> "Order | None":
             return _NUMBERED[words[0]](int(words[1]))
         if len(words) == 3 and words[0] == "arm":
             return Arm(float(words[1]), float(words[2]))
+        if len(words) == 3 and words[0] == "wake":
+            return Wake(int(words[1]), int(words[2]))
     except ValueError:
         return None
     return _BARE.get(words[0]) if len(words) == 1 else None
@@ -196,6 +233,8 @@ def read_report(line: bytes) -> "Report | None":
         return None
     if words[0] == "failed":
         return Failed(generation, words[2])
+    if words[0] == "marked":
+        return Marked(generation, run) if (run := _number(words[2])) is not None else None
     return _read_exit(generation, words[2].split()) if words[0] == "exit" else None
 
 

@@ -17,7 +17,7 @@ from typing import Union
 from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.waiting import await_input, await_room
-from agent_tools.guest.wire.words import Exit, Failed, Report
+from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import MIB
@@ -65,6 +65,10 @@ class Disconnected:
 Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
 
 
+class NoCheckpoint(KernelDied):
+    """No copy of the kernel was left that could go on. Its text is the guest's word for what kept one from being."""
+
+
 class Channel:
     """Owns the socket of one kernel, the one of this generation. Used by one thread at a time."""
 
@@ -83,19 +87,22 @@ class Channel:
         self._is_open = True
         self._has_told_end = False
 
-    def await_kernel(self, deadline: float) -> None:
-        """Wait for the kernel's first message, by which it says that it is ready.
+    def await_kernel(self, deadline: float) -> Message:
+        """Wait for the kernel's first message, by which it says that it is ready, and return it.
 
         Raises:
+            NoCheckpoint: there is none that could go on as the kernel.
             KernelDied: it ended, could not start, or said nothing before the deadline.
         """
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
                 match event:
-                    case Arrived():
-                        return
+                    case Arrived(message):
+                        return message
                     case Broken(reason):
                         raise KernelDied(f"it sent {reason} at its start")
+                    case Reported(Failed(_, traceback)) if traceback.startswith(NO_COPY):
+                        raise NoCheckpoint(traceback.removeprefix(NO_COPY).strip())
                     case Reported(Failed(_, traceback)):
                         raise KernelDied(f"it failed to start: {neutralise(traceback)}")
                     case Reported(Exit()):
@@ -104,9 +111,11 @@ class Channel:
                         raise KernelDied("the sandbox ended before its kernel was ready")
         raise KernelDied("it did not become ready in time")
 
-    def send_execute(self, code: str, timeout: float, *, is_silent: bool = False) -> str:
-        """Ask the kernel to run code; return the request's id. The guest's countdown reads `timeout` (metadata)."""
-        request_id, data = execute_request(code, timeout, is_silent=is_silent)
+    def send_execute(
+        self, code: str, timeout: float, *, is_silent: bool = False, run: int = 0, is_urgent: bool = False
+    ) -> str:
+        """Ask the kernel to run code; return the request's id. Arguments as for `execute_request`."""
+        request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
         self._send(data)
         return request_id
 
@@ -197,7 +206,7 @@ class Channel:
 
     def _is_about_it(self, report: Report) -> bool:
         """Return whether a report is about this kernel: what is said of an earlier one may come late."""
-        return isinstance(report, (Exit, Failed)) and report.generation == self._generation
+        return isinstance(report, (Exit, Failed, Marked)) and report.generation == self._generation
 
     def _send(self, data: bytes) -> None:
         """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 from agent_tools.execution import Cause, Died, Error, Output, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
-from agent_tools.guest.wire.words import Exit, Interrupt, Kill
+from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
 from agent_tools.runtime.kernel.endings import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
+from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import Limits
@@ -56,12 +57,14 @@ class Kernel:
         lifeline: Lifeline,
         limits: Limits,
         memory: int,
+        runs: Runs | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
         self._lifeline = lifeline
         self._limits = limits
         self._memory = memory
+        self._runs = runs  # None: no checkpoints
         self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
@@ -97,8 +100,9 @@ class Kernel:
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
+        number = self._runs.begin(is_cell=not is_silent) if self._runs else 0
         self._arm(timeout)
-        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent)
+        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent, run=number)
         run = self._run = _Run(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)
@@ -158,6 +162,47 @@ class Kernel:
         if not self._ended:
             self._note_ended(Ended(Silent()))
         return not (self._ended and isinstance(self._ended.how, Silent))
+
+    def mark(self, seconds: float) -> int:
+        """Have PID 1 keep a checkpoint of now; return its run, 0 if none could be taken.
+
+        For the thread whose turn it is.
+        """
+        assert self._runs
+        deadline = time.monotonic() + seconds
+        self.settle(seconds)
+        if not (run := self._kept(self._runs.latest, deadline)):
+            run = self._runs.begin(is_cell=False)
+            self._settle(deadline, run)
+            self._settle(deadline)
+            run = self._kept(run, deadline)
+        return run
+
+    def settle(self, seconds: float) -> None:
+        """Wait until the checkpoint after the latest run is taken, if it is.
+
+        For the thread whose turn it is.
+        """
+        if self._runs:
+            self._settle(time.monotonic() + seconds)
+
+    def _settle(self, deadline: float, run: int = 0) -> None:
+        """Wait for an answer: the checkpoint that was due is taken then, and another one soon if there is a run."""
+        request = self._channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
+        while not self._ended and time.monotonic() < deadline:
+            for event in self._channel.receive(deadline - time.monotonic()):
+                self._note_end(event)
+                if isinstance(event, Arrived) and event.message.parent_id == request and event.message.channel == SHELL:
+                    return
+
+    def _kept(self, run: int, deadline: float) -> int:
+        self._lifeline.send(Mark(run))
+        while not self._ended and time.monotonic() < deadline:
+            for event in self._channel.receive(deadline - time.monotonic()):
+                self._note_end(event)
+                if isinstance(event, Reported) and isinstance(event.report, Marked):
+                    return event.report.run
+        return 0
 
     def close(self) -> None:
         """Hang up."""

@@ -52,8 +52,14 @@ class Message:
     """Bytes of the content, if it was too costly to read."""
 
 
-def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str, bytes]:
-    """Return the id and the bytes of a request to run code; its metadata carry the time limit in seconds."""
+def execute_request(
+    code: str, timeout: float, *, is_silent: bool, run: int = 0, is_urgent: bool = False
+) -> tuple[str, bytes]:
+    """Return the id and the bytes of a request to run code.
+
+    Its metadata carry the time limit in seconds, and the number of the run if a checkpoint is to be taken after it; an
+    urgent one is taken however much time earlier ones took.
+    """
     request_id = uuid.uuid4().hex
     header = {
         "msg_id": request_id,
@@ -71,7 +77,8 @@ def execute_request(code: str, timeout: float, *, is_silent: bool) -> tuple[str,
         "allow_stdin": False,
         "stop_on_error": False,
     }
-    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, {"timeout": timeout}, content)])
+    metadata = {"timeout": timeout, **({"checkpoint": run, "is_urgent": is_urgent} if run else {})}
+    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, metadata, content)])
 
 
 def read_message(channel: int, parts: list[bytes]) -> Message:

@@ -23,6 +23,7 @@ class Kind:
     isolation: Isolation
     limits: Limits
     transport: TransportName
+    checkpoint: bool
     preload: tuple[str, ...]
     folder: Path
 
@@ -39,6 +40,7 @@ class Kind:
             isolation=spec.telling_isolation,
             limits=replace(spec.limits, **watched),
             transport=spec.transport,
+            checkpoint=spec.checkpoint,
             preload=spec.ahead.preload,
             folder=spec.work_dir.parent if shares else Path(tempfile.gettempdir()),
         )
@@ -47,4 +49,12 @@ class Kind:
         """Return the makings of a sandbox of this kind that is nobody's yet."""
         told = {PRELOAD: ",".join(self.preload)} if self.preload else {}
         isolation = replace(self.isolation, env={**self.isolation.env, **told})
-        return SessionSpec(self.image, work_dir, isolation, self.limits, self.transport, is_blank=True)
+        return SessionSpec(
+            self.image,
+            work_dir,
+            isolation,
+            self.limits,
+            self.transport,
+            checkpoint=self.checkpoint,
+            is_blank=True,
+        )

@@ -29,7 +29,7 @@ class Rig:
 
     def __init__(self, channel: Channel, lifeline: Lifeline, init: socket.socket) -> None:
         self.now = 1000.0
-        self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, lambda: self.now)
+        self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, clock=lambda: self.now)
         self._init = init
 
     def run(self) -> Generator[Output, None, None]:

@@ -90,7 +90,7 @@ def maker(work_dir: Path) -> Maker:
 
 @pytest.fixture
 def pool(maker: Maker, work_dir: Path) -> Iterator[Pool]:
-    kind = Kind("none", Isolation(), LIMITS, "auto", (), work_dir)
+    kind = Kind("none", Isolation(), LIMITS, "auto", False, (), work_dir)
     pool = Pool(ProcessEngine(), kind, do_now, lambda: maker.now, maker)
     yield pool
     pool.close()

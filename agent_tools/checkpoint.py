@@ -1,0 +1,65 @@
+"""Checkpoints of the variables as a caller sees them: what became of them at a crash, and a moment to go back to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Hindrance = Literal["", "threads", "children", "memory", "time"]
+_HINDRANCES: dict[Hindrance, str] = {
+    "": "",
+    "threads": "no checkpoint is taken while threads of the code are running",
+    "children": "no checkpoint is taken while processes that the code has started are running",
+    "memory": "there was no room for a checkpoint",
+    "time": "the calls came too fast for a checkpoint of so much memory",
+}
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What became of the variables when the kernel ended.
+
+    Attributes:
+        kept: a checkpoint of them went on as the kernel.
+        undone: how many calls that checkpoint does not know of; 1 if it was taken just before the code that ended the
+            kernel, 0 after it.
+        hindrance: what kept a later checkpoint from being taken, or any; '' if it is not known.
+    """
+
+    kept: bool = False
+    undone: int = 0
+    hindrance: Hindrance = ""
+
+    @property
+    def text(self) -> str:
+        """A clause for people and models, after the code that ended the kernel."""
+        if not self.kept:
+            return f"variables are lost{self._why}"
+        if self.undone < 2:
+            return f"variables are as {'they were before this code' if self.undone else 'this code left them'}"
+        return f"variables are as they were before the last {self.undone} calls{self._why}"
+
+    @property
+    def text_later(self) -> str:
+        """A clause for people and models, before the next code."""
+        if not self.kept:
+            return f"earlier variables are lost{self._why}"
+        if not self.undone:
+            return "variables are kept"
+        calls = "call" if self.undone == 1 else f"{self.undone} calls"
+        return f"variables are as they were before the last {calls}{self._why}"
+
+    @property
+    def _why(self) -> str:
+        return f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
+
+
+LOST = Variables()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment of a session to go back to: the id of its container, and the number of the run before it."""
+
+    sandbox: str
+    run: int

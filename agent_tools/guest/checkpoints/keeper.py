@@ -1,0 +1,183 @@
+"""PID 1's side: it keeps the copies of the kernel, and has one of them become the kernel.
+
+Any process of the sandbox may get at the socket on which it listens. What comes on it is read as bounded words, and
+who sent it is told by the operating system; a process that makes itself a copy is spared once and may be the kernel,
+which it could have been before.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .words import MAX_BYTES
+
+MAX_COPIES = 2  # of one kernel: the latest run can be undone
+MAX_MARKED = 16  # that are kept beside these
+MAX_WORDS_AT_ONCE = 16
+_CREDENTIALS = struct.Struct("3i")  # ucred, unix(7): pid, uid, gid
+_ROOM = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4)
+_WORD = re.compile(rb"(copy) (\d{1,9})|(skipped) ([a-z]{1,20})|(awake)|running")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that was left after a run. `line` is what it waits on."""
+
+    pid: int
+    run: int
+    line: socket.socket
+
+
+class Keeper:
+    """The copies of one kernel, the oldest first."""
+
+    def __init__(self) -> None:
+        self.copies: list[Copy] = []
+        self.marked: dict[int, Copy] = {}
+        """Those that are kept, by their runs."""
+        self._line: socket.socket | None = None
+        self.skipped = ""
+        """Why no copy was taken after the latest run, '' if one was."""
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are to outlive the kernel."""
+        return {copy.pid for copy in self._held()}
+
+    def fileno(self) -> int:
+        """Return the descriptor on which words come, -1 if there is none."""
+        return self._line.fileno() if self._line else -1
+
+    def connect(self) -> socket.socket:
+        """Listen to another kernel from now on; return its end, which the caller closes."""
+        self._hang_up()
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.setblocking(False)
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        return theirs
+
+    def hear(self) -> int:
+        """Take in what has come; return the pid of a process that says it is the kernel now, 0 if none does."""
+        awake = 0
+        for _ in range(MAX_WORDS_AT_ONCE):
+            if self._line is None:
+                break
+            try:
+                word, ancillary, _, _ = self._line.recvmsg(MAX_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                break
+            pid, sockets = _read(ancillary)
+            if not word and not ancillary:
+                self._hang_up()
+            awake = self._take(word, pid, sockets) or awake
+        return awake
+
+    def wake(self, run: int, descriptors: Sequence[int], *, is_exact: bool) -> bool:
+        """Have the copy that was left after this run become the kernel, or the newest before it. False: none can.
+
+        It is the newest from now on: what later ones know has not happened.
+        """
+        for copy in self._candidates(run, is_exact=is_exact):
+            with contextlib.suppress(OSError):
+                socket.send_fds(copy.line, [b"wake %s" % self.skipped.encode()], descriptors, socket.MSG_DONTWAIT)
+                before = self.copies
+                self.copies = [each for each in before if each.run < copy.run] + [copy]
+                self._release(before)
+                return True
+            self.forget(copy.pid)
+        return False
+
+    def has(self, run: int) -> bool:
+        """Return whether there is a copy that was left after exactly this run."""
+        return bool(self._candidates(run, is_exact=True))
+
+    def mark(self, run: int) -> bool:
+        """Keep the copy that was left after this run; return whether there is one. Of many the oldest goes."""
+        for copy in self._candidates(run, is_exact=True):
+            self.marked[run] = copy
+            if len(self.marked) > MAX_MARKED:
+                self._release([self.marked.pop(next(iter(self.marked)))])
+            return True
+        return False
+
+    def drop(self) -> None:
+        """Have all copies end."""
+        held, self.copies, self.marked = self._held(), [], {}
+        self._release(held)
+        self.skipped = ""
+
+    def forget(self, pid: int) -> None:
+        """Note that a process has ended."""
+        held = self._held()
+        self.copies = [copy for copy in self.copies if copy.pid != pid]
+        self.marked = {run: copy for run, copy in self.marked.items() if copy.pid != pid}
+        self._release(held)
+
+    def close(self) -> None:
+        """Let go of everything, in a fork."""
+        self._hang_up()
+        for copy in self._held():
+            copy.line.close()
+
+    def ranked(self) -> list[int]:
+        """Return the pids of all copies, the newest last."""
+        return [*(copy.pid for copy in self.marked.values() if copy not in self.copies), *(c.pid for c in self.copies)]
+
+    def _take(self, word: bytes, pid: int, sockets: list[socket.socket]) -> int:
+        match = _WORD.fullmatch(word)
+        if match and match[1] and sockets and pid > 1:
+            self.copies.append(Copy(pid, int(match[2]), sockets.pop()))
+            self.skipped = ""
+            old, self.copies = self.copies[:-MAX_COPIES], self.copies[-MAX_COPIES:]
+            self._release(old)
+        elif match and match[3]:
+            self.skipped = match[4].decode()
+        for each in sockets:
+            each.close()
+        return pid if match and match[5] else 0
+
+    def _candidates(self, run: int, *, is_exact: bool) -> list[Copy]:
+        """Return the copies that know of this run, the newest first, or of runs before it."""
+        if is_exact:
+            return [copy for copy in self._held() if copy.run == run][:1]
+        return [copy for copy in reversed(self.copies) if copy.run <= run]
+
+    def _held(self) -> list[Copy]:
+        return [*self.copies, *self.marked.values()]
+
+    def _release(self, copies: Sequence[Copy]) -> None:
+        """Have those of the copies end that are held no more."""
+        held = self._held()
+        for copy in copies:
+            if copy not in held:
+                copy.line.close()
+
+    def _hang_up(self) -> None:
+        if self._line:
+            self._line.close()
+            self._line = None
+
+
+def _read(ancillary: "list[tuple[int, int, bytes]]") -> tuple[int, list[socket.socket]]:
+    """Return who sent a datagram, and the sockets that came with it."""
+    pid = 0
+    sockets: list[socket.socket | None] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _CREDENTIALS.size:
+            pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            sockets += [_line(number) for (number,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])]
+    return pid, [each for each in sockets if each]
+
+
+def _line(descriptor: int) -> socket.socket | None:
+    """Return a descriptor as the socket that it is to be; anything else is closed."""
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        return None

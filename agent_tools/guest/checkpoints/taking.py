@@ -1,0 +1,156 @@
+"""The taking of copies, in the kernel, between two requests."""
+
+import os
+import random
+import socket
+import time
+from typing import Any, Protocol
+
+from . import memory, threads
+from .frozen import Woken, freeze
+from .words import CHILDREN, MEMORY, THREADS, TIME
+
+SHARE = 0.05  # of the time that copies may take, in the long run
+BURST = 0.5  # seconds that they may take at once
+_UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
+
+
+class Allowance:
+    """Seconds that copies may take: it fills with the time, up to BURST, and each copy takes of it what it took."""
+
+    def __init__(self) -> None:
+        self._left, self._at = BURST, time.monotonic()
+
+    def spend(self, seconds: float) -> None:
+        """Take of it, more than there is if need be."""
+        self._fill()
+        self._left -= seconds
+
+    def patience(self) -> float:
+        """Return the seconds until something is there again; 0.0 if it is."""
+        self._fill()
+        return max(0.0, -self._left / SHARE)
+
+    def _fill(self) -> None:
+        now = time.monotonic()
+        self._left, self._at = min(BURST, self._left + SHARE * (now - self._at)), now
+
+
+class Locked(Protocol):
+    """What the kernel's other thread works with under a lock, which is free at a fork."""
+
+    lock: Any
+
+
+class Checkpoints:
+    """Takes a copy after each request that wants one, as soon as may be."""
+
+    def __init__(self, shared: Locked) -> None:
+        self._shared = shared
+        self._keeper: socket.socket | None = None
+        self._allowance = Allowance()
+        self.run = 0
+        """The number of the latest request after which a copy was wanted."""
+        self._is_due = False
+        self._maker = 0  # the pid of the child that forks the copy, until it has ended
+        self._small = memory.written_by() + memory.small()
+        self._is_large = False
+        self._unsafe = 0  # how many threads there were when a fork found them to be in the way
+
+    def connect(self, descriptor: int) -> None:
+        """Speak to PID 1 over this descriptor from now on, and say that this process is the kernel."""
+        self._keeper = socket.socket(fileno=os.dup(descriptor))
+        self._say(b"awake")
+
+    def note(self, run: object, is_urgent: object = False) -> None:
+        """Want a copy after the request with this number, at once if it is urgent; none after one without."""
+        if isinstance(run, int) and run > 0:
+            self.run, self._is_due = run, True
+            if is_urgent is True:
+                self._allowance = Allowance()
+
+    def patience(self) -> float | None:
+        """Return the seconds until a copy is to be taken; None if none is wanted."""
+        return self._allowance.patience() if self._is_due and self._keeper else None
+
+    def begin(self) -> None:
+        """Note that a request has come, perhaps before a copy could be taken."""
+        if self._is_due:
+            self._skip(TIME)
+        if self._is_large:
+            self._say(b"running")
+
+    def take(self) -> None:
+        """Fork a copy, unless what lives beside it would be lost.
+
+        Raises:
+            Woken: in the process that is the kernel from now on.
+        """
+        began = time.monotonic()
+        self._is_due = False
+        try:
+            if reason := self._hindrance():
+                self._skip(reason)
+            else:
+                self._is_large = memory.written_by() > self._small
+                self._fork()
+        except OSError:  # no room for a process
+            self._skip(MEMORY)
+        self._allowance.spend(time.monotonic() - began)
+
+    def settle(self) -> None:
+        """Wait until the copy is ready and none of the code's children: before anything else runs."""
+        if not self._maker:
+            return
+        began = time.monotonic()
+        _, status = os.waitpid(self._maker, 0)
+        self._maker = 0
+        if os.waitstatus_to_exitcode(status) == _UNSAFE:
+            self._unsafe = threads.count()
+            self._skip(THREADS)
+        self._allowance.spend(time.monotonic() - began)
+
+    def _hindrance(self) -> str:
+        if threads.code_has_threads():
+            return THREADS
+        if threads.code_has_children():
+            return CHILDREN
+        threads.end_idle()
+        return THREADS if self._unsafe and threads.count() == self._unsafe else ""
+
+    def _fork(self) -> None:
+        assert self._keeper
+        kernel, seeded = os.getpid(), random.getstate()  # a fork is seeded anew
+        with self._shared.lock:
+            self._maker = os.fork()
+        if self._maker:
+            return
+        try:
+            self._maker = 0
+            if threads.count(kernel) > threads.OURS:
+                os._exit(_UNSAFE)
+            ready, done = os.pipe()
+            if os.fork():
+                os.close(done)
+                os.read(ready, 1)
+                os._exit(0)
+            os.close(ready)
+        except BaseException:  # noqa: BLE001  (this process is not the kernel)
+            os._exit(1)
+        try:
+            freeze(self._keeper, self.run, done)
+        except Woken:
+            random.setstate(seeded)
+            self._allowance = Allowance()
+            raise
+
+    def _skip(self, reason: str) -> None:
+        self._is_due = False
+        self._say(b"skipped %s" % reason.encode())
+
+    def _say(self, word: bytes) -> None:
+        if self._keeper:
+            try:
+                self._keeper.send(word, socket.MSG_DONTWAIT)
+            except OSError:  # code has closed it
+                self._keeper = None

@@ -1,0 +1,109 @@
+"""Every way to end a kernel in mid-cell, with much alive in it: the variables come back, or the true reason is told."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agent_tools import Sandbox
+from agent_tools.execution import Died, Restarted, TimedOut
+from agent_tools.outputs import Variables
+
+MIB = 1024 * 1024
+TIMEOUT = 2.0
+ALIVE = """
+import asyncio, copy, os, random, sqlite3, sys, threading
+import numpy as np, pandas as pd, pyarrow as pa
+from sklearn.cluster import KMeans
+x = 41
+array = np.arange(1_000_000)
+frame = pd.DataFrame({"a": array[:1000]})
+table = pa.table({"a": [1, 2, 3]})
+model = KMeans(2, n_init=1).fit(np.random.rand(100, 2))
+random.seed(5); np.random.seed(5); firsts = random.random(), np.random.rand()
+base = sqlite3.connect("base.db"); base.execute("create table if not exists t (a)")
+base.execute("delete from t"); base.execute("insert into t values (1)"); base.commit()
+file = open("log.txt", "w"); file.write("one ")
+numbers = iter(range(10)); next(numbers)
+ticks = []
+async def tick():
+    while True:
+        ticks.append(1)
+        await asyncio.sleep(0.01)
+task = asyncio.get_event_loop().create_task(tick())
+def double(n): return 2 * n
+x + 1
+"""
+CHECK = """
+assert (x, _, double(4)) == (41, 42, 8), (x, _)
+assert array.sum() == 499999500000 and frame.a.sum() == 499500 and table.num_rows == 3
+assert model.predict([[0.5, 0.5]]).shape == (1,)
+assert base.execute("select count(*) from t").fetchone() == (1,)
+assert file.write("two ") == 4 and not file.closed
+assert list(copy.copy(numbers)) == list(range(1, 10))
+seen = len(ticks); await asyncio.sleep(0.1); assert len(ticks) > seen
+states = random.getstate(), np.random.get_state()
+seconds = random.random(), np.random.rand()
+random.seed(5); np.random.seed(5)
+assert (random.random(), np.random.rand()) == firsts and (random.random(), np.random.rand()) == seconds
+random.setstate(states[0]); np.random.set_state(states[1])
+"""
+
+KEPT = {
+    "SIGKILL": "os.kill(os.getpid(), 9)",
+    "SIGTERM": "os.kill(os.getpid(), 15)",
+    "SIGILL": "os.kill(os.getpid(), 4)",
+    "SIGFPE": "os.kill(os.getpid(), 8)",
+    "a null pointer": "import ctypes; ctypes.string_at(0)",
+    "faulthandler": "import faulthandler; faulthandler._sigsegv()",
+    "os.abort": "os.abort()",
+    "os._exit": "os._exit(7)",
+    "exit of the C library": "import ctypes; ctypes.CDLL(None).exit(3)",
+    "a double free": "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
+    "p = c.malloc(64); c.free(ctypes.c_void_p(p)); c.free(ctypes.c_void_p(p))",
+    "a broken object": "import ctypes; ctypes.memset(id(double), 0, 200); double(1)",
+    "unmapped memory": "import ctypes; ctypes.CDLL(None).munmap(ctypes.c_void_p(id(x) & ~4095), 1 << 20)\n"
+    "[{} for _ in range(9**6)]",
+    "a truncated mapping": "import mmap\nwith open('m', 'w+b') as f:\n"
+    "    f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); f.truncate(0); m[0]",
+    "the stack": "import sys; sys.setrecursionlimit(10**9)\n"
+    "class A:\n    def __repr__(self): return repr([self])\nrepr(A())",
+    "a limit on CPU time": "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+    "a child's SIGKILL": "import subprocess; subprocess.run(f'kill -9 {os.getpid()}', shell=True)",
+    "a forked child's SIGKILL": "if os.fork() == 0: os.kill(os.getppid(), 9)\nimport time; time.sleep(9)",
+    "a thread's crash": "import ctypes; t = threading.Thread(target=ctypes.string_at, args=[0]); t.start(); t.join()",
+    "the process group": "os.killpg(0, 9)",
+    "another program": "os.execv('/bin/true', ['true'])",
+    "another program that stays": "os.execv('/bin/sleep', ['sleep', '60'])",
+    "all descriptors closed": "os.closerange(0, 4096)",
+    "the socket shut down": "get_ipython().kernel.session._outlet.socket.shutdown(2); import time; time.sleep(9)",
+    "no message": "get_ipython().kernel.session._outlet.socket.send(b'\\xff' * 100); import time; time.sleep(9)",
+    "a fork bomb": "while True:\n    try: os.fork()\n    except OSError: pass",
+    "deaf Python": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "ignored signals": "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\n"
+    "while True: pass",
+    "a C loop": "import itertools; any(itertools.repeat(0))",
+    "a stopped process": "os.kill(os.getpid(), 19)",
+    "half a gigabyte too much": "array = bytearray(3 * 1024**3)",
+    "memory bit by bit": "keep = []\nwhile True: keep.append(bytearray(1024**2))",
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox({"memory": 1024 * MIB, "limits": {"interrupt_grace": 0.3, "kill_grace": 0.3}}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("code", KEPT.values(), ids=KEPT)
+def test_a_crash_costs_one_cell(sandbox: Sandbox, code: str) -> None:
+    assert sandbox.run_code(ALIVE).ok
+    began = time.monotonic()
+    ended = sandbox.run_code(f"x = 0; double = None; ticks.clear(); file.close(); del frame\n{code}", timeout=TIMEOUT)
+    assert time.monotonic() - began < TIMEOUT + 3
+    assert isinstance(ended.error, (Died, TimedOut)), ended.outputs
+    assert ended.error.variables == Variables(kept=True, undone=1), ended.error
+    assert "; variables are as they were before this code, files are kept." in ended.error.text
+    after = sandbox.run_code(CHECK)
+    assert after.ok, after.error
+    assert not any(isinstance(output, Restarted) for output in after.outputs)
