@@ -91,8 +91,12 @@ class Runtime:
             self._sessions.clear()
         for session in sessions:
             session.close()
-        self._pools.close()
+        self.close_pools()
         self.settle()
+
+    def close_pools(self) -> None:
+        """Remove the sandboxes made ahead that nobody took; the next session that asks for one fills a pool anew."""
+        self._pools.close()
 
     def settle(self) -> None:
         """Wait until the engine has removed what was closed before."""

@@ -16,6 +16,7 @@ import pytest
 
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.docker.payload import SHARES
 from agent_tools.runtime.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
@@ -65,6 +66,23 @@ def test_it_is_a_sandbox_like_any_other(
     assert "exited with code 3" in str(sandbox.run_code("import os; os._exit(3)").error)
     assert sandbox.run_code("open('by_service').read()").value == "5"
     assert len({os.stat(work_dir / "a" / name).st_uid for name in ("", "by_service", "made.txt", "more.csv")}) == 1
+    assert runtime.pools.takes == {"hit": 1}
+
+
+def test_it_has_the_weight_of_all_others_once_it_is_ready(
+    new: Callable[..., Sandbox], docker_engine: DockerEngine
+) -> None:
+    sandbox = new()
+    sandbox.run_code("1")
+    assert sandbox.container
+    assert docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"] == SHARES
+
+
+def test_an_undo_goes_back_to_before_the_first_cell(new: Callable[..., Sandbox], runtime: Runtime) -> None:
+    sandbox = new(preload=["numpy"])
+    sandbox.run_code("x = 1")
+    sandbox.undo()
+    assert sandbox.run_code("import sys; ['x' in globals(), 'numpy' in sys.modules]").value == [False, True]
     assert runtime.pools.takes == {"hit": 1}
 
 

@@ -260,12 +260,13 @@ class Containers:
             return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
 
     def close(self) -> None:
-        """Remove every sandbox; files stay."""
+        """Remove every sandbox, those made ahead included; files stay."""
         with self._lock:
             lives, self._live = list(self._live.values()), {}
         for live in lives:
             live.interpreter.close()
         self._starters.shutdown()
+        self.runtime.close_pools()
 
     # -- the end of a container ---------------------------------------------------------------------------------------
 
