@@ -13,11 +13,11 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.show import notes, show
-from agent_tools.errors import InvalidParams
+from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 HISTORY_LINES = 1_000
-HELP = "%restart: fresh kernel   %files: list work_dir   Ctrl-C: interrupt   exit or Ctrl-D: leave"
+HELP = "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   Ctrl-C: interrupt   exit or Ctrl-D: leave"
 
 
 @click.command()
@@ -45,6 +45,8 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
         case "%restart":
             tool.restart()
             notes.print("A fresh kernel; variables are gone.", style="yellow")
+        case "%undo":
+            _undo(tool)
         case "%files":
             code = "import os; print(*sorted(os.listdir()), sep='\\n')"
             _run(code, tool, timeout)
@@ -52,6 +54,15 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
             notes.print(HELP, style="dim", markup=False)
         case _:
             _run(code, tool, timeout)
+
+
+def _undo(tool: CodeInterpreter) -> None:
+    try:
+        tool.undo()
+    except ToolServiceError as exc:
+        notes.print(exc.message, style="red", markup=False)
+    else:
+        notes.print("Variables are as they were before the last input; files are as they are.", style="yellow")
 
 
 def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:

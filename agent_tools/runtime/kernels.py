@@ -76,10 +76,10 @@ class Kernels:
             raise
         known = news.get("run")
         if type(known) is not int or not 0 < known <= self.runs.latest:
-            raise KernelDied("it does not say what it knows")
+            raise self._refused("it does not say what it knows")
         undone = self.runs.return_to(known)
         if run is None and self.runs.wears_out(known):
-            raise KernelDied("its checkpoint ended too often")
+            raise self._refused("its checkpoint ended again and again")
         if not self.runs.has_definitions(known):
             self.define(self.prelude, deadline - time.monotonic())
         self.hindrance = hindrance(news.get("skipped"))
@@ -112,6 +112,13 @@ class Kernels:
         if self.current:
             self.current.close()
             self.current = None
+
+    def _refused(self, reason: str) -> KernelDied:
+        """End a kernel that was woken; return the reason as an error."""
+        if self.current:
+            self.current.kill(reason)
+            self.current.end()
+        return KernelDied(reason)
 
     def _connect(self, order: SocketOrder, deadline: float) -> Message:
         """Connect to the kernel that comes by this order, in place of the one before; return its first message."""

@@ -73,7 +73,7 @@ class Succession:
 
     def undo(self) -> None:
         """Go back to before the last cell. Errors as for `Session.undo`."""
-        kernel = self.kernel()
+        kernel = self._kernel_with_checkpoints()
         assert self.sandbox
         run = self.sandbox.runs.before_last_cell()
         if run is None:
@@ -84,10 +84,8 @@ class Succession:
 
     def mark(self) -> Mark:
         """Keep the state of now. Errors as for `Session.checkpoint`."""
-        kernel = self.kernel()
+        kernel = self._kernel_with_checkpoints()
         assert self.sandbox
-        if not self.spec.checkpoint:
-            raise CheckpointMissing("Checkpoints are off (checkpoint=False).")
         with self.sandbox.use():
             run = kernel.mark(self.spec.limits.restart_timeout)
         if not run:
@@ -99,11 +97,16 @@ class Succession:
 
     def rollback(self, mark: Mark) -> None:
         """Go to a mark. Errors as for `Session.rollback`."""
-        self.kernel()
+        self._kernel_with_checkpoints()
         assert self.sandbox
         if mark.sandbox != self.sandbox.sandbox.id:
             raise CheckpointMissing("The checkpoint went with its sandbox, or belongs to another one.")
         self._go_back(mark.run, "of that moment any more")
+
+    def _kernel_with_checkpoints(self) -> Kernel:
+        if not self.spec.checkpoint:
+            raise CheckpointMissing("Checkpoints are off (checkpoint=False).")
+        return self.kernel()
 
     def _go_back(self, run: int, which: str) -> None:
         assert self.sandbox

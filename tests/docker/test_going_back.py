@@ -1,0 +1,254 @@
+"""Checkpoints in a real sandbox: going back, what keeps one from being taken, and what the code notices of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent_tools import Sandbox
+from agent_tools.checkpoint import Hindrance, Variables
+from agent_tools.errors import CheckpointMissing
+from agent_tools.execution import Died, Restarted
+
+MIB = 1024 * 1024
+CRASH = "import os; os._exit(1)"
+LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
+
+
+@pytest.fixture(params=["sockets", "stdio"])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox({"transport": request.param, "limits": LIMITS}) as made:
+        yield made
+
+
+def run(sandbox: Sandbox, *cells: str) -> None:
+    for cell in cells:
+        execution = sandbox.run_code(cell)
+        assert execution.ok, execution.error
+
+
+def crash(sandbox: Sandbox, code: str = CRASH) -> Variables:
+    error = sandbox.run_code(code, timeout=5).error
+    assert isinstance(error, Died), error
+    return error.variables
+
+
+def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1; open('f', 'w').write('1')", "x = 2; open('f', 'w').write('2')", "x = 3")
+    sandbox.undo()
+    assert sandbox.run_code("x, open('f').read()").value == (2, "2")
+    with pytest.raises(CheckpointMissing, match="no checkpoint of the moment before"):
+        sandbox.undo()
+    assert sandbox.run_code("x").value == 2
+
+
+def test_the_first_code_can_be_undone(sandbox: Sandbox) -> None:
+    with pytest.raises(CheckpointMissing, match="nothing to undo"):
+        sandbox.undo()
+    run(sandbox, "x = 1")
+    sandbox.undo()
+    assert sandbox.run_code("'x' in globals()").value is False
+
+
+def test_marks_lead_back_and_forth(sandbox: Sandbox) -> None:
+    run(sandbox, "x = [1]")
+    one = sandbox.checkpoint()
+    run(sandbox, "x.append(2)")
+    two = sandbox.checkpoint()
+    for mark, value in ((one, [1]), (two, [1, 2]), (one, [1]), (two, [1, 2])):
+        sandbox.rollback(mark)
+        assert sandbox.run_code("x").value == value
+        assert crash(sandbox, "x.clear(); import os; os._exit(1)") == Variables(kept=True, undone=1)
+        assert sandbox.run_code("x").value == value
+    run(sandbox, *(f"x = {number}" for number in range(5)))
+    sandbox.rollback(one)
+    assert sandbox.run_code("x").value == [1]
+    sandbox.restart()
+    with pytest.raises(CheckpointMissing, match="no checkpoint of that moment any more"):
+        sandbox.rollback(one)
+
+
+def test_a_mark_of_another_sandbox_is_refused(sandbox: Sandbox) -> None:
+    with Sandbox() as other:
+        mark = other.checkpoint()
+    with pytest.raises(CheckpointMissing, match="belongs to another one"):
+        sandbox.rollback(mark)
+
+
+def test_of_many_marks_the_oldest_goes(sandbox: Sandbox) -> None:
+    marks = []
+    for number in range(18):
+        run(sandbox, f"x = {number}")
+        marks.append(sandbox.checkpoint())
+    sandbox.rollback(marks[-16])
+    assert sandbox.run_code("x").value == 2
+    with pytest.raises(CheckpointMissing, match="any more"):
+        sandbox.rollback(marks[0])
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "hindrance"),
+    [
+        (
+            "import threading, time; t = threading.Thread(target=time.sleep, args=[600], daemon=True); t.start()",
+            "t._stop() if hasattr(t, '_stop') else None",
+            "threads",
+        ),
+        ("import subprocess; p = subprocess.Popen(['sleep', '600'])", "p.kill(); p.wait()", "children"),
+    ],
+)
+def test_what_a_fork_would_lose_keeps_checkpoints_from_being_taken(
+    sandbox: Sandbox, begin: str, end: str, hindrance: Hindrance
+) -> None:
+    run(sandbox, "x = 1", begin, "x = 2")
+    with pytest.raises(CheckpointMissing, match="none is while threads of the code"):
+        sandbox.checkpoint()
+    assert crash(sandbox) == Variables(kept=True, undone=3, hindrance=hindrance)
+    assert sandbox.run_code("x").value == 1
+    if hindrance == "children":
+        run(sandbox, begin, end, "x = 3")
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        assert sandbox.run_code("x").value == 3
+
+
+def test_calls_that_come_too_fast_for_their_memory_are_told(sandbox: Sandbox) -> None:
+    run(sandbox, "import time; x = 0; cells = get_ipython().kernel; import gc")
+    burn = "import sys; gc.get_referrers(cells)[0]"
+    run(sandbox, burn)
+    spend = (
+        "checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')\n"
+        "checkpoints._allowance._left = -100.0"
+    )
+    run(sandbox, spend, "x = 1", "x = 2")
+    assert crash(sandbox) == Variables(kept=True, undone=4, hindrance="time")
+    assert sandbox.run_code("x").value == 0
+
+
+def test_all_processes_killed_at_once_are_told_as_lost(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    variables = crash(sandbox, "import os; os.kill(-1, 9); os._exit(1)")
+    assert not variables.kept
+    execution = sandbox.run_code("'x' in globals()")
+    assert isinstance(execution.outputs[0], Restarted)
+    assert execution.value is False
+
+
+def test_a_kernel_that_ends_between_two_calls_is_told_once(sandbox: Sandbox) -> None:
+    run(sandbox, "import os; x = 1; pid = os.getpid()")
+    pid = sandbox.run_code("pid").value
+    sandbox.run_command(f"kill -9 {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.01; done")
+    execution = sandbox.run_code("x")
+    assert execution.outputs[0] == Restarted("it was killed by signal 9 (SIGKILL)")
+    assert "variables are kept" in execution.outputs[0].text
+    assert execution.value == 1
+    assert len(sandbox.run_code("x").outputs) == 1
+
+
+def test_a_copy_that_was_killed_or_stopped(sandbox: Sandbox) -> None:
+    run(sandbox, "import os; x = 1")
+    pid = sandbox.run_code("os.getpid()").value
+    others = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != 1 ] && [ $p != %d ] && [ $p != $$ ] && kill -%s $p; done"
+    sandbox.run_command(others % (pid, "STOP"))
+    assert crash(sandbox) == Variables(kept=True, undone=1)
+    pid = sandbox.run_code("import os; os.getpid()").value
+    sandbox.run_command(others % (pid, "KILL"))
+    assert crash(sandbox) == Variables()
+    assert sandbox.run_code("1").value == 1
+
+
+def test_a_checkpoint_that_ends_again_and_again_makes_way_for_a_fresh_kernel(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    assert [crash(sandbox).kept for _ in range(5)] == [True, True, True, False, False]
+    assert sandbox.run_code("'x' in globals()").value is False
+
+
+def test_the_code_sees_no_child_and_no_end_held_open(sandbox: Sandbox) -> None:
+    run(
+        sandbox,
+        "import fcntl, os, subprocess; r, w = os.pipe(); f = open('f', 'w'); fcntl.flock(f, fcntl.LOCK_EX)",
+        "cat = subprocess.run(['cat'], stdin=r, close_fds=True) if not os.close(w) else None",  # ends as w is closed
+        "f.close(); g = open('f'); fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+    )
+    assert sandbox.run_code("os.wait()").error.name == "ChildProcessError"  # type: ignore[union-attr]
+
+
+def test_host_functions_and_prelude_are_there_afterwards() -> None:
+    def triple(n: int) -> int:
+        return 3 * n
+
+    def half(n: int) -> float:
+        return n / 2
+
+    with Sandbox({"hostcalls": [triple], "limits": LIMITS}) as sandbox:
+        run(sandbox, "x = await triple(2)")
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        assert sandbox.run_code("x, await triple(x)").value == (6, 18)
+        sandbox.add_functions([half])
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        assert sandbox.run_code("await half(x)").value == 3.0
+
+
+STATE = "import numpy as np; state = np.ones(150 * 131072)"
+FITS = """
+state += 1                                              # all of it is written: the checkpoint has its own copy now
+more = np.ones(230 * 131072)
+print(state.sum(), more.sum())
+"""
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_code_that_fits_into_the_memory_fits_with_checkpoints(checkpoint: bool) -> None:
+    with Sandbox({"memory": 512 * MIB, "checkpoint": checkpoint, "limits": LIMITS}) as sandbox:
+        run(sandbox, STATE, FITS)
+
+
+def test_code_that_does_not_fit_costs_no_variable() -> None:
+    with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
+        run(sandbox, STATE)
+        for code in ("more = np.ones(2**28)", "more = []\nwhile True: more.append(bytearray(2**20))"):
+            error = sandbox.run_code(code).error
+            assert isinstance(error, Died)
+            assert error.reason == "it was killed at its memory limit of 0.5 GiB"
+            assert error.variables == Variables(kept=True, undone=1)
+            assert sandbox.run_code("int(state.sum())").value == 150 * 131072
+
+
+HOSTILE = """
+import gc, os, socket
+checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')
+line = checkpoints._keeper
+for word in (b"", b"x" * 60000, b"copy 1", b"copy " + b"9" * 40, b"skipped " + b"a" * 50, b"awake", b"\\xff" * 10):
+    for _ in range(100):
+        ends = socket.socketpair()
+        try:
+            socket.send_fds(line, [word], [end.fileno() for end in ends] * 20, socket.MSG_DONTWAIT)
+        except OSError:
+            pass
+        for end in ends: end.close()
+"""
+
+
+def test_a_kernel_that_lies_to_pid_1_gains_nothing(sandbox: Sandbox) -> None:
+    sandbox.run_code(HOSTILE)
+    for _ in range(3):
+        sandbox.run_code(CRASH)
+        assert sandbox.run_code("1").value == 1
+    assert sandbox.run_code("x = 1").ok
+    assert crash(sandbox).kept
+
+
+def test_a_process_that_says_it_is_the_kernel_is_not_believed(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    lie = """
+import gc, os, socket, time
+line = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')._keeper
+if os.fork() == 0:
+    os.setsid()
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(line, [b"copy 999999"], [theirs.fileno()])
+    theirs.close()
+    socket.recv_fds(mine, 100, 3)
+    line.send(b"awake"); time.sleep(60)
+time.sleep(0.3); os._exit(1)
+"""
+    assert isinstance(sandbox.run_code(lie, timeout=10).error, Died)
+    assert sandbox.run_code("1").value == 1
