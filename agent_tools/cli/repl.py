@@ -17,7 +17,10 @@ from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 HISTORY_LINES = 1_000
-HELP = "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   Ctrl-C: interrupt   exit or Ctrl-D: leave"
+HELP = (
+    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   "
+    "Ctrl-C: interrupt   exit or Ctrl-D: leave"
+)
 
 
 @click.command()
