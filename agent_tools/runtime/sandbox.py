@@ -61,16 +61,7 @@ class RunningSandbox:
             self._work_dir = identity_now(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
-            asked = SandboxSpec(
-                image=spec.image,
-                run_dir=self._transport.run_dir,
-                work_dir=spec.work_dir if guest.shares_files else None,
-                guest=guest,
-                isolation=spec.telling_isolation,
-                labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
-                work_dir_bytes=spec.limits.max_work_dir_bytes,
-                is_ahead=spec.is_blank,
-            )
+            asked = self._asked(guest)
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
@@ -86,6 +77,19 @@ class RunningSandbox:
             self.start_kernel(spec.limits.start_timeout)
             self._follow_folder(guest, quota, undo)
             self._undo = undo.pop_all()
+
+    def _asked(self, guest: Guest) -> SandboxSpec:
+        spec = self._spec
+        return SandboxSpec(
+            image=spec.image,
+            run_dir=self._transport.run_dir,
+            work_dir=spec.work_dir if guest.shares_files else None,
+            guest=guest,
+            isolation=spec.telling_isolation,
+            labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
+            work_dir_bytes=spec.limits.max_work_dir_bytes,
+            is_ahead=spec.is_blank,
+        )
 
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
         """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
