@@ -32,6 +32,8 @@ Miss = Literal["empty", "failed", "folder", "ended"]
 """Why a session started cold: none was ready yet; none could be made; its work_dir is not one that can be replaced; all
 that were ready had ended."""
 
+SETTLE_SECONDS = 0.05  # before another one is made: who took the last one has its first result by then
+
 _log = logging.getLogger("agent_tools.pool")
 
 
@@ -202,8 +204,9 @@ class Pool:
                 if self._is_closed:
                     return
                 self._put_off_old()
+                self._changed.wait_for(lambda: self._is_closed, SETTLE_SECONDS)
             self._do_later()
-            if self._make_at() <= self._clock():
+            if self._make_at() <= self._clock() and not self._is_closed:
                 self._make_one()
 
     def _idle_seconds(self) -> float:
