@@ -18,7 +18,7 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 
 HISTORY_LINES = 1_000
 HELP = (
-    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir   "
+    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir\n"
     "Ctrl-C: interrupt   exit or Ctrl-D: leave"
 )
 

@@ -222,13 +222,18 @@ class Init:
         """End the kernel and all that comes from it, whoever adopted it, but not the attendants and the copies."""
         self.ordered, self.shown = [], []
         self.hear()
+        if self.kernel_pid:
+            self.signal_all(signal.SIGSTOP if os.getpid() == 1 else signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.kernel_pid, signal.SIGKILL)
+            while self.kernel_pid:
+                self.reap(block=True)  # which ends the rest
+            return
         spared = self.attendants.pids | self.keeper.pids
         if spared and os.getpid() == 1:
             processes.kill_all_but(spared)
         else:
             self.signal_all(signal.SIGKILL)
-        while self.kernel_pid:
-            self.reap(block=True)
         self.reap()  # or there might be no room for the next process
 
     def signal_all(self, number: int) -> None:
@@ -240,7 +245,7 @@ class Init:
                 os.killpg(self.kernel_pid, number)
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; when the kernel is among them, end what it left running and report."""
+        """Collect ended children; when the kernel is among them, report and end what it left, which is stopped at once."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
@@ -251,8 +256,9 @@ class Init:
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
-                    self.kill()
+                    self.signal_all(signal.SIGSTOP)
                     self.report_exit(status, report)
+                    self.kill()
                     return
         if block:
             self.forget_kernel()

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 PATIENCE = 2.0  # seconds for which the doomed are waited for
+ROUNDS = 100  # in which others may come up
 PAUSE = 0.002  # seconds between two looks
 
 
@@ -57,23 +58,25 @@ def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> boo
 def kill_all_but(spared: Collection[int]) -> None:
     """Kill every process of the sandbox but these, what comes from them, and this one, which is PID 1.
 
-    The killed are waited for, for PATIENCE at most; where others still come up then, all are killed.
+    The killed are waited for, for PATIENCE at most; where others still come up in the last of ROUNDS, all are killed.
     """
     killed: set[int] = set()
-    has_new = False
-    for _ in _rounds():
+    deadline = time.monotonic() + PATIENCE
+    new_rounds = 0
+    while True:
         _signal(-1, signal.SIGSTOP)
         table = processes()
         doomed = {pid for pid in table if pid != os.getpid() and not descends(pid, spared, table)}
-        if not doomed:
-            break
         has_new = not doomed <= killed
+        new_rounds += has_new
         killed |= doomed
         for pid in doomed:
             _signal(pid, signal.SIGKILL)
-    else:
-        if has_new:
+        if new_rounds > ROUNDS:
             _signal(-1, signal.SIGKILL)
+        if not doomed or new_rounds > ROUNDS or (not has_new and time.monotonic() > deadline):
+            break
+        time.sleep(PAUSE)
     _signal(-1, signal.SIGCONT)
 
 

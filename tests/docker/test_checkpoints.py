@@ -80,7 +80,6 @@ KEPT = {
     "all descriptors closed": "os.closerange(0, 4096)",
     "the socket shut down": "get_ipython().kernel.session._outlet.socket.shutdown(2); import time; time.sleep(9)",
     "no message": "get_ipython().kernel.session._outlet.socket.send(b'\\xff' * 100); import time; time.sleep(9)",
-    "a fork bomb": "while True:\n    try: os.fork()\n    except OSError: pass",
     "deaf Python": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "ignored signals": "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\n"
     "while True: pass",
@@ -109,3 +108,14 @@ def test_a_crash_costs_one_cell(sandbox: Sandbox, code: str) -> None:
     after = sandbox.run_code(CHECK)
     assert after.ok, after.error
     assert not any(isinstance(output, Restarted) for output in after.outputs)
+
+
+def test_after_a_fork_bomb_the_variables_are_there_or_told_as_lost() -> None:
+    with Sandbox({"limits": LIMITS}) as sandbox:
+        assert sandbox.run_code("x = 1").ok
+        bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+        error = sandbox.run_code(bomb, timeout=TIMEOUT).error
+        assert isinstance(error, (Died, TimedOut))
+        after = sandbox.run_code("'x' in globals()")
+        assert after.value is error.variables.kept  # it may take too long to end so many processes
+        assert any(isinstance(output, Restarted) for output in after.outputs) is not error.variables.kept

@@ -228,8 +228,10 @@ def test_a_call_does_not_notice_that_the_engine_restarts(proxy: EngineProxy, too
 def test_a_fresh_kernel_needs_no_engine(proxy: EngineProxy, tool: CodeInterpreter) -> None:
     assert _works(tool)
     proxy.vanish()
-    assert isinstance(tool.run("import os\nos._exit(1)").outputs[-1], Died)
+    assert isinstance(tool.run("import os\nos.kill(-1, 9)\nos._exit(1)").outputs[-1], Died)
     assert isinstance(tool.run("1").outputs[0], Restarted)
+    tool.restart()
+    assert _works(tool)
     proxy.come_back()
 
 

@@ -36,6 +36,7 @@ def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> Non
     run(sandbox, "x = 1; open('f', 'w').write('1')", "x = 2; open('f', 'w').write('2')", "x = 3")
     sandbox.undo()
     assert sandbox.run_code("x, open('f').read()").value == (2, "2")
+    sandbox.undo()
     with pytest.raises(CheckpointMissing, match="no checkpoint of the moment before"):
         sandbox.undo()
     assert sandbox.run_code("x").value == 2
@@ -143,16 +144,25 @@ def test_a_kernel_that_ends_between_two_calls_is_told_once(sandbox: Sandbox) -> 
     assert len(sandbox.run_code("x").outputs) == 1
 
 
-def test_a_copy_that_was_killed_or_stopped(sandbox: Sandbox) -> None:
-    run(sandbox, "import os; x = 1")
-    pid = sandbox.run_code("os.getpid()").value
-    others = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != 1 ] && [ $p != %d ] && [ $p != $$ ] && kill -%s $p; done"
-    sandbox.run_command(others % (pid, "STOP"))
-    assert crash(sandbox) == Variables(kept=True, undone=1)
-    pid = sandbox.run_code("import os; os.getpid()").value
-    sandbox.run_command(others % (pid, "KILL"))
-    assert crash(sandbox) == Variables()
-    assert sandbox.run_code("1").value == 1
+OTHERS = """
+import os
+for name in os.listdir("/proc"):
+    if name.isdigit() and int(name) not in (1, os.getpid()):
+        os.kill(int(name), {number})
+os._exit(1)
+"""
+
+
+def test_a_copy_that_was_stopped_goes_on(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    assert crash(sandbox, OTHERS.format(number=19)) == Variables(kept=True, undone=1)
+    assert sandbox.run_code("x").value == 1
+
+
+def test_a_copy_that_was_killed_is_told_as_lost(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    assert crash(sandbox, OTHERS.format(number=9)) == Variables()
+    assert sandbox.run_code("'x' in globals()").value is False
 
 
 def test_a_checkpoint_that_ends_again_and_again_makes_way_for_a_fresh_kernel(sandbox: Sandbox) -> None:

@@ -22,7 +22,7 @@ import certifi
 import pytest
 
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Restarted, TimedOut
+from agent_tools.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container
@@ -69,13 +69,13 @@ def test_code_that_fills_work_dir_is_killed_and_then_refused_until_files_are_del
     assert time.monotonic() - started < PATIENCE
     assert isinstance(ending, Died)
     assert words in ending.reason
+    assert ending.variables.kept
     with pytest.raises(ToolServiceError, match="No code was run: earlier code filled work_dir"):
         tool.call("print('refused')")
     for file in work_dir.glob("f*"):
         file.unlink()
     execution = tool.run("print('works')")
-    assert isinstance(execution.outputs[0], Restarted)
-    assert execution.stdout == "works\n"
+    assert execution.outputs == (Stream("stdout", "works\n"),)
 
 
 # -- stdio --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.checkpoint import Variables
 from agent_tools.execution import (
     Died,
     Display,
@@ -146,6 +147,42 @@ def test_a_restart_says_why_and_what_is_lost() -> None:
     assert Restarted("it exited").text == (
         "The kernel was restarted before this code ran (it exited); earlier variables are lost."
     )
+
+
+BEFORE = Variables(kept=True, undone=1)
+EARLIER = Variables(kept=True, undone=3, hindrance="threads")
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        (Died("it crashed", variables=BEFORE), "KernelDied: it crashed; {before}, files are kept."),
+        (Died("it crashed", variables=EARLIER), "KernelDied: it crashed; {earlier}, files are kept."),
+        (
+            Died("it crashed", variables=Variables(hindrance="memory")),
+            "KernelDied: it crashed. Variables are lost (there was no room for a checkpoint), files are kept; the next "
+            "call gets a fresh kernel.",
+        ),
+        (
+            TimedOut(5, state_kept=True, variables=BEFORE),
+            "Timeout: Code execution exceeded the time limit.\nThe limit was 5 s. The code did not stop when "
+            "interrupted, so its kernel was ended; {before}, files are kept.",
+        ),
+        (
+            Restarted("it crashed", variables=Variables(kept=True)),
+            "The kernel was restarted before this code ran (it crashed); variables are kept.",
+        ),
+        (
+            Restarted("it crashed", variables=EARLIER),
+            "The kernel was restarted before this code ran (it crashed); {earlier}.",
+        ),
+        (Variables(kept=True), "variables are as this code left them"),
+    ],
+)
+def test_a_clause_says_what_became_of_the_variables(output: Died | TimedOut | Restarted | Variables, text: str) -> None:
+    why = "no checkpoint is taken while threads of the code are running"
+    earlier = f"variables are as they were before the last 3 calls ({why})"
+    assert output.text == text.format(before="variables are as they were before this code", earlier=earlier)
 
 
 def test_an_omission_says_what_is_missing() -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 from .words import MAX_BYTES, SOCKETS
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
-PATIENCE = 2.0  # seconds that a fork is tried again
+PATIENCE = 30.0  # seconds that a fork is tried again
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
 
 

@@ -88,7 +88,7 @@ class Keeper:
                 self.copies = [each for each in before if each.run < copy.run] + [copy]
                 self._release(before)
                 return True
-            self.forget(copy.pid)
+            self._remove([copy])
         return False
 
     def has(self, run: int) -> bool:
@@ -112,10 +112,7 @@ class Keeper:
 
     def forget(self, pid: int) -> None:
         """Note that a process has ended."""
-        held = self._held()
-        self.copies = [copy for copy in self.copies if copy.pid != pid]
-        self.marked = {run: copy for run, copy in self.marked.items() if copy.pid != pid}
-        self._release(held)
+        self._remove([copy for copy in self._held() if copy.pid == pid])
 
     def close(self) -> None:
         """Let go of everything, in a fork."""
@@ -148,6 +145,11 @@ class Keeper:
 
     def _held(self) -> list[Copy]:
         return [*self.copies, *self.marked.values()]
+
+    def _remove(self, copies: Sequence[Copy]) -> None:
+        self.copies = [copy for copy in self.copies if copy not in copies]
+        self.marked = {run: copy for run, copy in self.marked.items() if copy not in copies}
+        self._release(copies)
 
     def _release(self, copies: Sequence[Copy]) -> None:
         """Have those of the copies end that are held no more."""

@@ -1,0 +1,155 @@
+"""PID 1's side of checkpoints: whatever the kernel, its copies and liars say to it."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
+from agent_tools.guest.checkpoints.taking import BURST, SHARE, Allowance
+from agent_tools.guest.checkpoints.words import MAX_BYTES
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    made = Keeper()
+    yield made
+    made.drop()
+    made.close()
+
+
+Leave = Callable[[socket.socket, int], socket.socket]
+
+
+@pytest.fixture
+def leave(keeper: Keeper) -> Iterator[Leave]:
+    """Leave a copy, as one does; gives what it waits on."""
+    with ExitStack() as undo:
+
+        def leave(kernel: socket.socket, run: int) -> socket.socket:
+            line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                socket.send_fds(kernel, [b"copy %d" % run], [theirs.fileno()])
+            keeper.hear()
+            line.settimeout(0.5)
+            return undo.enter_context(line)
+
+        yield leave
+
+
+def woken(line: socket.socket) -> bytes | None:
+    """What PID 1 said to a copy: b'' for its end, None for nothing."""
+    try:
+        return line.recv(100)
+    except TimeoutError:
+        return None
+
+
+def test_the_newest_copy_is_woken_that_knows_of_no_later_run(keeper: Keeper, leave: Leave) -> None:
+    with keeper.connect() as kernel:
+        lines = [leave(kernel, run) for run in (1, 2, 3)]
+        assert woken(lines[0]) == b""
+        assert len(keeper.copies) == MAX_COPIES
+        assert keeper.pids == {os.getpid()}
+        kernel.send(b"skipped threads")
+        keeper.hear()
+        assert not keeper.wake(1, [], is_exact=False)
+        lines = [leave(kernel, run) for run in (4, 5)]
+        kernel.send(b"skipped threads")
+        keeper.hear()
+        assert keeper.wake(9, [kernel.fileno()], is_exact=False)
+        assert woken(lines[1]) == b"wake threads"
+        assert keeper.wake(4, [], is_exact=True)
+        assert [woken(line) for line in lines] == [b"wake threads", b""]  # 5 has not happened
+        assert not keeper.wake(5, [], is_exact=True)
+
+
+def test_a_copy_that_hung_up_makes_way_for_an_earlier_one(keeper: Keeper, leave: Leave) -> None:
+    with keeper.connect() as kernel:
+        early, late = leave(kernel, 1), leave(kernel, 2)
+        late.close()
+        assert keeper.wake(9, [], is_exact=False)
+        assert woken(early) == b"wake "
+
+
+def test_marked_copies_stay_and_of_many_the_oldest_goes(keeper: Keeper, leave: Leave) -> None:
+    with keeper.connect() as kernel:
+        lines = {}
+        for run in range(1, MAX_MARKED + 3):
+            lines[run] = leave(kernel, run)
+            assert keeper.mark(run)
+        assert [run for run in lines if not keeper.has(run)] == [1, 2]
+        assert woken(lines[2]) == b""
+        assert not keeper.mark(99)
+        assert keeper.wake(5, [], is_exact=True)
+        assert [copy.run for copy in keeper.copies] == [5]
+        assert keeper.wake(9, [], is_exact=True)
+        assert len(keeper.ranked()) == MAX_MARKED
+        keeper.drop()
+        assert keeper.pids == set()
+        assert woken(lines[9]) == b"wake "
+
+
+words = st.one_of(
+    st.binary(max_size=2 * MAX_BYTES),
+    st.builds(
+        lambda word, rest: word + rest, st.sampled_from([b"copy ", b"skipped ", b"awake", b"running"]), st.binary()
+    ),
+)
+
+
+@given(st.lists(st.tuples(words, st.integers(0, 3)), max_size=40))
+def test_whatever_is_said_costs_little_and_leaves_nothing_open(said: list[tuple[bytes, int]]) -> None:
+    keeper, before = Keeper(), len(os.listdir("/proc/self/fd"))
+    with keeper.connect() as kernel, open(os.devnull) as other:
+        kernel.setblocking(False)
+        mine, theirs = socket.socketpair()
+        began = time.process_time()
+        for word, number in said:
+            socket.send_fds(kernel, [word or b"?"], [theirs.fileno(), other.fileno(), mine.fileno()][:number])
+            assert keeper.hear() in (0, os.getpid())
+            assert len(keeper.copies) <= MAX_COPIES
+            assert len(keeper.skipped) <= MAX_BYTES
+        assert time.process_time() - began < 0.5 + 0.01 * len(said)
+        mine.close()
+        theirs.close()
+    keeper.drop()
+    keeper.close()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_flood_is_taken_in_by_parts(keeper: Keeper) -> None:
+    with keeper.connect() as kernel:
+        kernel.setblocking(False)
+        for _ in range(2 * MAX_WORDS_AT_ONCE):
+            kernel.send(b"awake")
+        assert keeper.hear() == os.getpid()
+        assert keeper.hear() == os.getpid()
+        assert keeper.hear() == 0
+
+
+def test_an_end_is_heard(keeper: Keeper) -> None:
+    keeper.connect().close()
+    assert keeper.fileno() >= 0
+    keeper.hear()
+    assert keeper.fileno() == -1
+
+
+def test_copies_take_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    allowance = Allowance()
+    allowance.spend(BURST)
+    assert allowance.patience() == 0
+    allowance.spend(0.1)
+    assert allowance.patience() == pytest.approx(0.1 / SHARE)
+    now += 0.1 / SHARE
+    assert allowance.patience() == pytest.approx(0)
+    now += 1_000_000
+    allowance.spend(2 * BURST)
+    assert allowance.patience() == pytest.approx(BURST / SHARE)
