@@ -65,7 +65,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a command printed from a cursor on.
+    """The output of a command from a cursor on.
 
     Attributes:
         cursor: where to read on.

@@ -1,4 +1,4 @@
-"""What one run of code can yield, as values.
+"""The outputs that one run of code can yield, as values.
 
 The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
 (https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.

@@ -1,4 +1,4 @@
-"""What host calls cost, in a real sandbox.
+"""The cost of host calls, in a real sandbox.
 
     .venv/bin/python benchmarks/code_mode.py [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""How much of other people's code runs in an image: every cell of a corpus of notebooks and scripts, in sandboxes.
+"""The share of other people's code that runs in an image: each cell of a corpus of notebooks and scripts, in sandboxes.
 
     git clone ... CLONES/<owner>+<name>             # each repository of corpus.json, with its history
     .venv/bin/python benchmarks/corpus.py run CLONES CACHE [--flavour newest | --image TAG] > newest.jsonl

@@ -1,4 +1,4 @@
-"""Why a cell failed: each failure of a run over the corpus, sorted into one of a few reasons, by its own words.
+"""Reasons why cells failed: each failure of a run over the corpus, sorted into one of a few reasons, by its own words.
 
 Sorting asks, in this order: was it stopped; does the message name the sandbox, the network, a missing package, a
 missing file; is it a known sign of a library or a language that moved on; does the cell use what an earlier failed cell
@@ -23,7 +23,7 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one cell ended. `kind`: ran, failed (with the exception's name and message), slow, died, refused."""
+    """The end of one cell. `kind`: ran, failed (with the exception's name and message), slow, died, refused."""
 
     repository: str
     path: str

@@ -1,4 +1,4 @@
-"""What the worst messages of host calls cost the host: time, memory, and the longest stand-still of other threads.
+"""The cost of the worst messages of host calls to the host: time, memory, and the longest stand-still of other threads.
 
     .venv/bin/python benchmarks/decoding.py [--only WORD]
 

@@ -55,7 +55,7 @@ class Case:
     expected: str
     files: Sequence[str] = ()
     act: Act | None = None
-    """What is done to the instance from another thread, while the code runs."""
+    """The fault, done to the instance from another thread, while the code runs."""
 
 
 CASES = [

@@ -1,4 +1,4 @@
-"""What the gateway adds to the code and to the model, as ratios: nothing here is worth more than its own machine.
+"""The gateway's addition to the code and to the model, as ratios: nothing here is worth more than its own machine.
 
     .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--port 0 --beside NAME=URL ...]
 
@@ -110,7 +110,7 @@ def running_time(client: httpx.Client, sent: dict[str, Any], since: str = RUNNIN
 
 
 def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callable[[], float]]:
-    """What is measured of a gateway."""
+    """Return the measurements of a gateway, by name."""
     sent = body(container)
     return {
         f"{name}: JSON": lambda: timed(lambda: asked(client, "responses", sent)),
@@ -122,7 +122,7 @@ def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callab
 
 
 def without_code(name: str, client: httpx.Client) -> dict[str, Callable[[], float]]:
-    """What a gateway costs when nothing is to be run."""
+    """Return measurements of what a gateway costs when nothing is to be run."""
     sent = {"model": "m", "input": "Go."}
     return {f"{name}: a response without code": lambda: timed(lambda: asked(client, "responses", sent))}
 
@@ -151,7 +151,7 @@ async def loaded(url: str, streams: int) -> Results:
 
 
 def check_alone(response: dict[str, Any], name: str) -> None:
-    """Whether a stream found its own names only."""
+    """Check that a stream found its own names only."""
     *calls, message = response["output"]
     logs = [call["outputs"][0]["logs"].split() for call in calls]
     assert logs == [[name] * (number + 1) for number in range(CALLS)], logs

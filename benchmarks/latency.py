@@ -175,7 +175,7 @@ class Qwen:
 
 
 def kinds() -> dict[str, Callable[[DockerEngine, Path], Interpreter]]:
-    """What is measured, by name."""
+    """Return the kinds of interpreters that are measured, by name."""
     found: dict[str, Callable[[DockerEngine, Path], Interpreter]] = {
         "by hand": ByHand,
         "over sockets": partial(Ours, "sockets"),

@@ -1,4 +1,4 @@
-"""Whether anything grows: many calls in one session, and many sessions opened and closed.
+"""A search for what grows: many calls in one session, and many sessions opened and closed.
 
     .venv/bin/python benchmarks/soak.py [--calls 500] [--sessions 100]
 
@@ -32,7 +32,7 @@ CODE = {
 
 
 def held() -> dict[str, float]:
-    """What this process holds now."""
+    """Count what this process holds now."""
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     fds = len(os.listdir("/proc/self/fd"))

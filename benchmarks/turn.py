@@ -1,4 +1,4 @@
-"""What the loop between model and tools adds to each round, beside the model's and the sandbox's own time.
+"""The cost of the loop between model and tools in each round, beside the model's and the sandbox's own time.
 
     .venv/bin/python benchmarks/turn.py [--rounds 40]
 

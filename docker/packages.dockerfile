@@ -26,7 +26,8 @@ ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 COPY --from=pip /build/pip.whl /build/pip.whl
 COPY ca-bundle.crt extra-requirements.txt /build/
-# A flavour's lock has hashes and is complete; what users name has neither, and must fit what is there.
+# A flavour's lock has hashes and is complete; what users name has neither, and must fit what is there. Packages stay
+# whole: some import from their own tests (`tables` does), and which do is not known of packages that users name.
 RUN set -eu; \
     if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
     pip="env PYTHONPATH=/build/pip.whl /opt/kernel/bin/python -m pip"; \
@@ -35,7 +36,6 @@ RUN set -eu; \
     if grep -q -- '--hash=' /build/extra-requirements.txt; then how="--require-hashes --no-deps"; fi; \
     $pip install --no-compile --only-binary :all: --prefix /build/packages $how -r /build/extra-requirements.txt; \
     mkdir -p /build/packages; \
-    find /build/packages -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         -s /build/packages -p /opt/kernel /build/packages
 

@@ -51,7 +51,7 @@ def some_conditions() -> Conditions:
 
 
 async def get_current_weather(city: str) -> Weather:
-    """What it is like outside."""
+    """Tell what it is like outside."""
     await asyncio.sleep(0.05)
     return {
         "city": city,
@@ -76,14 +76,14 @@ async def get_forecast(city: str) -> list[Day]:  # noqa: ARG001
 
 
 async def get_air_quality(city: str) -> AirQuality:  # noqa: ARG001
-    """How clean the air is."""
+    """Tell how clean the air is."""
     await asyncio.sleep(0.05)
     aqi = random.randint(20, 140)
     return {"aqi": aqi, "category": "good" if aqi <= 50 else "moderate" if aqi <= 100 else "unhealthy"}
 
 
 def get_advisory(kind: Literal["uv", "rain", "air_quality"]) -> str:
-    """What to do about it."""
+    """Advise what to do about it."""
     return {
         "uv": "Use sunscreen at midday.",
         "rain": "Carry an umbrella.",

@@ -45,7 +45,7 @@ class Answer:
     unchecked: frozenset[str]
     advisories: tuple[Advisory, ...] = ()
     reason: str = ""
-    """Why packages are unchecked, '' if none is."""
+    """The reason why packages are unchecked, '' if none is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,16 +2,19 @@
 
     scripts/flavours [FLAVOUR ...]
 
-Not part of the tests: it downloads and compiles for minutes. Exit code 1: a flavour lacks something.
+Not part of the tests: it downloads and compiles for minutes. What a flavour has in `tests/flavours/` is run, too: that
+needs the package index, and git on this machine. Exit code 1: a flavour lacks something.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
@@ -19,7 +22,21 @@ from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.settings import MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "tests" / "flavours"
 TIMEOUT = 300.0
+EVERY_MODULE = """
+import importlib, importlib.metadata, importlib.util
+def needs_what_is_not_there(name):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        return exc.name.partition('.')[0] in named  # not a package that is optional and left out
+    return False
+named = importlib.metadata.packages_distributions()
+found = [name for name in named if name.isidentifier() and importlib.util.find_spec(name)]
+assert len(found) > 30 and not (broken := list(filter(needs_what_is_not_there, found))), broken
+"""
 STACK = """
 import matplotlib.pyplot as plt, numpy.testing, openpyxl, pandas, PIL, pyarrow, scipy.stats, seaborn, sklearn.svm, sympy
 import statsmodels.api
@@ -48,7 +65,8 @@ printf 'def test(): pass' > test_it.py && pytest -q -p no:cacheprovider'''
 done = subprocess.run(['bash', '-lc', lines], capture_output=True, text=True)
 assert done.returncode == 0, done.stdout + done.stderr
 """
-CHECKS: dict[Flavour, str] = {"lean": STACK, "newest": STACK, "full": STACK + FULL, "agent": STACK + AGENT}
+BASE = EVERY_MODULE + STACK
+CHECKS: dict[Flavour, str] = {"lean": BASE, "newest": BASE, "full": BASE + FULL, "agent": BASE + AGENT}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/flavours", description=__doc__.split("\n")[0])
     parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", help=f"of {FLAVOURS}; default: all")
     wanted = parser.parse_args(arguments).flavours or FLAVOURS
+    if unknown := [name for name in wanted if name not in FLAVOURS]:
+        parser.error(f"no flavour {unknown[0]!r}; there are {', '.join(FLAVOURS)}")
     print("| flavour | image | bytes beyond the one below | built in | check |\n|---|---|---|---|---|")
     problems = [problem for flavour in wanted if (problem := _row(DockerEngine(), flavour))]
     print(*problems, sep="\n", file=sys.stderr)
@@ -68,7 +88,7 @@ def _row(engine: DockerEngine, flavour: Flavour) -> str:
     is_there = engine.has_image(image.tag_for(recipe))
     tag = image.ensure(engine, recipe)
     took = "there already" if is_there else f"{time.monotonic() - begun:.0f} s"
-    problem = _problem(flavour)
+    problem = _problem(flavour) or _failed_tests(flavour)
     size, below = _size(engine, tag), recipe.below
     beyond = f"{(size - _size(engine, image.tag_for(below))) / MIB:.0f} MiB" if below else ""
     print(f"| `{flavour}` | {size / MIB:.0f} MiB | {beyond} | {took} | {'failed' if problem else 'ok'} |", flush=True)
@@ -82,6 +102,16 @@ def _problem(flavour: Flavour) -> str:
     ):
         error = tool.run({"code": CHECKS[flavour]}, timeout=TIMEOUT).error
     return error.text if error else ""
+
+
+def _failed_tests(flavour: Flavour) -> str:
+    """Run the tests of one flavour, if it has any, and return what pytest says if they fail."""
+    tests = FOLDER / f"{flavour}.py"
+    if not tests.exists():
+        return ""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode else ""
 
 
 def _size(engine: DockerEngine, tag: str) -> int:

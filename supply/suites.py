@@ -68,7 +68,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    """What did not pass, by name, with the reason."""
+    """Tests that did not pass, by name, with the reason."""
 
     @property
     def is_bad(self) -> bool:

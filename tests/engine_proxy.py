@@ -23,7 +23,7 @@ CHUNK = 65536
 
 @dataclass
 class Fault:
-    """What happens to requests whose `METHOD path` matches, the next `times` of them.
+    """The fate of requests whose `METHOD path` matches, the next `times` of them.
 
     Kinds: "cut" hangs up before the engine hears of it, "deafen" after the engine has done it, "halve" in the middle of
     the answer; "answer" answers `status` itself; "delay" waits `seconds` first.

@@ -43,7 +43,7 @@ def message(channel: int, parts: Sequence[bytes]) -> bytes:
 
 
 def is_readable(connected: socket.socket, wait: float | None) -> bool:
-    """Whether something comes, or the other side hangs up, within so many seconds."""
+    """Return whether something comes, or the other side hangs up, within so many seconds."""
     poller = select.poll()
     poller.register(connected, select.POLLIN)
     return bool(poller.poll(None if wait is None else wait * 1000))
@@ -91,7 +91,7 @@ class Wire:
 
 
 def open_honestly(kernel: FakeKernel) -> None:
-    """What a kernel does when it starts."""
+    """Do what a kernel does when it starts."""
     kernel.wire.send(IOPUB, kernel.pack("status", {"execution_state": "starting"}, parent={}))
 
 

@@ -1,4 +1,4 @@
-"""What a test may not leave behind: containers, child processes, threads, descriptors and stray files.
+"""A watch for what a test may not leave behind: containers, child processes, threads, descriptors and stray files.
 
 Everything is compared with what was there before. Each run of the tests has a private folder for run directories and
 temporary files, so that what is in it is ours, and so is every container that mounts something of it, whichever
@@ -69,7 +69,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Held:
-    """What this process holds at one moment, by kind, each thing with its name and how often it is there."""
+    """All that this process holds at one moment, by kind, each thing with its name and how often it is there."""
 
     kinds: dict[str, Counter[str]]
 
@@ -87,7 +87,7 @@ class Held:
         )
 
     def beyond(self, before: Held, kinds: tuple[str, ...]) -> list[str]:
-        """What is here and was not there before."""
+        """Return what is here and was not there before."""
         return [
             f"{kind}: {_named(kind, name)}" + (f" (x{count})" if count > 1 else "")
             for kind in kinds

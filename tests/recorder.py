@@ -115,14 +115,14 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def said_to(url: str, request: bytes) -> bytes:
-    """What a gateway answers to some bytes, until it hangs up."""
+    """Return what a gateway answers to some bytes, until it hangs up."""
     with connect(url) as connection:
         connection.sendall(request)
         return read_all(connection)
 
 
 def asked(url: str, target: bytes, *headers: bytes, method: bytes = b"GET") -> bytes:
-    """What it answers to a request line with exactly this target."""
+    """Return what it answers to a request line with exactly this target."""
     host = urlsplit(url).netloc.encode()
     lines = (b"%s %s HTTP/1.1" % (method, target), b"Host: " + host, b"Connection: close", *headers, b"", b"")
     return said_to(url, b"\r\n".join(lines))

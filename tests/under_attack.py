@@ -113,7 +113,7 @@ def assert_goes_on(tool: CodeInterpreter, lost: str) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """What the kernel does, the outputs of that run, and why its variables were lost ('' if they were not)."""
+    """Return what the kernel does, the outputs of that run, and why its variables were lost ('' if they were not)."""
 
     does: Script
     shows: tuple[Output, ...] = ()
@@ -170,7 +170,7 @@ def does_nothing(turn: Turn) -> None:
 
 
 def awaits_the_next_run(turn: Turn) -> None:
-    """What is sent after this comes in the middle of it."""
+    """Have what is sent after this come in the middle of it."""
     turn.wire.await_input()
 
 

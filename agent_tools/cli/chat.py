@@ -46,7 +46,7 @@ def chat(model: str | None, files: tuple[str, ...], once: str | None, **options:
     llm = _model(model, options.pop("base_url"), options.pop("api_key_env"))
     kind = ReActChat if options.pop("react") else Assistant
     system, timeout = options.pop("system"), options.pop("timeout")
-    with interpreter(**options, describe="versions") as tool, kind([tool], llm, system, call_timeout=timeout) as agent:
+    with interpreter(**options) as tool, kind([tool], llm, system, call_timeout=timeout) as agent:
         ensure_with_progress(tool.options.recipe)
         talk = Talk(agent, files)
         if once is not None:

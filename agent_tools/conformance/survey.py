@@ -34,7 +34,7 @@ class Survey:
     target: str
     findings: tuple[Finding, ...]
     note: str = ""
-    """Why the code's side is missing, '' if it is not."""
+    """The reason why the code's side is missing, '' if it is not."""
 
     @property
     def is_open(self) -> bool:

@@ -71,7 +71,7 @@ class GatewayConfig:
     debian_packages: Texts = ()
     """Further Debian packages for the image."""
     flavour: Flavour = "lean"
-    """What the image holds: lean, full, agent or newest."""
+    """The image's contents: lean, full, agent or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
     pool: Count = 1
@@ -79,7 +79,7 @@ class GatewayConfig:
     preload: Texts = ("numpy", "pandas", "matplotlib.pyplot")
     """The modules that those have imported already."""
     allowed_domains: Texts = ()
-    """What a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
+    """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()
     """Blocks of addresses, beside the public internet, in which those names may lie, e.g. 10.1.0.0/16."""
     timeout: Seconds = 60.0

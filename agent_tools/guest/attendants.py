@@ -1,4 +1,4 @@
-"""Forks of PID 1 that outlive a kernel: they serve the sandbox's files, run its commands and carry its network."""
+"""Forks of PID 1 that outlive a kernel: they serve its files and names, run its commands and carry its network."""
 
 import contextlib
 import os
@@ -6,9 +6,11 @@ import signal
 import socket
 from collections.abc import Callable
 
-from . import commands, files, proxy
+from . import commands, files, proxy, resolver
 from .forks import in_fork, prefer_as_oom_victim, set_dumpable
 from .processes import kill_subreaper
+
+MAX_RESOLVERS = 100  # one after the other, each killed by the code
 
 
 class Attendants:
@@ -22,6 +24,9 @@ class Attendants:
         self._commands: socket.socket | None = None  # the line to it
         self._proxy = 0  # the pid of the network's
         self._port: socket.socket | None = None  # on which it listens: PID 1 keeps it, whatever ends the proxy
+        self._questions = resolver.listen()  # for names, kept likewise
+        self._resolver = 0  # the pid of the one that answers them
+        self._resolvers_left = MAX_RESOLVERS
 
     def serve_files(self, descriptors: list[int]) -> None:
         """Fork a server of files on a socket."""
@@ -50,9 +55,22 @@ class Attendants:
         if port:
             port.close()
 
+    def watched(self) -> list[int]:
+        """Return what PID 1 looks at for them: the port for names, while nobody else does."""
+        is_wanted = self._resolver not in self.pids and self._resolvers_left > 0
+        return [self._questions.fileno()] if self._questions and is_wanted else []
+
+    def serve_names(self, readable: list[int]) -> None:
+        """Fork who answers the questions for names, if one has come."""
+        port = self._questions
+        if port and port.fileno() in readable:
+            with port.dup() as kept:
+                self._resolver = self._fork(lambda: resolver.serve(kept))
+            self._resolvers_left -= 1
+
     def close(self) -> None:
         """Let go of what is PID 1's, in a fork and at the end."""
-        for held in (self._commands, self._port):
+        for held in (self._commands, self._port, self._questions):
             if held:
                 held.close()
 

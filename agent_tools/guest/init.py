@@ -87,6 +87,7 @@ class Init:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
+            readers += self.attendants.watched()
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_page()
@@ -94,6 +95,7 @@ class Init:
             self.hear()
             self.victims.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
+            self.attendants.serve_names(readable)
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
                     self.obey(order, descriptors)
@@ -245,7 +247,7 @@ class Init:
                 os.killpg(self.kernel_pid, number)
 
     def reap(self, *, block: bool = False) -> None:
-        """Collect ended children; when the kernel is among them, report and end what it left, which is stopped at once."""
+        """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)

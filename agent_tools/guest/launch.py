@@ -11,6 +11,9 @@ import termios
 from .wire.commands import Spec, StreamName
 
 SHELLS = ("/bin/bash", "/bin/sh")
+GIVEN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
+"""The sandbox's environment, without what IPython adds to it when its shell is made: forced colours, a terminal."""
+NAMES = ("USER", "LOGNAME")  # which are told later (names.py)
 Launched = tuple[int, int, dict[int, StreamName]]
 """Its pid, the descriptor that writes to its stdin (-1: at its end), and those that read what it prints."""
 
@@ -80,8 +83,8 @@ def _argv(spec: Spec) -> list[str]:
 
 
 def _environment(spec: Spec, folder: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
-    return {**ours, "PWD": folder, **spec.env}
+    names = {name: os.environ[name] for name in NAMES if name in os.environ}
+    return {**GIVEN, **names, "PWD": folder, **spec.env}
 
 
 def _own(descriptor: int) -> int:

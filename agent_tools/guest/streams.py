@@ -50,7 +50,7 @@ class Printed:
         self.lock = lock
         self.pieces: list[Piece] = []
         self.wants_bell = False
-        """Whether the watcher sleeps until it is roused."""
+        """True while the watcher sleeps until it is roused."""
         self.rouse: Callable[[], None] = lambda: None
         self.await_room: Callable[[], None] = lambda: None
         self._publish = publish

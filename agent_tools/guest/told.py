@@ -1,4 +1,4 @@
-"""What the host told PID 1 through the environment, read once, before any code runs."""
+"""Limits that the host told PID 1 through the environment, read once, before any code runs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What an image is to hold: a flavour, and further packages on top of it."""
+"""The contents of an image, as they are asked for: a flavour, and further packages on top of it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Sandbox(WithFiles):
 
     root = GUEST_WORK_DIR
     takes_functions = True
-    """Whether functions can be added later; the tool, which has none, spares its runs the wait for calls."""
+    """True if functions can be added later; the tool, which has none, spares its runs the wait for calls."""
 
     def __init__(
         self,

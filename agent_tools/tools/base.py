@@ -63,6 +63,11 @@ class BaseTool(ABC):
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
     @property
+    def definition(self) -> dict[str, Any]:
+        """The function as an agent declares it to its model; a tool may tell more here than Qwen-Agent's does."""
+        return self.function
+
+    @property
     def name_for_human(self) -> str:
         """`cfg['name_for_human']`, or the name."""
         return str(self.cfg.get("name_for_human", self.name))

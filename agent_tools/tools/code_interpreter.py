@@ -48,8 +48,9 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
         debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
         image: an image of your own to run instead; it must be derived from ours.
-        describe: 'versions' tells the model in the tool's description which Python and main libraries there are; of
-            an `image` of your own nothing is told. Default: the description of Qwen-Agent's tool.
+        describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
+            others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
+            Default: the description of Qwen-Agent's tool.
         transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
             with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
         allow_private_urls: let `files` name URLs on private addresses. Default False.
@@ -91,8 +92,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self.work_dir}, runtime=runtime)
         self.options = self._sandbox.options
         self.instance_id = self._sandbox.id
-        if self.options.describe and not self.options.image:
-            self.description = f"{self.description} {_contents(self.options.recipe)}"
+        if self.options.describe:
+            self.description = self._description_with_contents()
 
     def call(
         self,
@@ -139,6 +140,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             InvalidParams: there is no code, or it is longer than `max_code_bytes`.
         """
         return code_of(params, self.options.limits)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """`function`, with the Python and the main libraries in its description; of an `image` of your own, without."""
+        return {**self.function, "description": self._description_with_contents()}
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event, while it waits, starts or runs. Variables stay."""
@@ -261,6 +267,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         from agent_tools.runtime.in_thread import to_its_end
 
         await to_its_end(self.close)
+
+    def _description_with_contents(self) -> str:
+        contents = "" if self.options.image else _contents(self.options.recipe)
+        return self.description if contents in self.description else f"{self.description} {contents}"
 
     def _default_args_format(self, is_chinese: bool) -> str:
         if is_chinese:

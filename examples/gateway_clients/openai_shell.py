@@ -14,10 +14,10 @@ with openai.OpenAI() as client:  # OPENAI_BASE_URL, OPENAI_API_KEY
         for event in events:
             match event.type:
                 case "response.shell_call_command.added":
-                    print("$ ", end="")
+                    print("\n$ " if event.command_index else "$ ", end="")
                 case "response.shell_call_command.delta" | "response.output_text.delta":
                     print(event.delta, end="", flush=True)
-                case "response.shell_call_command.done":
+                case "response.output_item.done" if event.item.type == "shell_call":
                     print()
                 case "response.shell_call_output_content.delta":
                     print(event.delta.stdout or "", end="", flush=True)

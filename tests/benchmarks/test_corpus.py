@@ -1,4 +1,4 @@
-"""How failures over the corpus are sorted, and how notebooks are cut into cells."""
+"""The sorting of failures over the corpus, and the cutting of notebooks into cells."""
 
 from __future__ import annotations
 

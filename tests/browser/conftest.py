@@ -82,12 +82,12 @@ def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -
 
 @pytest.fixture(scope="session")
 def artefacts() -> Path:
-    """Where pictures of the page are kept for people to look at."""
+    """Return the folder in which pictures of the page are kept for people to look at."""
     folder = ROOT / "tests" / "artefacts"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def is_shown_whole(page: Page) -> bool:
-    """Whether nothing of a page lies beyond its right edge."""
+    """Return whether nothing of a page lies beyond its right edge."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))

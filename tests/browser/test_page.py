@@ -223,6 +223,6 @@ def _folder(here: Visit) -> Path:
 
 
 def _light(colour: str) -> float:
-    """How light a colour in CSS's `rgb(r, g, b)` is, from 0 to 1."""
+    """Return the lightness of a colour in CSS's `rgb(r, g, b)`, from 0 to 1."""
     red, green, blue = (int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255

@@ -36,7 +36,7 @@ def report_of(gateway: Gateway, script: str, *args: str) -> Any:
 
 
 def in_order(kinds: list[str]) -> list[str]:
-    """Which kinds there are, by their first place."""
+    """Return which kinds there are, by their first place."""
     return list(dict.fromkeys(kinds))
 
 

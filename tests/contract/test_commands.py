@@ -96,6 +96,16 @@ def test_where_it_starts_and_with_what(sandbox: Sandbox) -> None:
     assert b"AGENT_TOOLS" not in sandbox.run_command("env").stdout
 
 
+def test_its_environment_is_the_sandboxs_and_not_that_of_a_notebook(sandbox: Sandbox) -> None:
+    kernels = sandbox.run_code("import os; list(os.environ)").value
+    own = {line.partition("=")[0] for line in sandbox.run_command("env").stdout.decode().splitlines()}
+    added = {"FORCE_COLOR", "CLICOLOR_FORCE", "MPLBACKEND"}
+    assert added <= set(kernels)
+    assert not added & own
+    assert {"PATH", "HOME", "PWD"} <= own
+    assert b"\x1b" not in sandbox.run_command(["python3", "-c", "1/0"]).stderr
+
+
 def test_its_stdin_is_at_its_end_or_what_was_given(sandbox: Sandbox) -> None:
     assert sandbox.run_command("cat").stdout == b""
     assert sandbox.run_command("cat", stdin=bytes(range(256))).stdout == bytes(range(256))

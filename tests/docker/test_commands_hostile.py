@@ -80,12 +80,12 @@ def _eventually(is_so: Callable[[], object]) -> None:
 
 
 def _running(sandbox: Sandbox, *argv: str) -> int:
-    """How many processes of this command line run in the sandbox."""
+    """Return the number of processes of this command line in the sandbox."""
     return sandbox.run_command(["python3", "-c", COUNT, *argv]).stdout.decode().split().count("found")
 
 
 def _first_line(process: Process) -> str:
-    """What a command printed first, once it has."""
+    """Return what a command printed first, once it has."""
     _eventually(lambda: process.read().stdout.endswith(b"\n") or process.is_over)
     return process.read().stdout.decode().strip()
 

@@ -37,7 +37,7 @@ CREATE, START, REMOVE = r"POST .*/containers/create", r"POST .*/start", r"DELETE
 
 @pytest.fixture
 def proxy(scratch: Scratch, monkeypatch: pytest.MonkeyPatch, docker_engine: DockerEngine) -> Iterator[EngineProxy]:
-    """What DOCKER_HOST points at."""
+    """Return what DOCKER_HOST points at."""
     with EngineProxy(scratch.path / "engine.sock") as proxy:
         monkeypatch.setenv("DOCKER_HOST", proxy.url)
         yield proxy

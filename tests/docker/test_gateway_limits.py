@@ -1,4 +1,4 @@
-"""What a container of the gateway may take and reach, as seen by code inside."""
+"""The limits and the reach of a gateway's container, as seen by code inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code cannot do, and what the host can see of it."""
+"""The limits of what the code can do, and what the host can see of it."""
 
 from __future__ import annotations
 

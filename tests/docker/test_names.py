@@ -1,4 +1,4 @@
-"""Who the sandbox's user is, and which Python each way of asking finds."""
+"""Names in the sandbox: its user's, those of its Python, and its own on the loopback network."""
 
 from __future__ import annotations
 
@@ -63,3 +63,47 @@ def test_code_that_spoils_the_tables_harms_only_its_own_names(new_tool: Callable
         assert tool.run("!rm -r ~/.names && mkdir ~/.names && ln -s /dev/zero ~/.names/passwd").error is None
         tool.restart()
         assert tool.run("1 + 1").ok
+
+
+SERVED = """
+import subprocess, sys, time, urllib.request
+server = subprocess.Popen([sys.executable, '-m', 'http.server', '8123'], stdout=-3, stderr=-3)
+for _ in range(100):
+    try:
+        print(urllib.request.urlopen('http://{host}:8123').status)
+        break
+    except OSError:  # not yet
+        time.sleep(0.1)
+server.kill()
+"""
+
+
+@pytest.mark.parametrize("host", ["localhost", "app.localhost", "sandbox"])
+def test_a_server_in_the_sandbox_is_reached_by_name(tool: CodeInterpreter, host: str) -> None:
+    execution = tool.run(SERVED.replace("{host}", host))
+    assert execution.error is None, execution.error
+    assert execution.stdout == "200\n"
+
+
+KILL_ALL = """
+import os
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    if int(pid) not in (1, os.getpid()):
+        os.kill(int(pid), 9)
+"""
+
+
+def test_commands_and_later_kernels_know_localhost_whoever_was_killed(tool: CodeInterpreter) -> None:
+    asked = "import socket; print(socket.gethostbyname('localhost'))"
+    for _ in range(3):
+        assert tool.run(asked).stdout == "127.0.0.1\n"
+        assert tool.run(KILL_ALL).ok
+    assert tool.as_sandbox.run_command(["python3", "-c", asked]).stdout == b"127.0.0.1\n"
+    tool.restart()
+    assert tool.run(asked).stdout == "127.0.0.1\n"
+
+
+def test_no_other_name_is_known_and_that_is_told_at_once(tool: CodeInterpreter) -> None:
+    execution = tool.run("import socket; socket.getaddrinfo('example.org', 443)", timeout=3)
+    assert execution.error
+    assert execution.error.value.startswith("[Errno -3] Temporary failure in name resolution")

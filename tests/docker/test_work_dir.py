@@ -1,4 +1,4 @@
-"""What the code leaves in work_dir for the host to trip over."""
+"""Traps that the code leaves in work_dir for the host."""
 
 from __future__ import annotations
 

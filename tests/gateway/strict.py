@@ -1,4 +1,4 @@
-"""What the gateway sends, held against the `openai` package's types: nothing missing, nothing wrong, nothing more."""
+"""The gateway's answers, held against the `openai` package's types: nothing missing, nothing wrong, nothing more."""
 
 from __future__ import annotations
 

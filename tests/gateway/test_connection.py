@@ -1,4 +1,4 @@
-"""What clients may do with connections, on real sockets: late heads and bodies, too many, ambiguous, left unread."""
+"""The limits of clients' connections, on real sockets: late heads and bodies, too many, ambiguous, left unread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_served(connection: socket.socket) -> bool:
 
 
 def dripped(connection: socket.socket, piece: bytes = b"a") -> bytes:
-    """What is answered while pieces are sent without an end."""
+    """Return what is answered while pieces are sent without an end."""
     connection.settimeout(0.02)
     found = b""
     for _ in range(2_000):

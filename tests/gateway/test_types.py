@@ -1,4 +1,4 @@
-"""What the gateway sends is valid by the types of the `openai` package, from the lowest version to the newest."""
+"""All that the gateway sends is valid by the types of the `openai` package, from the lowest version to the newest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_not_valid_is_noticed(work_dir: Path) -> None:
 
 
 def wrong_by(version: str, sent: list[Sent], folder: Path) -> list[str]:
-    """What the types of a version of the package say."""
+    """Return what the types of a version of the package say."""
     install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", sys.executable, "--target", str(folder)]
     subprocess.run([*install, f"openai=={version}"], check=True, timeout=120)
     environment = {**os.environ, "PYTHONPATH": str(folder)}

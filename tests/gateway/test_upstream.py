@@ -1,4 +1,4 @@
-"""Who may ask, what is refused and how, and what is counted."""
+"""Requests to the upstream: who may ask, what is refused and how, and what is counted."""
 
 from __future__ import annotations
 

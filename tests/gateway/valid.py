@@ -1,4 +1,4 @@
-"""Whether what a gateway sent is valid by the types of the `openai` package that is found, whatever its version.
+"""A check that what a gateway sent is valid by the types of the `openai` package that is found, whatever its version.
 
     python valid.py < sent.json      a list of [name of a type below openai.types | "event" | SHELL, what was sent]
 
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def problem(name: str, sent: dict[str, Any], events: dict[str, type[BaseModel]]) -> str:
-    """What is wrong with it, or ''."""
+    """Return what is wrong with it, or ''."""
     if name == SHELL and "response.shell_call_command.added" not in events:
         return ""
     try:

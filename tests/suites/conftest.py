@@ -1,4 +1,4 @@
-"""What all suites share: the transport, sandboxes that are closed, and the exceptions, each with its reason."""
+"""Fixtures of all suites: the transport, sandboxes that are closed, and the exceptions, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the matrix of engines finds, runs and leaves out, told by what engines say of themselves."""
+"""The matrix of engines: what it finds, runs and leaves out, told by what engines say of themselves."""
 
 from __future__ import annotations
 

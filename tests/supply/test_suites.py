@@ -1,4 +1,4 @@
-"""What other people's suites are run with, and how their reports are read."""
+"""The runs of other people's suites: what they are run with, and how their reports are read."""
 
 from __future__ import annotations
 

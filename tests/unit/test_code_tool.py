@@ -1,4 +1,4 @@
-"""Which tools count as tools that run code."""
+"""The tools that count as tools that run code."""
 
 from __future__ import annotations
 

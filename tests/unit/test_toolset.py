@@ -1,4 +1,4 @@
-"""Which values a toolset takes for tools, host functions and plain functions."""
+"""The values that a toolset takes for tools, host functions and plain functions."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class _RunningTurn:
         self.reason = ""  # the reason of the end; '' while the turn goes on, and if it was stopped
         self.pending: list[Call] = []
         self.tools = {tool.name: tool for tool in loop.tools}
-        self.functions = [tool.function for tool in self.tools.values()]
+        self.functions = [tool.definition for tool in self.tools.values()]
         self.functions += [dict(each.get("function", each)) for each in loop.client_functions]
         self.clients = {function["name"] for function in self.functions} - self.tools.keys()
         self.used_ids: set[str] = set()

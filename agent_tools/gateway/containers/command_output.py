@@ -1,4 +1,4 @@
-"""What one command prints, as text, bounded: the beginning at once, the end of the rest when it is over. Pure."""
+"""The output of one command, as text, bounded: the beginning at once, the end of the rest when it is over. Pure."""
 
 from __future__ import annotations
 

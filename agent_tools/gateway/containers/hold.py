@@ -6,8 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.containers import Containers
 from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import describe
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 PARKED = (
@@ -79,6 +82,11 @@ class Hold:
         """Let go of the container."""
         self._interpreter = None
         self._stack.close()
+
+
+def contents(config: GatewayConfig) -> str:
+    """Return a sentence on the Python and the libraries that a container has."""
+    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
 
 
 def reach(network: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.containers.at_once import Together, run_at_once
-from agent_tools.gateway.containers.hold import Hold, reach
+from agent_tools.gateway.containers.hold import Hold, contents, reach
 from agent_tools.gateway.containers.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import tool_errors
@@ -22,8 +22,8 @@ _DESCRIPTION = (
     "commands of one call run at the same time, each in a fresh shell in the working directory: join steps that depend "
     "on each other with && in one command. Files persist from call to call, and so do programs started with &; shell "
     "variables and changes of the directory do not. Files are in /mnt/data, also the working directory; to offer the "
-    "user a file saved there, link it as [name](sandbox:/mnt/data/name). Python 3 is installed; there is no terminal "
-    "and no root. {network}"
+    "user a file saved there, link it as [name](sandbox:/mnt/data/name). It has {contents} There is no terminal and no "
+    "root. {network}"
 )
 
 
@@ -33,7 +33,7 @@ class ContainerShell(CommandTool):
     def __init__(self, hold: Hold) -> None:
         config = hold.containers.config
         self.name = config.shell_name
-        self.description = _DESCRIPTION.format(network=reach(hold.network))
+        self.description = _DESCRIPTION.format(contents=contents(config), network=reach(hold.network))
         self.parameters = _parameters(config)
         self.hold = hold
         self._config = config

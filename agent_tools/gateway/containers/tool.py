@@ -8,9 +8,7 @@ from typing import Any
 
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.hold import Hold, reach
-from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import describe
+from agent_tools.gateway.containers.hold import Hold, contents, reach
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 
@@ -69,8 +67,7 @@ class ContainerTool(CodeTool):
 
 def described(config: GatewayConfig, network: str = "") -> str:
     """Return the tool's description for a model."""
-    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
-    return _DESCRIPTION.format(contents=describe(recipe), network=reach(network), timeout=config.timeout)
+    return _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
 
 
 def _files(changes: Sequence[FileChange]) -> str:

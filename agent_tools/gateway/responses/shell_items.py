@@ -77,7 +77,7 @@ class ShellCallItem(Item):
 
 
 class ShellOutputItem(Item):
-    """What came of the commands of a call."""
+    """The outcome of a call's commands."""
 
     def __init__(self, call: ShellCallItem) -> None:
         value = {"id": new_id("sho"), "type": "shell_call_output", "status": "in_progress", "output": []}

@@ -74,7 +74,7 @@ class Tools:
 
 @dataclass
 class _Reading:
-    """What was read of `tools` so far."""
+    """The tools of a request, as far as they are read."""
 
     offer: _Offer
     shown: list[JsonObject] = field(default_factory=list)

@@ -21,7 +21,7 @@ TRIES = 100  # of reading a page that is being written, which takes microseconds
 _PAGE = struct.Struct("=QddQ")
 
 Times = tuple[float, float]
-"""When to interrupt and when to kill, monotonic seconds."""
+"""The times to interrupt and to kill, monotonic seconds."""
 
 
 class AlarmWriter:

@@ -1,4 +1,4 @@
-"""How a command ended, in the words of a shell."""
+"""The end of a command, in the words of a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command printed, bounded: the last bytes of a stream, and the exact count of those before them."""
+"""The output of a command, bounded: the last bytes of a stream, and the exact count of those before them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ LOST = "the process that runs the commands was ended by code in the sandbox"
 
 @dataclass(frozen=True)
 class Drive:
-    """What a command needs of others: to be looked at again, that its end is noted, and that its guest goes on."""
+    """The needs of a command from others: to be looked at again, that its end is noted, and that its guest goes on."""
 
     rouse: Callable[[], None] = lambda: None
     release: Callable[[], None] = lambda: None

@@ -20,7 +20,6 @@ class Pump:
         self._lock = threading.Lock()
         self._processes: set[Process] = set()
         self._waker: socket.socket | None = None
-        self._pid = os.getpid()
 
     def add(self, process: Process) -> None:
         """Drive this process from now on."""

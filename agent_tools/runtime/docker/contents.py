@@ -1,8 +1,9 @@
-"""Which Python and which main libraries an image has, read off what it is made from: no engine is asked."""
+"""The Python and the main libraries of an image, read off what it is made from: no engine is asked."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.recipe import Recipe
@@ -17,6 +18,7 @@ MAIN = {
 _PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
+@lru_cache(maxsize=64)
 def contents_told(recipe: Recipe) -> str:
     """Return a sentence for a model: the Python, the main libraries with their versions, and what was added."""
     stack = "newest" if recipe.flavour == "newest" else "lean"

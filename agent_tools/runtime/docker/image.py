@@ -10,6 +10,10 @@ import hashlib
 import io
 import os
 import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +99,7 @@ def validated(packages: Sequence[str]) -> list[str]:
 
 def _requirement(entry: str) -> str:
     """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
-    from packaging.requirements import Requirement  # as below: imported by those who need it
+    from packaging.requirements import Requirement  # imported by those who need it
 
     try:
         requirement = Requirement(entry)
@@ -217,10 +221,6 @@ def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> st
 
 
 def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
-    import shutil
-    import subprocess
-    import tempfile
-
     script = shipped("docker/debian_base.sh")
     if os.getuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageBuildError(
@@ -239,8 +239,6 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
 
 
 def _tar(files: dict[str, bytes]) -> io.BytesIO:
-    import tarfile
-
     bundle = settings.ca_bundle()
     files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
     archive = io.BytesIO()

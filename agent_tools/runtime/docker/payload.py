@@ -45,13 +45,13 @@ NETWORK_ENVIRONMENT = {
     "PIP_PROGRESS_BAR": "off",
     "PIP_RETRIES": "1",
 }
-"""What is added for a network by list, over what stands above."""
+"""Additions for a network by list, over what stands above."""
 CACHE_ENVIRONMENT = {
     "PIP_INDEX_URL": "http://pypi.org/simple/",
     "PIP_TRUSTED_HOST": "pypi.org files.pythonhosted.org",
     "PIP_DEFAULT_TIMEOUT": "120",  # a file that is not in the cache yet is fetched whole first
 }
-"""What is added where the host has a cache of packages: pip asks it in plain HTTP (runtime/egress/packages.py)."""
+"""Additions where the host has a cache of packages: pip asks it in plain HTTP (runtime/egress/packages.py)."""
 
 
 def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:

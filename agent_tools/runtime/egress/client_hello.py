@@ -134,7 +134,7 @@ class SecondHello:
 
 
 class _Fields:
-    """What is left to read of a message; reading past its end is refused."""
+    """The rest of a message, still to be read; reading past its end is refused."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)

@@ -37,7 +37,7 @@ def system_look_up(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What this machine knows of the network: the addresses of names (waited for), and proxies on the way to hosts."""
+    """This machine's knowledge of the network: the addresses of names (waited for), and proxies on the way to hosts."""
 
     look_up: Callable[[str, int], list[str]] = system_look_up
     next_hop: Callable[[str, int], str | None] = settings.next_hop

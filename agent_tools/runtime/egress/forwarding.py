@@ -49,7 +49,7 @@ _REFUSED_METHODS = frozenset((b"TRACE", b"CONNECT"))  # the first has a server s
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a request goes, and what is added to it. `path` includes the query."""
+    """The destination of a request, and what is added to it. `path` includes the query."""
 
     target: Target
     path: str

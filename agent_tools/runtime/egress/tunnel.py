@@ -17,7 +17,7 @@ from agent_tools.settings import EgressLimits
 CHUNK = 64 * 1024
 
 Sent = Callable[[bytes], bytes]
-"""What may go out now, of what the code sent."""
+"""A filter: takes what the code sent, and returns what of it may go out now."""
 
 
 class Tunnel:

@@ -38,7 +38,7 @@ class Quota:
 
     def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
         self.has_stopped_one = False
-        """Whether code was killed for an excess that has not been found gone since."""
+        """True if code was killed for an excess that has not been found gone since."""
         self._path = path
         self._free = free
         self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)

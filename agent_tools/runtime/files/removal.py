@@ -20,7 +20,7 @@ from pathlib import Path
 from agent_tools.runtime.files.folder import OPEN_DIR, PASS_DIR
 
 REMOVAL_SECONDS = 60.0
-"""How long one removal may take; what is left then is for the next one."""
+"""Seconds that one removal may take; what is left then is for the next one."""
 BATCH = 1_000
 """Entries of a folder that are looked at before any is removed."""
 

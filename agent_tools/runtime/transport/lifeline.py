@@ -30,7 +30,7 @@ class Lifeline:
         self._alarm = alarm
         self._armed: AlarmWriter | None = None  # by which the latest run was armed; None: by an order
         self.has_ended = False
-        """Whether PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
+        """True if PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
         abandon_after_fork(self)
 
     def fileno(self) -> int:

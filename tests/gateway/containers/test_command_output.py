@@ -1,4 +1,4 @@
-"""What a command prints: given as it comes, cut in its middle, safe to show."""
+"""The output of a command: given as it comes, cut in its middle, safe to show."""
 
 from __future__ import annotations
 

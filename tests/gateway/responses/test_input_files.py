@@ -32,7 +32,7 @@ def obey(request: dict[str, Any]) -> ScriptedReply:
 
 
 def read(gateway: Gateway, **body: Any) -> str:
-    """What the code found in the file."""
+    """Return what the code found in the file."""
     (call,) = outputs(post(gateway, include=INCLUDE, **body).json())
     return str(call["outputs"][0]["logs"])
 

@@ -10,11 +10,13 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from agent_tools.agents import Agent, Assistant, Cancel, FnCallAgent
+from agent_tools.agents import Agent, Assistant, Cancel, FnCallAgent, ReActChat
 from agent_tools.errors import ModelError
 from agent_tools.messages import ContentItem, FunctionCall, Message
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import describe
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
-from agent_tools.tools import BaseTool, register_tool
+from agent_tools.tools import BaseTool, CodeInterpreter, register_tool
 from agent_tools.tools.registry import TOOL_REGISTRY
 
 HI = [{"role": "user", "content": "hi"}]
@@ -198,6 +200,23 @@ def test_tools_by_name_dict_instance_and_function() -> None:
     assert FnCallAgent([given], ScriptedModel([])).function_map["reader"] is given
     timed = FnCallAgent([{"name": "code_interpreter", "timeout": 60}], ScriptedModel([]))
     assert timed.function_map["code_interpreter"].options.timeout == 60  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [Assistant, ReActChat, FnCallAgent])
+@pytest.mark.parametrize("given", [{}, {"describe": "versions"}])
+def test_the_model_is_told_once_what_the_sandbox_has(
+    kind: type[FnCallAgent], given: dict[str, str], tmp_path: Path
+) -> None:
+    tool = CodeInterpreter({"work_dir": str(tmp_path), "flavour": "newest", **given})
+    model = ScriptedModel("Final Answer: 4")
+    kind([tool], model).run_nonstream(HI)
+    assert str(model.asked[0]).count(describe(Recipe(flavour="newest"))) == 1
+
+
+def test_of_an_image_of_ones_own_the_model_is_told_nothing(tmp_path: Path) -> None:
+    model = ScriptedModel("4")
+    Assistant([CodeInterpreter({"work_dir": str(tmp_path), "image": "mine"})], model).run_nonstream(HI)
+    assert [each["function"]["description"] for each in model.asked[0].tools] == [CodeInterpreter.description]
 
 
 def test_an_unknown_tool_is_refused_with_a_hint() -> None:

@@ -1,4 +1,4 @@
-"""What a conversation shows on a terminal, and what it remembers."""
+"""A conversation: what it shows on a terminal, and what it remembers."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ Tree = typing_extensions.TypeAliasType("Tree", "dict[str, Union[Tree, int]]")
 
 
 def checked(hint: Any, value: Any, check: Any = None) -> Any:
-    """What a check makes of a value, or how it fails."""
+    """Return what a check makes of a value, or how it fails."""
     try:
         return (check or pydantic.TypeAdapter(hint).validate_python)(value)
     except pydantic.ValidationError:
@@ -182,7 +182,7 @@ def note(value: Any) -> Any:
 
 
 def count(values: Annotated[list[int], pydantic.AfterValidator(note)]) -> int:
-    """How many there are."""
+    """Tell how many there are."""
     return len(values)
 
 

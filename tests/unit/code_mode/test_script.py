@@ -85,7 +85,7 @@ async def get_weather(city: str) -> Weather:
 
 
 def get_advisory(kind: typing_extensions.Literal["uv", "rain"]) -> dict[str, str]:
-    """What to do."""
+    """Say what to do."""
     return {"kind": kind, "message": "Use sunscreen."}
 
 

@@ -49,7 +49,7 @@ def facts(
     mounts: list[dict[str, Any]] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> ContainerFacts:
-    """What the host reads of a sandbox as it should be, but for what is given."""
+    """Return what the host reads of a sandbox as it should be, but for what is given."""
     settings = ContainerSettings.of(inspected(host, config, mounts, ports))
     return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
 

@@ -46,7 +46,7 @@ def engine() -> Iterator[SlowToRemove]:
 
 @pytest.fixture
 def runtime(engine: SlowToRemove, process_runtime: Runtime) -> Iterator[Runtime]:
-    """Where `process_runtime` lends its folder for sockets."""
+    """Return the folder that `process_runtime` lends for sockets."""
     runtime = Runtime(engine, lambda packages: "none")
     yield runtime
     engine.may_remove.set()

@@ -165,7 +165,7 @@ def test_a_sweep_that_fails_does_not_keep_a_session_from_opening(spec: SessionSp
 
 
 def child_starts_with_none(runtime: Runtime, spec: SessionSpec, parents: Session) -> bool:
-    """What is so in a forked child."""
+    """Return what is so in a forked child."""
     assert runtime.find("a") is None
     own = runtime.open("a", spec)
     assert own is not parents

@@ -1,4 +1,4 @@
-"""What a model is told of a file's content."""
+"""The preview of a file's content that a model is given."""
 
 from __future__ import annotations
 

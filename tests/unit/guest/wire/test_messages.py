@@ -36,7 +36,7 @@ def read(data: bytes, limit: int = LIMIT) -> list[Found]:
 
 
 def refusal(data: bytes) -> str:
-    """Why these bytes are refused."""
+    """Return why these bytes are refused."""
     with pytest.raises(MessageError) as caught:
         read(data)
     return str(caught.value)

@@ -41,7 +41,7 @@ class Side:
         return data
 
     def read(self, channel: int, most: int = 1 << 20) -> bytes | None:
-        """What the stream's socket has, None for nothing yet, b'' at its end."""
+        """Return what the stream's socket has, None for nothing yet, b'' at its end."""
         try:
             return self.ends[channel].recv(most)
         except BlockingIOError:

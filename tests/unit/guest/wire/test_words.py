@@ -20,6 +20,7 @@ from agent_tools.guest.wire.words import (
     Interrupt,
     Kill,
     Mark,
+    Marked,
     Order,
     Pause,
     Proxy,
@@ -65,6 +66,7 @@ REPORTS: list[tuple[Report, bytes]] = [
     (Exit(12, signal=9, oom=True), b"exit 12 signal 9 oom"),
     (Exit(12, signal=64), b"exit 12 signal 64"),
     (Failed(1, "Traceback: of many words"), b"failed 1 Traceback: of many words"),
+    (Marked(1, 5), b"marked 1 5"),
     (Failed(1, "one\ntwo\n  three"), b"failed 1 one\ntwo\n  three"),
 ]
 

@@ -1,4 +1,4 @@
-"""How this process talks to an engine: over few connections, whatever and however much it asks."""
+"""Conversations of this process with an engine: over few connections, whatever and however much it asks."""
 
 from __future__ import annotations
 

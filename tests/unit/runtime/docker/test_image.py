@@ -91,6 +91,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("AGENT_TOOLS_BASE_IMAGE", raising=False)
     monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(image.settings, "builds_dir", lambda: tmp_path / "builds")
     return tmp_path / "run" / f"agent_tools-{os.getuid()}"
 
 
@@ -291,7 +292,7 @@ def test_the_build_is_told_what_the_image_is_built_on(engine: FolderEngine) -> N
 
 
 def ask(folder: Path) -> None:
-    """What each of two processes does."""
+    """Do what each of two processes does."""
     engine = FolderEngine(folder)
 
     def progress(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What an image says of where it comes from."""
+"""An image's own word on where it comes from."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def holds(condition: dict[str, Any], word: int) -> bool:
 
 
 def answers(name: str, *words: int) -> set[int]:
-    """What the rules that fit say: 0 for allowed, else an errno; empty where the profile's default decides."""
+    """Return what the rules that fit say: 0 for allowed, else an errno; empty where the profile's default decides."""
     padded = [word & ALL_BITS for word in words] + [0] * 6
     fitting = [rule for rule in rules(name) if all(holds(each, padded[each["index"]]) for each in rule.get("args", ()))]
     return {rule.get("errnoRet", 0) for rule in fitting}
@@ -58,7 +58,7 @@ def samples(name: str, count: int) -> Iterator[list[int]]:
 
 
 def as_read(name: str, words: list[int]) -> list[int]:
-    """What the kernel sees of these words."""
+    """Return what the kernel sees of these words."""
     return [word & ((1 << WIDTHS.get((name, index), 64)) - 1) for index, word in enumerate(words)]
 
 

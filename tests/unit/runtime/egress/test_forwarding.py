@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def _is_whole(got: bytes) -> bool:
-    """Whether a whole request has come, as a strict server reads it."""
+    """Return whether a whole request has come, as a strict server reads it."""
     server = h11.Connection(h11.SERVER)
     server.receive_data(got)
     while (event := server.next_event()) is not h11.NEED_DATA:

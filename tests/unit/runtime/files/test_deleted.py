@@ -1,4 +1,4 @@
-"""What processes hold of files that are deleted."""
+"""Deleted files that processes hold on to."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_process_that_is_gone_holds_nothing(device: int) -> None:
 
 @contextlib.contextmanager
 def as_an_ordinary_user() -> Iterator[None]:
-    """What a caller without root's powers sees, whoever runs the tests."""
+    """Return what a caller without root's powers sees, whoever runs the tests."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         os.setegid(STRANGER)

@@ -86,7 +86,7 @@ def serving(*functions: Any, rich: Any = None, **limits: Any) -> Iterator[tuple[
 
 
 def size(value: Any) -> int:
-    """How much it is."""
+    """Return how much it is."""
     return len(value)
 
 

@@ -54,7 +54,7 @@ class Rig:
         return data
 
     def has_hung_up(self) -> bool:
-        """Whether the pipe ends, whatever is still in it."""
+        """Return whether the pipe ends, whatever is still in it."""
         try:
             while self.guest.recv(65536):
                 pass

@@ -1,4 +1,4 @@
-"""Which way to a sandbox is taken when."""
+"""The choice of the way to a sandbox."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+"""The Python in README.md and docs/: it can be read, what it imports is there, and one block runs as it stands."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import io
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.runtime import default_runtime
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
+SANDBOX = next(block for _, block in BLOCKS if "AsyncSandbox() as" in block)
+
+
+def parsed(block: str) -> ast.Module:
+    return compile(block, "block", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) >= 7
+
+
+@pytest.mark.parametrize("block", [block for _, block in BLOCKS], ids=[name for name, _ in BLOCKS])
+def test_a_block_can_be_read_and_has_what_it_imports(block: str) -> None:
+    for node in ast.walk(parsed(block)):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(str(node.module))
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.docker
+def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine) -> None:
+    names: dict[str, Any] = {}
+    asyncio.run(eval(compile(SANDBOX, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+    default_runtime().settle()
+    assert names["execution"].value == 42
+    assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
+    with tarfile.open(fileobj=io.BytesIO(names["saved"])) as tar:
+        assert "data.csv" in {Path(name).name for name in tar.getnames()}
