@@ -104,6 +104,8 @@ class Kernels:
         """
         self._spec, self.prelude = spec, spec.prelude
         self._calls.serve(spec)
+        if self.current and spec.checkpoint:
+            self.current.runs = self.runs
         self.define(spec.prelude, spec.limits.start_timeout)
 
     def drop(self) -> None:
@@ -133,7 +135,7 @@ class Kernels:
             undo.callback(channel.close)
             first = channel.await_kernel(deadline)
             undo.pop_all()
-        runs = self.runs if self._spec.checkpoint else None
+        runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
         self.drop()
         self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
         self._calls.connect(calls, self._spec)

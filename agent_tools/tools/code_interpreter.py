@@ -65,8 +65,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
             folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
         preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
-        idle_stop: seconds without use after which all processes of the sandbox are stopped until its next use, threads
-            that code left behind included. Default 0: never.
+        idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
         name_for_human, args_format: as for every tool.
 
     Raises:
@@ -204,11 +203,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             self._sandbox.start()
 
     def prepare_pool(self, patience: float = 0.0) -> int:
-        """Begin to make sandboxes ahead (`pool`), wait so many seconds at most; return how many are ready.
-
-        Raises:
-            ToolServiceError: the engine is not there, or has not the image.
-        """
+        """Begin to make sandboxes ahead; return how many are ready after `patience` seconds. Errors as for `start`."""
         with tool_errors():
             return self._sandbox.prepare_pool(patience)
 
