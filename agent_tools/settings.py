@@ -28,6 +28,12 @@ class Limits:
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0
     """Seconds until a fresh kernel in a running sandbox must be ready; after that the sandbox is replaced."""
+    max_pool: int = 32
+    """Sandboxes of one kind that may be kept ready (`pool`)."""
+    pool_max_age: float = 3_600.0
+    """The age at which a sandbox made ahead is replaced; after as long without a session, its pool keeps none ready."""
+    pool_retry: float = 60.0
+    """Seconds after which a pool that failed to make a sandbox tries again."""
     max_code_bytes: int = MIB
     """The longest code, as UTF-8."""
     max_message_bytes: int = 16 * MIB

@@ -53,7 +53,7 @@ class Services:
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures)
+            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures, lambda: runtime.pools)
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)

@@ -11,13 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from agent_tools.checkpoint import Mark
-from agent_tools.connection import NetworkConnection
 from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.background import Do, do_now
+from agent_tools.runtime.course import Course
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
@@ -26,29 +26,21 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
-from agent_tools.runtime.succession import Succession
+from agent_tools.runtime.succession import StartSandbox, Succession
 
 TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
-
-
-@dataclass
-class _Course:
-    """The moments at which a run was asked for, had its turn, and started (monotonic seconds); and its connections."""
-
-    asked: float = field(default_factory=time.monotonic)
-    turn: float = 0.0
-    started: float = 0.0
-    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
 
 
 class Session:
     """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
-    `behind` does what `close` need not wait for.
+    `behind` does what `close` need not wait for; `start` gives a sandbox, made now or ahead.
     """
 
-    def __init__(self, engine: Engine, spec: SessionSpec, behind: Do = do_now) -> None:
-        self._serving = Succession(engine, spec)
+    def __init__(
+        self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = RunningSandbox
+    ) -> None:
+        self._serving = Succession(engine, spec, start)
         self._behind = behind
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
@@ -82,20 +74,12 @@ class Session:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
-        times, arrived = _Course(), Settling()
+        times, arrived = Course(), Settling()
         with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
             for output in outputs:
                 arrived.add(output)
                 yield output
-        duration = time.monotonic() - times.started
-        connections, left_out = times.connections
-        return Execution(
-            arrived.outputs,
-            duration=duration,
-            queued=times.turn - times.asked,
-            connections=connections,
-            connections_left_out=left_out,
-        )
+        return times.execution(arrived.outputs)
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
@@ -110,7 +94,7 @@ class Session:
             kernel.cancel()
 
     def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: _Course
+        self, code: str, timeout: float, cancelled: threading.Event, times: Course
     ) -> Generator[Output, None, None]:
         with self._taking_turn(cancelled) as has_turn:
             times.turn = times.started = time.monotonic()

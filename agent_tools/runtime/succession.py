@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from agent_tools.checkpoint import LOST, Mark
@@ -15,17 +15,21 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
 
+StartSandbox = Callable[[Engine, SessionSpec, Quota], RunningSandbox]
+"""Gives a sandbox, made now or ahead."""
+
 
 class Succession:
     """For the thread whose turn it is, but for reading `sandbox`."""
 
-    def __init__(self, engine: Engine, spec: SessionSpec) -> None:
+    def __init__(self, engine: Engine, spec: SessionSpec, start: StartSandbox = RunningSandbox) -> None:
         self.spec = spec
         """The makings of the next sandbox."""
         self.sandbox: RunningSandbox | None = None
         self.lost: Restarted | None = None
         """What the next run has to tell of a kernel that was lost."""
         self._engine = engine
+        self._start = start
         self._quota = Quota(spec.work_dir, spec.limits)
 
     def kernel(self, *, wakes: bool = True) -> Kernel:
@@ -44,7 +48,7 @@ class Succession:
             self.lost = self.lost if has_work_dir else Restarted("its work_dir was replaced")
             if kernel := self._replaced(sandbox, wakes=wakes):
                 return kernel
-        self.sandbox = fresh = RunningSandbox(self._engine, self.spec, self._quota)
+        self.sandbox = fresh = self._start(self._engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel
 
@@ -74,14 +78,16 @@ class Succession:
         run = self.sandbox.runs.before_last_cell()
         if run is None:
             raise CheckpointMissing("There is nothing to undo: no code has run since the kernel was started.")
-        kernel.settle(self.spec.limits.restart_timeout)
+        with self.sandbox.use():
+            kernel.settle(self.spec.limits.restart_timeout)
         self._go_back(run, "of the moment before the last code")
 
     def mark(self) -> Mark:
         """Keep the state of now. Errors as for `Session.checkpoint`."""
         kernel = self._kernel_with_checkpoints()
         assert self.sandbox
-        run = kernel.mark(self.spec.limits.restart_timeout)
+        with self.sandbox.use():
+            run = kernel.mark(self.spec.limits.restart_timeout)
         if not run:
             raise CheckpointMissing(
                 "No checkpoint can be taken now: none is while threads of the code, or processes that it has started, "

@@ -62,6 +62,10 @@ class AsyncSandbox:
         """Start the container and its kernel now."""
         await _do(self.sync.start)
 
+    async def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to fill the pool; return how many are ready."""
+        return await _do(partial(self.sync.prepare_pool, patience))
+
     async def run_code(
         self,
         code: str,

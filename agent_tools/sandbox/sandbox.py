@@ -17,6 +17,7 @@ from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
+from agent_tools.sandbox.telling import told
 from agent_tools.sandbox.variables import assignments
 from agent_tools.sandbox.with_files import WithFiles
 
@@ -77,6 +78,16 @@ class Sandbox(WithFiles):
         """
         self._opening.session().open()
 
+    def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to fill the pool (`pool`), without starting this sandbox; its first use would do so, too.
+
+        Waits `patience` seconds at most until it is full, and returns how many are ready.
+
+        Raises:
+            EngineError: the engine is not there.
+        """
+        return self._opening.prepare_pool(patience) if self.options.pool else 0
+
     def run_code(
         self,
         code: str,
@@ -103,7 +114,7 @@ class Sandbox(WithFiles):
             with self._opening.session().between_runs() as running:
                 running.define(assignments(variables), self.options.limits.timeout)
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
-            return finished(_told(outputs, on_output) if on_output else outputs)
+            return finished(told(outputs, on_output) if on_output else outputs)
 
     def stream(
         self, code: str, timeout: float | None = None, cancelled: threading.Event | None = None
@@ -302,16 +313,3 @@ class Sandbox(WithFiles):
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise InvalidParams(f"max_output={most!r:.80} is not usable: give bytes as a positive whole number.")
         return Request(command, stdin, cwd, dict(env or {}), max_output=most)
-
-
-def _told(
-    outputs: Generator[Output, None, Execution], tell: Callable[[Output], object]
-) -> Generator[Output, None, Execution]:
-    """Pass each output on to `tell` as well."""
-    try:
-        while True:
-            output = next(outputs)
-            tell(output)
-            yield output
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

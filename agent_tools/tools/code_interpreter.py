@@ -9,20 +9,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.checkpoint import Mark
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.sandbox.options import timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.saved_state import SavedState, VariablesReport
-from agent_tools.tools.base import BaseToolWithFileAccess, file_errors, tool_errors
+from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
+from agent_tools.tools.with_state import WithState
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @register_tool("code_interpreter")
-class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
+class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
 
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
@@ -61,6 +60,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
+        pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
+            folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
+        preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
+        idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
         name_for_human, args_format: as for every tool.
 
     Raises:
@@ -197,39 +200,19 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         with tool_errors():
             self._sandbox.start()
 
+    def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to make sandboxes ahead; return how many are ready after `patience` seconds. Errors as for `start`."""
+        with tool_errors():
+            return self._sandbox.prepare_pool(patience)
+
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         self._sandbox.interrupt()
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
-        with tool_errors():
-            self._sandbox.undo()
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
-        with tool_errors():
-            return self._sandbox.checkpoint()
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
-        with tool_errors():
-            self._sandbox.rollback(mark)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
         with tool_errors():
             self._sandbox.restart()
-
-    def save(self) -> SavedState:
-        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
-        with tool_errors(), file_errors():
-            return self._sandbox.save(variables=True)
-
-    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
-        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
-        with tool_errors(), file_errors():
-            return self._sandbox.load(state)
 
     def close(self) -> None:
         """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
 from agent_tools.gateway.containers.failures import (
     ContainerExpired,
@@ -28,7 +29,7 @@ from agent_tools.gateway.containers.networks import check_network
 from agent_tools.gateway.containers.places import Places
 from agent_tools.gateway.containers.remains import Ending, Remains
 from agent_tools.gateway.containers.shares import Shares
-from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg
+from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
 from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store.records import Container
@@ -54,6 +55,8 @@ class Containers:
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
         self._store = store
+        if config.pool:
+            self.places.soon(self._fill_pool)
 
     def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> Container:
         """Make a container; its sandbox starts with its first call.
@@ -215,6 +218,10 @@ class Containers:
             raise ContainerExpired()
         return partial(self._interpreter, row), row.has_run
 
+    def _fill_pool(self) -> None:
+        with suppress(AgentToolsError):  # the first container that needs what is missing says so
+            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).prepare_pool()
+
     def _interpreter(self, row: Container) -> CodeInterpreter:
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
@@ -231,8 +238,12 @@ class Containers:
         return self.places.running()
 
     def close(self) -> None:
-        """Park every container: no sandbox is left, files stay, and so do variables where nothing runs any more."""
+        """Park every container: no sandbox is left, files stay, and so do variables where nothing runs any more.
+
+        Those that were made ahead go, too.
+        """
         self.places.close()
+        self.runtime.close_pools()
 
     # -- the end of a container ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import BinaryIO
 
 from agent_tools.errors import SandboxGone
@@ -30,11 +30,17 @@ _KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
 
 
 class GuestFiles:
-    """The files of one sandbox. Any thread may call any method; each use has a connection of its own."""
+    """The files of one sandbox. Any thread may call any method; each use has a connection of its own, within `use`."""
 
-    def __init__(self, limits: Limits, connect: Callable[[int], Conversation | None]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        connect: Callable[[int], Conversation | None],
+        use: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._limits = limits
         self._connect = connect
+        self._use = use
         self._idle: list[Conversation] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -125,6 +131,11 @@ class GuestFiles:
     @contextmanager
     def asking(self, path: str) -> Iterator[Conversation]:
         """Hold a connection; it is kept for the next use only if this one went to its end."""
+        with self._use(), self._holding(path) as talk:
+            yield talk
+
+    @contextmanager
+    def _holding(self, path: str) -> Iterator[Conversation]:
         talk = self._take(path)
         is_whole = False
         try:

@@ -111,7 +111,7 @@ def test_memory_and_network_are_what_the_operator_gives(new_gateway: NewGateway)
 
 
 def test_an_unused_container_expires_and_use_keeps_it(process_runtime: Runtime, work_dir: Path) -> None:
-    services, clock = Services(GatewayConfig("http://u", data_dir=work_dir / "d"), process_runtime), Clock()
+    services, clock = Services(GatewayConfig("http://u", data_dir=work_dir / "d", pool=0), process_runtime), Clock()
     services.containers.clock = clock
     try:
         row = services.containers.create("me", ContainerSpec("a", idle_minutes=10))
