@@ -68,6 +68,12 @@ class Limits:
     """The largest file that is read from or written to a sandbox in one call."""
     max_archive_bytes: int = GIB
     """The largest tar of work_dir that is saved in one call."""
+    max_variables_bytes: int = GIB
+    """Bytes of all variables that are saved with them; those that have no room left are named, and left out."""
+    max_variables: int = 10_000
+    """Variables saved at once, and those named that are not."""
+    variables_timeout: float = 30.0
+    """Seconds that pickling all variables may take, and making them again; each may take half of what is left."""
     max_listed_files: int = 10_000
     """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB

@@ -102,6 +102,14 @@ class GatewayConfig:
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
+    keep_variables: bool = True
+    """Save the variables of a container whose sandbox makes room for another, or whose gateway stops."""
+    save_every: Seconds = 0.0
+    """Save the variables of containers in use every so many seconds, in case the machine is lost; 0 is never."""
+    max_variables_bytes: Count = 512 * MIB
+    """Bytes of one container's variables that are saved; they count as its files do."""
+    variables_timeout: Seconds = 30.0
+    """The time for saving or bringing back one container's variables, beside that for their transport."""
     memory: Tier = "1g"
     """Memory of a container that asks for no other."""
     max_memory: Tier = "4g"

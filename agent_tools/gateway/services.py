@@ -73,6 +73,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
+        parts.append(self.containers.places.save_due)
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
-from agent_tools.execution import Execution, Output, StagedFile, finished
+from agent_tools.execution import Execution, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.files.workspace import Workspace
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -68,11 +67,6 @@ class Sandbox(WithFiles):
     def options(self) -> Options:
         """Its options, checked, with defaults filled in."""
         return self._opening.options
-
-    @property
-    def workspace(self) -> Workspace:
-        """Its work_dir as the host sees it."""
-        return self._opening.workspace
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
@@ -117,7 +111,8 @@ class Sandbox(WithFiles):
             EngineError: a container was needed and could not be started.
         """
         if variables:
-            self._opening.session().define(assignments(variables))
+            with self._opening.session().between_runs() as running:
+                running.define(assignments(variables), self.options.limits.timeout)
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
             return finished(told(outputs, on_output) if on_output else outputs)
 
@@ -209,10 +204,6 @@ class Sandbox(WithFiles):
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
         return self._opening.session().live().commands.start(replace(request, timeout=seconds, terminal=terminal))
 
-    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
-        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
-        return self.workspace.stage(list(files))
-
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
@@ -267,6 +258,12 @@ class Sandbox(WithFiles):
         """True while its container runs."""
         session = self._opening.find()
         return session is not None and session.is_alive
+
+    @property
+    def is_busy(self) -> bool:
+        """True while code runs in it."""
+        session = self._opening.find()
+        return session is not None and session.is_busy
 
     @property
     def container(self) -> Container | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.checkpoint import Mark
@@ -17,7 +17,8 @@ from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.sandbox.options import timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
+from agent_tools.saved_state import SavedState, VariablesReport
+from agent_tools.tools.base import BaseToolWithFileAccess, file_errors, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
@@ -45,8 +46,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         figures_dir: the folder for figures, if it is not work_dir.
         flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
             'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
-        packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
-        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
+        packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
         image: an image of your own to run instead; it must be derived from ours.
         describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
             others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
@@ -56,16 +56,11 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         allow_private_urls: let `files` name URLs on private addresses. Default False.
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-        call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
-        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
-            the name of an engine network. Default 'none'.
+        network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
-        limits: a dict of overrides for `agent_tools.settings.Limits`.
-        pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
-            folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
-        preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
-        idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
+        pool, preload, idle_stop: sandboxes made ahead, modules in them, and stops of idle ones (see docs/pool.md).
+        limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
         name_for_human, args_format: as for every tool.
 
     Raises:
@@ -202,11 +197,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         with tool_errors():
             self._sandbox.start()
 
-    def prepare_pool(self, patience: float = 0.0) -> int:
-        """Begin to make sandboxes ahead; return how many are ready after `patience` seconds. Errors as for `start`."""
-        with tool_errors():
-            return self._sandbox.prepare_pool(patience)
-
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         self._sandbox.interrupt()
@@ -230,6 +220,16 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""
         with tool_errors():
             self._sandbox.restart()
+
+    def save(self) -> SavedState:
+        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.save(variables=True)
+
+    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
+        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.load(state)
 
     def close(self) -> None:
         """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""

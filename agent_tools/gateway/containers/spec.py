@@ -34,7 +34,7 @@ def usual_cfg(config: GatewayConfig, work_dir: Path) -> dict[str, Any]:
         "packages": list(config.packages),
         "debian_packages": list(config.debian_packages),
         "flavour": config.flavour,
-        "limits": {"max_work_dir_bytes": max(config.max_container_bytes, MIB), "min_disk_free": config.min_disk_free},
+        "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
         **({"runtime": config.runtime} if config.runtime else {}),
         **pool_cfg(config),
     }
@@ -48,9 +48,18 @@ def pool_cfg(config: GatewayConfig) -> dict[str, Any]:
 def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
     most = min(config.max_container_bytes, container.bytes + room)
-    limits = {"max_work_dir_bytes": max(most, MIB), "min_disk_free": config.min_disk_free}
-    cfg = {**usual_cfg(config, work_dir), "limits": limits}
+    cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
     if container.memory_limit == config.memory and not container.network:
         return cfg
     own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}
     return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}
+
+
+def _limits(config: GatewayConfig, most: int, room: int) -> dict[str, float]:
+    return {
+        "max_work_dir_bytes": max(most, MIB),
+        "min_disk_free": config.min_disk_free,
+        "max_variables_bytes": max(min(config.max_variables_bytes, room), 1),
+        "max_archive_bytes": 2 * config.max_variables_bytes + MIB,  # which hold nothing else here
+        "variables_timeout": config.variables_timeout,
+    }

@@ -13,6 +13,7 @@ from agent_tools.settings import Limits
 
 PRELOAD = "AGENT_TOOLS_PRELOAD"  # guest/preload.py reads it, and nobody after that
 _OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # watched from the host
+_OF_THE_SESSION = ("max_variables_bytes",)  # told to the kernel when it saves
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class Kind:
         Limits of a work_dir that is watched from here do not count, and neither does where one lies that is copied.
         """
         shares, usual = guest.shares_files, Limits()
-        watched = {name: getattr(usual, name) for name in _OF_THE_FOLDER} if shares else {}
+        apart = (*_OF_THE_SESSION, *(_OF_THE_FOLDER if shares else ()))
         return cls(
             image=spec.image,
             isolation=spec.telling_isolation,
-            limits=replace(spec.limits, **watched),
+            limits=replace(spec.limits, **{name: getattr(usual, name) for name in apart}),
             transport=spec.transport,
             checkpoint=spec.checkpoint,
             preload=spec.ahead.preload,
