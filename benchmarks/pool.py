@@ -56,7 +56,7 @@ class Bench:
 
     def first(self, what: str, code: str, files: list[str], **cfg: Any) -> None:
         if cfg:
-            assert self.new(**cfg).prepare_pool(PATIENCE) == cfg["pool"], self.runtime.pools
+            assert self.new(**cfg).as_sandbox.prepare_pool(PATIENCE) == cfg["pool"], self.runtime.pools
             time.sleep(0.3)  # what made the last one has settled
         started = time.perf_counter()
         tool = self.new(**cfg)
@@ -101,7 +101,7 @@ def beside_a_refill(seconds: float) -> dict[str, list[float]]:
     with bench() as made:
         tool = made.new()
         tool.call(PRINT)
-        assert made.new(pool=1, preload=STACK).prepare_pool(PATIENCE) == 1
+        assert made.new(pool=1, preload=STACK).as_sandbox.prepare_pool(PATIENCE) == 1
         times: dict[str, list[float]] = {"call, alone": [], "call, beside a refill": []}
         for _ in range(max(1, round(seconds))):
             times["call, alone"] += _calls(tool, _until(time.monotonic() + 1))
@@ -117,7 +117,7 @@ def beside_a_refill(seconds: float) -> dict[str, list[float]]:
 def _refill(made: Bench) -> None:
     """Take the sandbox that is ready, and wait for the next one."""
     made.new(pool=1, preload=STACK).start()
-    assert made.new(pool=1, preload=STACK).prepare_pool(PATIENCE) == 1
+    assert made.new(pool=1, preload=STACK).as_sandbox.prepare_pool(PATIENCE) == 1
 
 
 def _until(end: float) -> Callable[[], bool]:

@@ -152,7 +152,8 @@ class Session:
         with self._taking_turn():
             self._serving.kernel()
             assert self._sandbox is not None
-            yield self._sandbox
+            with self._sandbox.use():
+                yield self._sandbox
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""

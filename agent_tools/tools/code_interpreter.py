@@ -55,8 +55,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         allow_private_urls: let `files` name URLs on private addresses. Default False.
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
-            the name of an engine network. Default 'none'.
+        network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
         limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
@@ -199,11 +198,6 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         """
         with tool_errors():
             self._sandbox.start()
-
-    def prepare_pool(self, patience: float = 0.0) -> int:
-        """Begin to make sandboxes ahead; return how many are ready after `patience` seconds. Errors as for `start`."""
-        with tool_errors():
-            return self._sandbox.prepare_pool(patience)
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""

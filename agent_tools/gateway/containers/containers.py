@@ -220,7 +220,7 @@ class Containers:
 
     def _fill_pool(self) -> None:
         with suppress(AgentToolsError):  # the first container that needs what is missing says so
-            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).prepare_pool()
+            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: Container) -> CodeInterpreter:
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
