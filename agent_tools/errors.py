@@ -9,6 +9,7 @@ AgentToolsError
 │   └── SandboxStartError
 ├── KernelError
 │   ├── KernelDied
+│   ├── CheckpointMissing
 │   └── ProtocolViolation
 ├── CodeModeError           what run("main") raises
 │   ├── GuestError

@@ -28,6 +28,12 @@ class Limits:
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0
     """Seconds until a fresh kernel in a running sandbox must be ready; after that the sandbox is replaced."""
+    max_pool: int = 32
+    """Sandboxes of one kind that may be kept ready (`pool`)."""
+    pool_max_age: float = 3_600.0
+    """The age at which a sandbox made ahead is replaced; after as long without a session, its pool keeps none ready."""
+    pool_retry: float = 60.0
+    """Seconds after which a pool that failed to make a sandbox tries again."""
     max_code_bytes: int = MIB
     """The longest code, as UTF-8."""
     max_message_bytes: int = 16 * MIB
@@ -64,6 +70,12 @@ class Limits:
     """The largest file that is read from or written to a sandbox in one call."""
     max_archive_bytes: int = GIB
     """The largest tar of work_dir that is saved in one call."""
+    max_variables_bytes: int = GIB
+    """Bytes of all variables that are saved with them; those that have no room left are named, and left out."""
+    max_variables: int = 10_000
+    """Variables saved at once, and those named that are not."""
+    variables_timeout: float = 30.0
+    """Seconds that pickling all variables may take, and making them again; each may take half of what is left."""
     max_listed_files: int = 10_000
     """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB

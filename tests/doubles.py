@@ -28,6 +28,7 @@ class ProcessEngine:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.labels: dict[str, Mapping[str, str]] = {}
         self._temporary: dict[str, list[Path]] = {}
+        self._mounts: dict[str, int] = {}
 
     def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
@@ -36,6 +37,8 @@ class ProcessEngine:
     def start(self, spec: SandboxSpec) -> Container:
         home = spec.run_dir or Path(tempfile.mkdtemp(prefix="agent-tools-home-"))
         work_dir = spec.work_dir or Path(tempfile.mkdtemp(prefix="agent-tools-guest-"))
+        mount = os.open(work_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        seen = f"/proc/{os.getpid()}/fd/{mount}" if work_dir.name.startswith(".") else work_dir  # it will be renamed
         ours, theirs = socket.socketpair()
         with theirs:
             over_stdio = spec.run_dir is None
@@ -50,7 +53,7 @@ class ProcessEngine:
                     "HOME": str(home),
                     "IPYTHONDIR": f"{home}/ipython",
                     "AGENT_TOOLS_RUN_DIR": str(spec.run_dir),
-                    "AGENT_TOOLS_WORK_DIR": str(work_dir),
+                    "AGENT_TOOLS_WORK_DIR": str(seen),
                     **spec.isolation.env,
                 },
                 cwd="/",
@@ -65,6 +68,7 @@ class ProcessEngine:
         self.processes[sandbox.id] = process
         self.labels[sandbox.id] = spec.labels
         self.folders[sandbox.id] = work_dir
+        self._mounts[sandbox.id] = mount
         self._temporary[sandbox.id] = [home] * over_stdio + [work_dir] * (spec.work_dir is None)
         return sandbox
 
@@ -76,6 +80,8 @@ class ProcessEngine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait(10)
+        if (mount := self._mounts.pop(sandbox.id, None)) is not None:
+            os.close(mount)
         for folder in self._temporary.pop(sandbox.id, []):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import Owner, same_host
@@ -109,6 +110,7 @@ def nothing_left(
     while left and time.monotonic() < deadline:
         if looks >= CHEAP_LOOKS:
             gc.collect()
+            remove_stale_blanks()
             remove_stale_run_dirs()  # of killed processes: the next process's first call does this
             remove_stale_own_folders()
         time.sleep(LOOK_EVERY)

@@ -76,3 +76,20 @@ def test_whatever_is_caught_whole_is_caught_with_a_reason() -> None:
     ]
     assert lines
     assert [place for place, line in lines if "noqa: BLE001  (" not in line] == []
+
+
+UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+"""Modules that make objects of bytes, and thereby run what these say."""
+
+
+def test_nothing_is_unpickled_on_the_host() -> None:
+    imported = [
+        f"{name}: {module}"
+        for name, node in places((ast.Import, ast.ImportFrom))
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]  # type: ignore[attr-defined]
+        )
+        if module.partition(".")[0] in UNPICKLERS
+    ]
+    assert imported == []
+    assert any("pickle" in path.read_text() for path in (PACKAGE / "guest").glob("*.py"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
+import time
+from collections.abc import Mapping
 
 import click
 from rich.console import Console
@@ -18,9 +20,20 @@ from agent_tools.conformance.host import host_findings
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.pool.pools import PoolState
+from agent_tools.runtime.runtime import Runtime, docker_runtime
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+
+MISSES: Mapping[str, str] = {
+    "empty": "No sandbox was ready in time: is the engine slow?",
+    "failed": "No sandbox could be made ahead.",
+    "folder": "Folders beside the temporary ones cannot be renamed: are they on one file system?",
+    "ended": "The sandbox ended before it was used: is memory short?",
+}
+"""What to do about each reason of a miss."""
 
 
 @click.command()
@@ -70,7 +83,27 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
         if sandbox:
             facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
             checks += map(check_of, host_findings(facts))
-        return checks
+    return [*checks, _pool_check(docker_runtime())]
+
+
+def _pool_check(runtime: Runtime) -> Check:
+    """Have one sandbox made ahead, and a session take it."""
+    with Sandbox({"pool": 1}, runtime=runtime) as sandbox:
+        sandbox.prepare_pool(sandbox.options.limits.start_timeout)
+        started = time.monotonic()
+        sandbox.run_code("0")
+        check = check_of_pool(runtime.pools, time.monotonic() - started)
+    runtime.close_all()
+    return check
+
+
+def check_of_pool(state: PoolState, seconds: float) -> Check:
+    """Return what became of one session that asked for a sandbox made ahead, and had its first result in so long."""
+    if state.takes.get("hit"):
+        return Check("pool", "ok", f"{seconds * 1000:.0f} ms from nothing to the first result")
+    outcome = next(iter(state.takes), "empty")
+    found = " ".join([f"missed: {outcome}", *state.failures])
+    return Check("pool", "warn", found, f"{MISSES[outcome]} Sessions start cold, as without a pool.")
 
 
 def check_of(finding: Finding) -> Check:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import codeop
 import contextlib
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import click
 
 from agent_tools import settings
+from agent_tools.cli import session_file
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.show import notes, show
@@ -17,28 +19,43 @@ from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 HISTORY_LINES = 1_000
+SAVE = "%save_session"
 HELP = (
     "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir\n"
-    "Ctrl-C: interrupt   exit or Ctrl-D: leave"
+    "%save_session FILE: keep all for --resume   Ctrl-C: interrupt   exit or Ctrl-D: leave"
 )
 
 
 @click.command()
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
 @click.option("-t", "--timeout", type=float, help="Seconds one input may run.  [default: 30]")
+@click.option(
+    "--resume",
+    "session",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Go on with the session in this file, if it is there, and save it there when you leave.",
+)
 @sandbox_options
-def repl(files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
+def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **options: Any) -> None:
     """Talk to a sandbox: variables live until you leave, figures are saved and their paths shown.
 
     A block ends with an empty line. Inputs are remembered in ~/.local/state/agent_tools/history.
+
+    With --resume, variables and files outlive the sandbox, on this machine or another. What the file holds is unpacked
+    into work_dir, over files of the same names, and runs in the sandbox alone: a file from a stranger can do there what
+    his code could, and no more. Variables that cannot be kept, such as connections, are named.
     """
     with interpreter(**options) as tool, _history():
         ensure_with_progress(tool.options.recipe)
+        if session:
+            session_file.resume(session, tool)
         for staged in tool.stage(files):
             notes.print(f"{staged.source}: {staged.name or staged.error}", markup=False)
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
         while (code := _read_block()) is not None:
             _obey(code, tool, timeout)
+        if session and tool.sandbox:
+            session_file.save(session, tool)
 
 
 def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
@@ -53,10 +70,19 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
         case "%files":
             code = "import os; print(*sorted(os.listdir()), sep='\\n')"
             _run(code, tool, timeout)
+        case line if line.split()[0] == SAVE:
+            _save(line.removeprefix(SAVE).strip(), tool)
         case "%help":
             notes.print(HELP, style="dim", markup=False)
         case _:
             _run(code, tool, timeout)
+
+
+def _save(name: str, tool: CodeInterpreter) -> None:
+    if name and tool.sandbox:
+        session_file.save(Path(name).expanduser(), tool)
+    else:
+        notes.print(f"Write {SAVE} FILE, once there is something to save.", style="red", markup=False)
 
 
 def _undo(tool: CodeInterpreter) -> None:

@@ -18,6 +18,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Flavour
+from agent_tools.sandbox.options import Options
 from agent_tools.settings import GIB, KIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -73,6 +74,10 @@ class GatewayConfig:
     """The image's contents: lean, full, agent or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
+    pool: Count = 1
+    """Sandboxes kept ready for containers with the usual memory and no network; 0 for none."""
+    preload: Texts = ("numpy", "pandas", "matplotlib.pyplot")
+    """The modules that those have imported already."""
     allowed_domains: Texts = ()
     """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()
@@ -97,6 +102,14 @@ class GatewayConfig:
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
+    keep_variables: bool = True
+    """Save the variables of a container whose sandbox makes room for another, or whose gateway stops."""
+    save_every: Seconds = 0.0
+    """Save the variables of containers in use every so many seconds, in case the machine is lost; 0 is never."""
+    max_variables_bytes: Count = 512 * MIB
+    """Bytes of one container's variables that are saved; they count as its files do."""
+    variables_timeout: Seconds = 30.0
+    """The time for saving or bringing back one container's variables, beside that for their transport."""
     memory: Tier = "1g"
     """Memory of a container that asks for no other."""
     max_memory: Tier = "4g"
@@ -169,6 +182,11 @@ class GatewayConfig:
     @model_validator(mode="after")
     def _check_network(self) -> GatewayConfig:
         NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
+        return self
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> GatewayConfig:
+        Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
         return self
 
     @model_validator(mode="after")

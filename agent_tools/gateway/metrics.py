@@ -14,6 +14,8 @@ from agent_tools.agents.steps import CallCommand, CallDone, Finished, RoundDone,
 from agent_tools.execution import Died, Execution, TimedOut
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.models.base import Usage
+from agent_tools.runtime.pool.pool import Miss
+from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.tools.command_tool import CommandEnd
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -25,13 +27,20 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` a growing number.
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` a growing number;
+    `pools` the sandboxes made ahead.
     """
 
-    def __init__(self, running: Callable[[], Mapping[str, bool]], sweep_failures: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        running: Callable[[], Mapping[str, bool]],
+        sweep_failures: Callable[[], int] = int,
+        pools: Callable[[], PoolState] = PoolState,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Sandboxes(running))
         self.registry.register(_Sweeps(sweep_failures))
+        self.registry.register(_Pools(pools))
         self.requests = Counter(
             "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
         )
@@ -114,6 +123,23 @@ class _Sweeps(Collector):
         """Return the counter."""
         says = "Objects that a sweep could not end or remove; the next one tries again."
         return [CounterMetricFamily("agent_tools_sweep_failures", says, value=self._failures())]
+
+
+class _Pools(Collector):
+    """Reads the pools when metrics are collected."""
+
+    def __init__(self, pools: Callable[[], PoolState]) -> None:
+        self._pools = pools
+
+    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
+        """Return the sandboxes that are ready, and how sessions that asked for one fared."""
+        state = self._pools()
+        says = "Sessions with a sandbox made ahead (hit), or why they had none."
+        takes = CounterMetricFamily("agent_tools_pool_takes", says, labels=["outcome"])
+        for outcome in ("hit", *get_args(Miss)):
+            takes.add_metric([outcome], state.takes.get(outcome, 0))
+        ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
+        return [takes, ready]
 
 
 class _Sandboxes(Collector):

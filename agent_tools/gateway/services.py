@@ -53,7 +53,7 @@ class Services:
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures)
+            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures, lambda: runtime.pools)
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
@@ -73,6 +73,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
+        parts.append(self.containers.places.save_due)
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed

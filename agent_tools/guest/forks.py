@@ -32,7 +32,7 @@ def set_dumpable(dumpable: bool) -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
 
 
-def prefer_as_oom_victim() -> None:
-    """Ask the kernel's OOM killer to take this process and what comes from it, and not PID 1."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("500")
+def prefer_as_oom_victim(score: int = 500) -> None:
+    """Ask the kernel's OOM killer to take this process and what comes from it, and not one with a lower score."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(score))

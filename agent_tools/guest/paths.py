@@ -7,13 +7,12 @@
     {"op": "move", "path", "to"}               {}
     {"op": "remove", "path", "recursive"}      {}
     {"op": "make_dir", "path"}                 {}, also where it is there
-    {"op": "save", "path"}                     {} and then a tar of the folder as content
-    {"op": "load", "path"}                     takes a tar as content and unpacks it there, then {}
+    {"op": "save", "path", "variables"}        {} and then a tar of the folder as content (archive.py)
+    {"op": "load", "path", "variables"}        takes a tar as content and unpacks it there, then {}
     any that fails                             {"errno": n}
 
-Content is pieces, u32 length and bytes; one of no bytes ends it, one of length FAILED breaks it off: what was sent is
-not all. Paths count from work_dir on. A file is written under another name and then put in place, through links, so
-that whoever reads it sees the old one or the new one.
+Content is pieces, as content.py has them. Paths count from work_dir on. A file is written under another name and then
+put in place, through links, so that whoever reads it sees the old one or the new one.
 """
 
 import contextlib
@@ -24,11 +23,13 @@ import stat
 import struct
 import tarfile
 from collections.abc import Callable
-from io import BufferedRWPair, RawIOBase
+from io import BufferedRWPair
 from typing import Any
 
-CHUNK = 256 * 1024
-FAILED = 0xFFFFFFFF
+from . import archive
+from .archive import Tell
+from .content import CHUNK, FAILED, Content
+
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 Answer = Callable[[BufferedRWPair, dict[str, Any]], None]
@@ -47,55 +48,6 @@ def serve(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) -> No
         if request["op"] in ("write", "load"):
             content.skip()
         answer(stream, {"errno": number})
-
-
-class Content(RawIOBase):
-    """The content of a request or an answer, as a file."""
-
-    def __init__(self, stream: BufferedRWPair) -> None:
-        self._stream = stream
-        self._left = 0  # bytes of the piece that is being read
-        self._is_over = False
-        self.is_sending = False
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what comes next of the content; 0 at its end."""
-        if not self._left and not self._is_over:
-            self._left = struct.unpack(">I", _exactly(self._stream, 4))[0]
-            self._is_over = not self._left
-        data = _exactly(self._stream, min(self._left, len(buffer)))
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
-
-    def write(self, data: Any) -> int:
-        """Send it as a piece."""
-        self.is_sending = True
-        if data:
-            self._stream.write(struct.pack(">I", len(data)))
-            self._stream.write(data)
-        return len(data)
-
-    def skip(self) -> None:
-        """Read to the end, and so keep in step."""
-        while self.read(CHUNK):
-            pass
-
-    def end(self) -> None:
-        """Tell that what was written is all."""
-        self._stream.write(struct.pack(">I", 0))
-        self.is_sending = False
-
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
@@ -202,35 +154,6 @@ def _make_parents(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
 
 
-def _save(request: dict[str, Any], content: Content, tell: Tell) -> None:
-    os.listdir(request["path"])
-    tell({})
-    with tarfile.open(fileobj=content, mode="w|", bufsize=CHUNK, format=tarfile.PAX_FORMAT) as tar:
-        tar.add(request["path"], arcname=".", filter=_plain)
-    content.end()
-
-
-def _plain(member: tarfile.TarInfo) -> "tarfile.TarInfo | None":
-    """Leave out what no archive can bring back: sockets, pipes and devices; and who owns it."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
-
-
-def _load(request: dict[str, Any], content: Content, tell: Tell) -> None:
-    with tarfile.open(fileobj=content, mode="r|*", bufsize=CHUNK) as tar:
-        tar.extractall(request["path"], filter="data")
-    content.skip()
-    tell({})
-
-
-def _exactly(stream: BufferedRWPair, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError("the host hung up")
-    return data
-
-
 _OPERATIONS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
     "read": _read,
     "write": _write,
@@ -239,7 +162,7 @@ _OPERATIONS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
     "move": _move,
     "remove": _remove,
     "make_dir": _make_dir,
-    "save": _save,
-    "load": _load,
+    "save": archive.save,
+    "load": archive.load,
 }
 OPERATIONS = frozenset(_OPERATIONS)

@@ -5,6 +5,7 @@ import linecache
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .call_errors import KINDS, HostCallError
@@ -16,6 +17,7 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
     host = Host(descriptor)
     package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
     package.__path__ = []
+    provided: dict[str, Any] = {}
 
     async def hostcall(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
         """Call a host function by its name, with one payload or with arguments."""
@@ -34,16 +36,34 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
         sys.modules[name] = module
         exec(compile(source, file, "exec"), module.__dict__)
         public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
-        namespace.update({key: getattr(module, key) for key in public})
+        names = {key: getattr(module, key) for key in public}
+        provided.update(names)
+        namespace.update(names)
 
     asynchronous.hostcall = hostcall  # type: ignore[attr-defined]
     asynchronous.run = asyncio.run  # type: ignore[attr-defined]
     package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
+    package.save_variables = partial(_save_variables, provided)  # type: ignore[attr-defined]
+    package.load_variables = _load_variables  # type: ignore[attr-defined]
     package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
     package.HostCallError = HostCallError  # type: ignore[attr-defined]
     vars(package).update(KINDS)
     sys.modules.update({"sandbox": package, "sandbox.asyncio": asynchronous})
     return host
+
+
+def _save_variables(provided: dict[str, Any], address: str, *bounds: Any) -> None:
+    """Send the variables, but for those that the host has `provided`, to who listens at an address."""
+    from . import saving  # most sessions never need it
+
+    saving.begin(address, saving.Bounds(*bounds), provided)
+
+
+def _load_variables(address: str, seconds: float) -> None:
+    """Set the variables that who listens there sends."""
+    from . import loading  # most sessions never need it
+
+    loading.load(address, seconds)
 
 
 def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:

@@ -24,7 +24,7 @@ from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.runs import Runs
+from agent_tools.runtime.kernel_holder import KernelHolder
 from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
@@ -32,7 +32,7 @@ from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from agent_tools.runtime.transport.transport import StdioTransport
 
 
-class Branch:
+class Branch(KernelHolder):
     """Starts from the state of its parent's kernel, which is idle, or not at all. `close` releases everything.
 
     Raises:
@@ -50,7 +50,6 @@ class Branch:
         """The makings of its session."""
         self._parent = parent
         self._root: RunningSandbox = parent.root
-        self._is_removed = False
         self.branches: Branches = Branches(parent.branches.room)
         with ExitStack() as undo:
             parent.branches.room.take()
@@ -104,16 +103,6 @@ class Branch:
         return f"{self._parent.lineage}/{self._number}"
 
     @property
-    def kernel(self) -> Kernel | None:
-        """The kernel that was connected to last; None once hung up."""
-        return self.kernels.current
-
-    @property
-    def runs(self) -> Runs:
-        """The runs that its kernels went through."""
-        return self.kernels.runs
-
-    @property
     def has_ended(self) -> bool:
         """True once its supervisor is gone, or was found not to answer, or the sandbox is gone."""
         return self._lifeline.has_ended or self._parent.has_ended
@@ -134,13 +123,17 @@ class Branch:
         Raises:
             KernelDied: it did not come up.
         """
-        return self.kernels.start(time.monotonic() + patience)
+        with self.use():
+            return self.kernels.start(time.monotonic() + patience)
 
     def wake_kernel(self, patience: float) -> Variables:
         """Have another kernel go on: from the latest checkpoint, or from where the branch was made."""
         if self.has_ended or not self.has_work_dir:
             return LOST
-        deadline = time.monotonic() + patience
+        with self.use():
+            return self._woken(time.monotonic() + patience)
+
+    def _woken(self, deadline: float) -> Variables:
         try:
             undone = self.kernels.wake(deadline)
             return Variables(True, undone, self.kernels.hindrance)
@@ -155,25 +148,9 @@ class Branch:
             return LOST
         return Variables(True, undone, hindrance(why))
 
-    def go_back(self, run: int, patience: float) -> None:
-        """Have the checkpoint of this run go on in place of the kernel; 0: where the branch was made.
-
-        Raises:
-            NoCheckpoint: there is none; the kernel goes on as it is.
-            KernelDied: it did not come up.
-        """
-        if run:
-            self.kernels.wake(time.monotonic() + patience, run)
-        else:
-            self.start_kernel(patience)
-
-    def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
-        self.kernels.define(source, seconds)
-
-    def keep_prelude(self, prelude: str) -> None:
-        """Have every later kernel run this prelude."""
-        self.kernels.prelude = prelude
+    def use(self) -> AbstractContextManager[None]:
+        """Around a use, as for `RunningSandbox.use`."""
+        return self._root.use()
 
     def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return what the sandbox's code did on its network since this was last asked, whichever kernel's it was."""
@@ -186,25 +163,22 @@ class Branch:
     def end(self, behind: Do) -> None:
         """End all code of the branch. For the thread whose turn it is."""
         if self.kernel and not self._parent.is_removed:
-            self.kernel.end()
+            with self.use():
+                self.kernel.end()
         self.remove()
 
     def remove(self, do: Do = do_now) -> None:
         """End the branch at once, and those made of it; safe while another thread still reads from it."""
-        if not self._is_removed:
-            self._is_removed = True
+        if not self.is_removed:
+            self.is_removed = True
             self.branches.close()
             do(self._remove)
 
     def _remove(self) -> None:
         if not self._parent.is_removed:
-            self._parent.kernels.end_branch(self._number)
+            with self.use():
+                self._parent.kernels.end_branch(self._number)
         self._stdio.hang_up()
-
-    @property
-    def is_removed(self) -> bool:
-        """True once it was ended from here."""
-        return self._is_removed
 
     def close(self) -> None:
         """Release everything, in reverse order."""

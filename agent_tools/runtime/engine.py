@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -145,6 +145,8 @@ class SandboxSpec:
     isolation: Isolation
     labels: Mapping[str, str]
     work_dir_bytes: int = 0
+    is_ahead: bool = False
+    """True for one that nobody waits for: it yields the CPU to others until `Container.promote`."""
 
 
 class Stdio(Protocol):
@@ -174,11 +176,13 @@ class Container:
     Attributes:
         stdio: there when it was started without a run directory.
         pid: its PID 1 as this machine numbers it; 0 where it is not seen from here, or holds no folder of this machine.
+        promote: gives one that was started ahead the weight of all others. Raises EngineError.
     """
 
     id: str
     stdio: Stdio | None = field(default=None, compare=False, repr=False)
     pid: int = field(default=0, compare=False)
+    promote: Callable[[], object] = field(default=bool, compare=False, repr=False)
 
 
 class Engine(Protocol):

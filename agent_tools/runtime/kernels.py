@@ -12,6 +12,7 @@ from agent_tools.checkpoint import Hindrance
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
+from agent_tools.runtime.call_line import CallLine
 from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.protocol import Message
@@ -31,6 +32,7 @@ class Kernels:
         self._transport = transport
         self._lifeline = lifeline
         self._orders = orders
+        self._calls = CallLine()
         self.runs = Runs()
         self._missing: NoCheckpoint | None = None  # until a kernel is started
         self.prelude = spec.prelude
@@ -120,8 +122,21 @@ class Kernels:
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
 
+    def adopt(self, spec: SessionSpec) -> None:
+        """Let the kernel that is there be that of a session, with its host functions and definitions.
+
+        Raises:
+            PreludeError: the prelude failed.
+        """
+        self._spec, self.prelude = spec, spec.prelude
+        self._calls.serve(spec)
+        if self.current and spec.checkpoint:
+            self.current.runs = self.runs
+        self.define(spec.prelude, spec.limits.start_timeout)
+
     def drop(self) -> None:
         """Hang up on the kernel."""
+        self._calls.close()
         if self.current:
             self.current.close()
             self.current = None
@@ -146,15 +161,10 @@ class Kernels:
             undo.callback(channel.close)
             first = channel.await_kernel(deadline)
             undo.pop_all()
-        runs = self.runs if self._spec.checkpoint else None
+        runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
         self.drop()
         self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
-        if self._spec.host_calls:
-            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
-
-            self._spec.host_calls.serve(CallWire(calls, self._spec.host_calls.limits.max_message_bytes))
-        else:
-            calls.close()
+        self._calls.connect(calls, self._spec)
         return first
 
 

@@ -14,9 +14,11 @@ from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
 from agent_tools.runtime.engine import Container, Engine
+from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.owner import is_orphan, same_host
+from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.recipe import Recipe, RecipeLike
 from agent_tools.runtime.session import Session
 from agent_tools.runtime.spec import SessionSpec
@@ -34,6 +36,7 @@ class Runtime:
         self._pid = os.getpid()
         self._has_swept = False
         self._background = Background()
+        self._pools = Pools(engine, self._background.do)
         atexit.register(self.close_all)
 
     def open(self, key: str, spec: SessionSpec) -> Session:
@@ -43,8 +46,27 @@ class Runtime:
             self._forget_parents()
             session = self._sessions.get(key)
             if session is None or session.is_closed:
-                session = self._sessions[key] = Session(self.engine, spec, self._background.do)
+                session = self._sessions[key] = Session(self.engine, spec, self._background.do, self._pools.start)
             return session
+
+    def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
+        """Begin to make sandboxes ahead for sessions like this; wait so many seconds at most. Return what is ready.
+
+        Raises:
+            EngineError: the engine is not there.
+        """
+        self._sweep_once()
+        with self._lock:
+            self._forget_parents()
+            pools = self._pools
+        return pools.prepare(spec, patience)
+
+    @property
+    def pools(self) -> PoolState:
+        """The sandboxes made ahead, in numbers."""
+        with self._lock:
+            self._forget_parents()
+            return self._pools.state()
 
     def find(self, key: str) -> Session | None:
         """The open session of this key, if there is one."""
@@ -69,7 +91,12 @@ class Runtime:
             self._sessions.clear()
         for session in sessions:
             session.close()
+        self.close_pools()
         self.settle()
+
+    def close_pools(self) -> None:
+        """Remove the sandboxes made ahead that nobody took; the next session that asks for one fills a pool anew."""
+        self._pools.close()
 
     def settle(self) -> None:
         """Wait until the engine has removed what was closed before."""
@@ -82,6 +109,7 @@ class Runtime:
             if is_orphan(labels):
                 self.engine.remove(sandbox)
                 removed.append(sandbox)
+        remove_stale_blanks()
         remove_stale_run_dirs()
         remove_stale_own_folders()
         return removed
@@ -102,6 +130,7 @@ class Runtime:
             self._pid = os.getpid()
             self._sessions = {}
             self._background = Background()
+            self._pools = Pools(self.engine, self._background.do)
 
 
 def docker_runtime() -> Runtime:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack
 
 from agent_tools.checkpoint import LOST, Variables
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import (
     EngineError,
-    FileRejected,
     KernelDied,
 )
-from agent_tools.guest.wire.words import EndCommands, Files, Proxy, Resume, Spawn
+from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn
 from agent_tools.runtime.background import Do, do_now
 from agent_tools.runtime.branches import Branches, Room
 from agent_tools.runtime.commands.commands import Commands
@@ -29,11 +26,13 @@ from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.deleted import Held, held_files
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.runtime.files.mirror import Mirror
+from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.way import identity_now
+from agent_tools.runtime.idle import IdleStop
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.runs import Runs
+from agent_tools.runtime.kernel_holder import KernelHolder
 from agent_tools.runtime.kernels import Kernels, hindrance
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
@@ -43,44 +42,37 @@ from agent_tools.runtime.transport.transport import choose
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
 
-class RunningSandbox:
+class RunningSandbox(KernelHolder):
     """Starts with its first kernel ready, or not at all; `close` releases everything."""
 
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
         self._orders = itertools.count(1)
-        self._is_removed = False
         self._busy = 0  # runs that go on, of this kernel and of branches
         self._syncing = threading.Lock()  # guards what is around a run
         self.branches = Branches(Room(spec.limits.max_branches))
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False
+        self._idle = self._idle_stop()
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
         with ExitStack() as undo:
             if guest.shares_files:
                 undo.callback(Claim(spec.work_dir).release)
-            self._work_dir = _identity(spec.work_dir)
+            self._work_dir = identity_now(spec.work_dir)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
-            asked = SandboxSpec(
-                image=spec.image,
-                run_dir=self._transport.run_dir,
-                work_dir=spec.work_dir if guest.shares_files else None,
-                guest=guest,
-                isolation=spec.telling_isolation,
-                labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
-                work_dir_bytes=spec.limits.max_work_dir_bytes,
-            )
+            asked = self._asked(guest)
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
+            undo.callback(lambda: self._idle.close())
             self.kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
             undo.callback(self.kernels.drop)
             undo.callback(self.commands.close)
-            self.files = GuestFiles(spec.limits, self._open_files)
+            self.files = GuestFiles(spec.limits, self._open_files, self.use)
             undo.callback(self.files.close)
             self._egress = egress(spec.isolation)
             if self._egress:
@@ -89,20 +81,48 @@ class RunningSandbox:
             self._follow_folder(guest, quota, undo)
             self._undo = undo.pop_all()
 
+    def _asked(self, guest: Guest) -> SandboxSpec:
+        spec = self._spec
+        return SandboxSpec(
+            image=spec.image,
+            run_dir=self._transport.run_dir,
+            work_dir=spec.work_dir if guest.shares_files else None,
+            guest=guest,
+            isolation=spec.telling_isolation,
+            labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
+            work_dir_bytes=spec.limits.max_work_dir_bytes,
+            is_ahead=spec.is_blank,
+        )
+
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
         """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
         if guest.shares_files:
-            brake = Brake(self._lifeline.send, self._kill_for_work_dir)
+            brake = Brake(self._order_for_work_dir, self._kill_for_work_dir)
             self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
             undo.callback(self._quota.close)
         else:
-            self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
-            undo.callback(self._mirror.close)
+            self._mirror_folder(guest)
+            undo.callback(self._close_mirror)
 
-    @property
-    def kernel(self) -> Kernel | None:
-        """The kernel that was connected to last; None once hung up."""
-        return self.kernels.current
+    def _mirror_folder(self, guest: Guest) -> None:
+        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
+
+    def adopt(self, spec: SessionSpec, quota: Quota) -> None:
+        """Become the sandbox of a session, whose work_dir is the folder mounted here, under another name by now.
+
+        Raises:
+            PreludeError: the session's prelude failed.
+        """
+        self._spec = spec
+        self._idle = self._idle_stop()
+        self._work_dir = identity_now(spec.work_dir)
+        if self._quota:
+            quota.count()
+            self._quota.quota = quota
+        else:
+            self._close_mirror()
+            self._mirror_folder(self._engine.guest(spec.work_dir))
+        self.kernels.adopt(spec)
 
     @property
     def root(self) -> RunningSandbox:
@@ -113,11 +133,6 @@ class RunningSandbox:
     def lineage(self) -> str:
         """A name for its kernels, which marks belong to."""
         return self.sandbox.id
-
-    @property
-    def is_removed(self) -> bool:
-        """True once it was ended from here."""
-        return self._is_removed
 
     @property
     def has_ended(self) -> bool:
@@ -132,7 +147,7 @@ class RunningSandbox:
     @property
     def has_work_dir(self) -> bool:
         """True while work_dir is the folder that was mounted, and not another one under its name."""
-        return _identity(self._spec.work_dir) == self._work_dir
+        return identity_now(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
         """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
@@ -141,8 +156,9 @@ class RunningSandbox:
             KernelDied: it did not come up.
         """
         deadline = time.monotonic() + patience
-        kernel = self.kernels.start(deadline)
-        self._open_network(deadline)
+        with self.use():
+            kernel = self.kernels.start(deadline)
+            self._open_network(deadline)
         return kernel
 
     def wake_kernel(self, patience: float) -> Variables:
@@ -151,30 +167,14 @@ class RunningSandbox:
             return LOST
         deadline = time.monotonic() + patience
         try:
-            undone = self.kernels.wake(deadline)
-            self._open_network(deadline)
+            with self.use():
+                undone = self.kernels.wake(deadline)
+                self._open_network(deadline)
         except NoCheckpoint as exc:
             return Variables(hindrance=hindrance(str(exc)))
         except (KernelDied, OSError):
             return LOST
         return Variables(True, undone, self.kernels.hindrance)
-
-    def go_back(self, run: int, patience: float) -> None:
-        """Have the checkpoint of this run go on in place of the kernel that lives; 0: a fresh kernel does.
-
-        Raises:
-            NoCheckpoint: there is none; the kernel goes on as it is.
-            KernelDied: it did not come up.
-        """
-        if run:
-            self.kernels.wake(time.monotonic() + patience, run)
-        else:
-            self.start_kernel(patience)
-
-    @property
-    def runs(self) -> Runs:
-        """The runs that its kernels went through."""
-        return self.kernels.runs
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.
@@ -192,14 +192,6 @@ class RunningSandbox:
         """Return what the code did on its network since this was last asked, and how much more than is kept."""
         return self._egress.take() if self._egress else ((), 0)
 
-    def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
-        self.kernels.define(source, seconds)
-
-    def keep_prelude(self, prelude: str) -> None:
-        """Have every later kernel run this prelude."""
-        self.kernels.prelude = prelude
-
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], str]]:
         """Around a run: work_dir is within its limits, and the same on both sides before.
@@ -211,29 +203,22 @@ class RunningSandbox:
         """
         if self._quota:
             self._quota.quota.refuse_excess()
-        with self._syncing:
-            if self._mirror:
-                self._mirror.push()
-            self._busy += 1
-        try:
-            yield self._fetch_files
-        finally:
+        with self.use():
             with self._syncing:
-                self._busy -= 1
+                if self._mirror:
+                    self._mirror.push()
+                self._busy += 1
+            try:
+                yield self._fetch_files
+            finally:
+                with self._syncing:
+                    self._busy -= 1
 
     def _fetch_files(self) -> str:
         if self._mirror is None:
             return ""
-        missing = ""
-        if not self.has_ended:
-            try:
-                with self._syncing:
-                    missing = self._mirror.pull()
-            except FileRejected as exc:
-                missing = str(exc)
-        if self.has_ended:
-            return "files written by this run: the sandbox ended before they could be fetched"
-        return f"changes to files: {missing}" if missing else ""
+        with self._syncing:
+            return fetched(self._mirror, lambda: self.has_ended)
 
     def _serve_files(self) -> socket.socket | None:
         """A socket to a fresh file server in the guest."""
@@ -257,12 +242,24 @@ class RunningSandbox:
         if self._quota:
             self._quota.quota.refuse_excess()
         self._had_commands = True
-        sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
+        with self.use():
+            sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
         return sockets[0] if sockets else None
 
     def _has_hung_up(self) -> bool:
         """Return whether the sandbox has ended, of which a command's socket may tell first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _idle_stop(self) -> IdleStop:
+        return IdleStop(self._spec.idle_stop, lambda order: self._lifeline.send(order), lambda: self._has_work())
+
+    def use(self) -> AbstractContextManager[None]:
+        """Around a use: what was stopped for want of use goes on."""
+        return self._idle.use()
+
+    def _order_for_work_dir(self, order: Pause | Resume) -> None:
+        if not self._idle.is_stopped:  # then nothing grows
+            self._lifeline.send(order)
 
     def _resume(self) -> None:
         self._lifeline.send(Resume())
@@ -281,6 +278,10 @@ class RunningSandbox:
         """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
 
+    def _close_mirror(self) -> None:
+        if self._mirror:
+            self._mirror.close()
+
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
 
@@ -292,8 +293,8 @@ class RunningSandbox:
 
     def remove(self, do: Do = do_now) -> None:
         """End the sandbox at once; safe while another thread still reads from it."""
-        if not self._is_removed:
-            self._is_removed = True
+        if not self.is_removed:
+            self.is_removed = True
             self.commands.close()
             self.branches.close()
             do(self._remove)
@@ -306,11 +307,3 @@ class RunningSandbox:
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    try:
-        found = os.stat(folder)
-    except OSError:
-        return (0, 0)
-    return (found.st_dev, found.st_ino)

@@ -139,27 +139,22 @@ class Session:
     def live(self) -> AnySandbox:
         """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
 
-        Raises:
-            SessionClosed, SessionBusy, EngineError: as for `stream`.
+        Errors as for `stream`.
         """
         self._refuse_closed()
         if (sandbox := self._sandbox) and sandbox.is_usable:
             return sandbox
-        self.open()
-        assert self._sandbox is not None
-        return self._sandbox
+        with self.between_runs() as sandbox:
+            return sandbox
 
-    def define(self, source: str) -> None:
-        """Run code that is no cell of anybody's, in the kernel that runs now.
-
-        Raises:
-            PreludeError: it failed.
-            SessionClosed, SessionBusy, EngineError: as for `stream`.
-        """
+    @contextlib.contextmanager
+    def between_runs(self) -> Iterator[AnySandbox]:
+        """Hold the turn, with a kernel that waits for code. Errors as for `stream`."""
         with self._taking_turn():
             self._serving.kernel()
             assert self._sandbox is not None
-            self._sandbox.define(source, self.spec.limits.timeout)
+            with self._sandbox.use():
+                yield self._sandbox
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""

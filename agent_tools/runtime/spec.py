@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """The sandboxes to keep ready for sessions of one kind: how many, and the modules that are imported in them."""
+
+    size: int = 0
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SessionSpec:
     """The makings of a session. `work_dir` exists and is the guest's to write.
 
@@ -30,12 +38,22 @@ class SessionSpec:
     host_calls: HostCalls | None = None
     prelude: str = ""
     """Code that every fresh kernel runs before anything else."""
+    ahead: Ahead = Ahead()
+    is_blank: bool = False
+    """True for a sandbox made ahead, whose session, with its host functions, is not known yet."""
+    idle_stop: float = 0.0
+    """Seconds without use after which the processes of the sandbox are stopped until its next use; 0 for never."""
     checkpoint: bool = False
     """Whether kernels leave copies of themselves, one of which goes on when a kernel is killed."""
 
     @property
     def telling_isolation(self) -> Isolation:
-        """The isolation with the limits on messages in its environment, where they are not the usual ones."""
+        """The isolation with the limits on messages in its environment, where they are not the usual ones.
+
+        That of a blank sandbox has them already, from the session that it is like.
+        """
+        if self.is_blank:
+            return self.isolation
         calls = self.host_calls.limits.max_message_bytes if self.host_calls else USUAL
         told = MessageLimits(int(self.limits.max_message_bytes), int(calls)).told()
         return replace(self.isolation, env={**self.isolation.env, **told}) if told else self.isolation

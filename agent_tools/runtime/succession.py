@@ -84,14 +84,16 @@ class Succession:
         run = self.sandbox.runs.before_last_cell()
         if run is None:
             raise CheckpointMissing("There is nothing to undo: no code has run since the kernel was started.")
-        kernel.settle(self.spec.limits.restart_timeout)
+        with self.sandbox.use():
+            kernel.settle(self.spec.limits.restart_timeout)
         self._go_back(run, "of the moment before the last code")
 
     def mark(self) -> Mark:
         """Keep the state of now. Errors as for `Session.checkpoint`."""
         kernel = self._kernel_with_checkpoints()
         assert self.sandbox
-        run = kernel.mark(self.spec.limits.restart_timeout)
+        with self.sandbox.use():
+            run = kernel.mark(self.spec.limits.restart_timeout)
         if not run:
             raise CheckpointMissing(_NONE_NOW)
         return Mark(self.sandbox.lineage, run)
@@ -101,7 +103,8 @@ class Succession:
         self._kernel_with_checkpoints()
         assert self.sandbox
         try:
-            return Branch(self.sandbox, self.spec)
+            with self.sandbox.use():
+                return Branch(self.sandbox, self.spec)
         except NoCheckpoint as exc:
             raise CheckpointMissing(_NONE_NOW) from exc
 

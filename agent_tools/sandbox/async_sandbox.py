@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
 from agent_tools.checkpoint import Mark
 from agent_tools.command import CommandOutput, CommandResult, OnOutput
@@ -15,6 +15,7 @@ from agent_tools.file_info import FileInfo
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import Config
 from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
@@ -52,9 +53,18 @@ class AsyncSandbox:
         """True while its container runs."""
         return self.sync.is_alive
 
+    @property
+    def is_busy(self) -> bool:
+        """True while code runs in it."""
+        return self.sync.is_busy
+
     async def start(self) -> None:
         """Start the container and its kernel now."""
         await _do(self.sync.start)
+
+    async def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to fill the pool; return how many are ready."""
+        return await _do(partial(self.sync.prepare_pool, patience))
 
     async def run_code(
         self,
@@ -141,13 +151,22 @@ class AsyncSandbox:
         """Make a folder and those above it."""
         await _do(partial(self.sync.make_dir, path))
 
-    async def save(self) -> bytes:
-        """Return all files of work_dir as a tar."""
-        return await _do(self.sync.save)
+    @overload
+    async def save(self, *, variables: Literal[False] = False) -> bytes: ...
+    @overload
+    async def save(self, *, variables: Literal[True]) -> SavedState: ...
+    async def save(self, *, variables: bool = False) -> bytes | SavedState:
+        """Return all files of work_dir as a tar; with `variables`, a `SavedState` with those of the kernel, too."""
+        work: Callable[[], bytes | SavedState] = partial(self.sync.save, variables=variables)
+        return await _do(work)
 
-    async def load(self, tar: bytes | BinaryIO) -> None:
-        """Unpack a tar into work_dir."""
-        await _do(partial(self.sync.load, tar))
+    async def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
+        """Write what `save` returns to a file of the host."""
+        return await _do(partial(self.sync.save_to, archive, files=files, variables=variables))
+
+    async def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
+        """Unpack what `save` gave into work_dir, and set its variables; return what became of them."""
+        return await _do(partial(self.sync.load, tar, variables=variables))
 
     async def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
         """Bring files of the host, or of http(s) URLs, into work_dir."""

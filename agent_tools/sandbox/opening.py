@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import uuid
 import weakref
@@ -43,22 +45,35 @@ class Opening:
             runtime = self._open_runtime()
             if session := runtime.find(self.key):
                 return session
-            options = self.options
-            tag = options.image or runtime.ensure_image(options.recipe)
             calls, prelude = self._host_calls()
-            path = self.workspace.path
-            spec = SessionSpec(
-                tag,
-                path,
-                options.isolation,
-                options.limits,
-                options.transport,
-                calls,
-                prelude,
-                options.checkpoint,
-            )
+            spec = replace(self._spec(self.workspace.path), host_calls=calls, prelude=prelude)
             self._finalize_with(None)
             return runtime.open(self.key, spec)
+
+    def prepare_pool(self, patience: float) -> int:
+        """Begin to fill the pool, and wait so many seconds at most until it is full; return how many are ready."""
+        with self._lock:
+            folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
+            spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
+            if self.options.hostcalls or self._takes_functions:
+                from agent_tools.runtime.host_calls.host_calls import HostCalls
+
+                spec = replace(spec, host_calls=HostCalls({}, self.options.call_limits))
+        return self._open_runtime().prepare(spec, patience)
+
+    def _spec(self, work_dir: Path) -> SessionSpec:
+        options = self.options
+        tag = options.image or self._open_runtime().ensure_image(options.recipe)
+        return SessionSpec(
+            tag,
+            work_dir,
+            options.isolation,
+            options.limits,
+            options.transport,
+            checkpoint=options.checkpoint,
+            ahead=options.ahead,
+            idle_stop=options.idle_stop,
+        )
 
     def find(self) -> Session | None:
         """Return the open session, if there is one."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.idle import MIN_SECONDS
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.spec import Ahead
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -53,6 +55,14 @@ class Options:
     record: Path | None = None
     replay: Path | None = None
     checkpoint: bool = True
+    pool: int = 0
+    preload: tuple[str, ...] = ()
+    idle_stop: float = 0.0
+
+    @property
+    def ahead(self) -> Ahead:
+        """The sandboxes to keep ready."""
+        return Ahead(self.pool, self.preload)
 
     @classmethod
     def read(cls, cfg: Config) -> Options:
@@ -61,12 +71,13 @@ class Options:
         Raises:
             InvalidParams: an option is unknown, unusable, or would break the isolation.
         """
-        limits = _limits(cfg.get("limits") or {})
+        limits, isolation = _limits(cfg.get("limits") or {}), _isolation(cfg)
+        pool = _pool(cfg.get("pool") or 0, limits)
         return cls(
             work_dir=Path(cfg["work_dir"]) if cfg.get("work_dir") else None,
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
             limits=limits,
-            isolation=_isolation(cfg),
+            isolation=isolation,
             static_url=cfg.get("static_url"),
             figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
             image=cfg.get("image"),
@@ -78,12 +89,15 @@ class Options:
             call_limits=_call_limits(cfg.get("call_limits") or {}),
             record=Path(cfg["record"]) if cfg.get("record") else None,
             replay=Path(cfg["replay"]) if cfg.get("replay") else None,
+            pool=pool,
+            preload=_preload(cfg.get("preload") or (), pool, isolation),
+            idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
             checkpoint=bool(cfg.get("checkpoint", True)),
         )
 
 
-def timeout_of(timeout: object, default: float, limits: Limits) -> float:
-    """Return a time limit in seconds; for None, the default.
+def timeout_of(timeout: object, default: float, limits: Limits, name: str = "timeout") -> float:
+    """Return a time limit in seconds, that of an option of this name; for None, the default.
 
     Raises:
         InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
@@ -91,9 +105,9 @@ def timeout_of(timeout: object, default: float, limits: Limits) -> float:
     if timeout is None:
         return default
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InvalidParams(f"timeout={timeout!r} is not usable: give seconds as a positive number.")
+        raise InvalidParams(f"{name}={timeout!r:.80} is not usable: give seconds as a positive number.")
     if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
-        raise InvalidParams(f"timeout must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
+        raise InvalidParams(f"{name} must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
     return float(timeout)
 
 
@@ -137,6 +151,39 @@ def _describe(what: Any) -> Literal["", "versions"]:
     if what not in ("", "versions"):
         raise InvalidParams(f"describe={what!r:.80} is not usable: give 'versions' or nothing.")
     return what  # type: ignore[no-any-return]
+
+
+def _pool(size: Any, limits: Limits) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= limits.max_pool:
+        most = f"{limits.max_pool:,} (max_pool)"
+        raise InvalidParams(
+            f"pool={size!r:.80} is not usable: give the number of sandboxes to keep ready, up to {most}."
+        )
+    return size
+
+
+def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, (list, tuple)) or not all(map(_is_module, names)):
+        raise InvalidParams(f"preload={names!r:.80} is not usable: give a list of modules, e.g. ['numpy', 'pandas'].")
+    if names and not pool:
+        raise InvalidParams("preload is for sandboxes that are made ahead: give pool=1 or more as well.")
+    if names and isolation.policy:
+        raise InvalidParams(
+            "preload does not go with a network by list: what is installed later could not take the place of a module "
+            "that every kernel is born with. Leave out one of them."
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _idle_stop(seconds: Any, limits: Limits) -> float:
+    given = timeout_of(seconds, 0.0, limits, "idle_stop")
+    if 0 < given < MIN_SECONDS:
+        raise InvalidParams(f"idle_stop={given:g} is not usable: give at least {MIN_SECONDS:g} s, or 0 for never.")
+    return given
+
+
+def _is_module(name: object) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 
 def _limits(overrides: object) -> Limits:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
-from agent_tools.execution import Execution, Output, StagedFile, finished
+from agent_tools.execution import Execution, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
+from agent_tools.sandbox.telling import told
 from agent_tools.sandbox.variables import assignments
 from agent_tools.sandbox.with_checkpoints import WithCheckpoints
 from agent_tools.sandbox.with_files import WithFiles
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.files.workspace import Workspace
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -68,11 +68,6 @@ class Sandbox(WithFiles, WithCheckpoints):
         """Its options, checked, with defaults filled in."""
         return self._opening.options
 
-    @property
-    def workspace(self) -> Workspace:
-        """Its work_dir as the host sees it."""
-        return self._opening.workspace
-
     # -- code ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -82,6 +77,16 @@ class Sandbox(WithFiles, WithCheckpoints):
             EngineError: the engine is not there, or cannot start it.
         """
         self._opening.session().open()
+
+    def prepare_pool(self, patience: float = 0.0) -> int:
+        """Begin to fill the pool (`pool`), without starting this sandbox; its first use would do so, too.
+
+        Waits `patience` seconds at most until it is full, and returns how many are ready.
+
+        Raises:
+            EngineError: the engine is not there.
+        """
+        return self._opening.prepare_pool(patience) if self.options.pool else 0
 
     def run_code(
         self,
@@ -106,9 +111,10 @@ class Sandbox(WithFiles, WithCheckpoints):
             EngineError: a container was needed and could not be started.
         """
         if variables:
-            self._opening.session().define(assignments(variables))
+            with self._opening.session().between_runs() as running:
+                running.define(assignments(variables), self.options.limits.timeout)
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
-            return finished(_told(outputs, on_output) if on_output else outputs)
+            return finished(told(outputs, on_output) if on_output else outputs)
 
     def stream(
         self, code: str, timeout: float | None = None, cancelled: threading.Event | None = None
@@ -198,10 +204,6 @@ class Sandbox(WithFiles, WithCheckpoints):
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
         return self._opening.session().live().commands.start(replace(request, timeout=seconds, terminal=terminal))
 
-    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
-        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
-        return self.workspace.stage(list(files))
-
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
@@ -232,6 +234,12 @@ class Sandbox(WithFiles, WithCheckpoints):
         """True while its container runs."""
         session = self._opening.find()
         return session is not None and session.is_alive
+
+    @property
+    def is_busy(self) -> bool:
+        """True while code runs in it."""
+        session = self._opening.find()
+        return session is not None and session.is_busy
 
     @property
     def container(self) -> Container | None:
@@ -281,16 +289,3 @@ class Sandbox(WithFiles, WithCheckpoints):
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise InvalidParams(f"max_output={most!r:.80} is not usable: give bytes as a positive whole number.")
         return Request(command, stdin, cwd, dict(env or {}), max_output=most)
-
-
-def _told(
-    outputs: Generator[Output, None, Execution], tell: Callable[[Output], object]
-) -> Generator[Output, None, Execution]:
-    """Pass each output on to `tell` as well."""
-    try:
-        while True:
-            output = next(outputs)
-            tell(output)
-            yield output
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

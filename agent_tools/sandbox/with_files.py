@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
+from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
+from agent_tools.runtime.files.archives import NO_FILES, Archives, opened
 from agent_tools.sandbox.opening import Opening
+from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
     from agent_tools.runtime.files.guest_files import GuestFiles
+    from agent_tools.runtime.files.workspace import Workspace
 
 WORK_DIR = "."  # as the file service sees it
 
@@ -19,6 +24,11 @@ class WithFiles:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
+
+    @property
+    def workspace(self) -> Workspace:
+        """Its work_dir as the host sees it."""
+        return self._opening.workspace
 
     def read_file(self, path: str, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
         """Return the bytes of a file, from `offset` on and at most `max_bytes` of them.
@@ -62,13 +72,57 @@ class WithFiles:
         """Make a folder and those above it; one that is there is no error. Errors as for `read_file`."""
         self._files().make_dir(path)
 
-    def save(self) -> bytes:
-        """Return all files of work_dir as a tar. Errors as for `read_file`."""
-        return b"".join(self._files().save(WORK_DIR, self._opening.options.limits.max_archive_bytes))
+    @overload
+    def save(self, *, variables: Literal[False] = False) -> bytes: ...
+    @overload
+    def save(self, *, variables: Literal[True]) -> SavedState: ...
+    def save(self, *, variables: bool = False) -> bytes | SavedState:
+        """Return all files of work_dir as a tar; with `variables`, a `SavedState` with those of the kernel, too.
 
-    def load(self, tar: bytes | BinaryIO) -> None:
-        """Unpack a tar into work_dir, within the sandbox. Errors as for `read_file`."""
-        self._files().load(WORK_DIR, io.BytesIO(tar) if isinstance(tar, bytes) else tar)
+        Variables are pickled in the sandbox, by a copy of the kernel, within `max_variables_bytes` and
+        `variables_timeout`. The result names those that could not be saved, with the reason.
+
+        Raises:
+            OSError: as for `read_file`; EFBIG beyond `max_archive_bytes` (1 GiB).
+            KernelError: the kernel could not begin to save variables.
+        """
+        archive = io.BytesIO()
+        report = self.save_to(archive, variables=variables)
+        return SavedState(archive.getvalue(), report) if variables else archive.getvalue()
+
+    def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
+        """Write what `save` returns to a file of the host, piece by piece; return what became of the variables.
+
+        Without `files` it holds the variables alone. Errors as for `save`.
+        """
+        most = self._opening.options.limits.max_archive_bytes
+        if not variables:
+            archive.writelines(self._archives().save(WORK_DIR, most))
+            return VariablesReport()
+        from agent_tools.runtime.state import save
+
+        return save(self._opening.session(), WORK_DIR if files else NO_FILES, most, archive.write)
+
+    def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
+        """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
+
+        Variables that are there keep their values, but for those of the same names. What an archive holds is read in
+        the sandbox alone: one from a stranger can do there what code of his could. Errors as for `read_file`.
+        """
+        has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
+        if not (has_variables and variables):
+            self._archives().load(WORK_DIR, archive)
+            return VariablesReport()
+        from agent_tools.runtime.state import load
+
+        return load(self._opening.session(), WORK_DIR, archive)
+
+    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
+        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
+        return self.workspace.stage(list(files))
+
+    def _archives(self) -> Archives:
+        return Archives(self._files(), self._opening.options.limits)
 
     def _files(self) -> GuestFiles:
         return self._opening.session().live().files

@@ -150,6 +150,15 @@ def tool_errors() -> Iterator[None]:
         raise ToolServiceError(exception=exc, code=type(exc).__name__, message=str(exc)) from exc
 
 
+@contextmanager
+def file_errors() -> Iterator[None]:
+    """Raise failures of the sandbox's file service as ToolServiceError, likewise."""
+    try:
+        yield
+    except OSError as exc:
+        raise ToolServiceError(exception=exc, code="FileError", message=str(exc)) from exc
+
+
 def is_tool_schema(function: object) -> bool:
     """Return True for a function with a name, a description, and an object schema whose required names exist."""
     if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():

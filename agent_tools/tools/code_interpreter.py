@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.checkpoint import Mark
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.sandbox.options import timeout_of
@@ -23,6 +22,7 @@ from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
+from agent_tools.tools.with_state import WithState
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @register_tool("code_interpreter")
-class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
+class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
 
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
@@ -46,8 +46,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         figures_dir: the folder for figures, if it is not work_dir.
         flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
             'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
-        packages: further packages for the image, e.g. `['polars==1.35.0']`; installed when it is built, never later.
-        debian_packages: further Debian packages for the image, e.g. `['graphviz']`, likewise.
+        packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
         image: an image of your own to run instead; it must be derived from ours.
         describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
             others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
@@ -57,12 +56,14 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         allow_private_urls: let `files` name URLs on private addresses. Default False.
         hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
         record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-        call_limits: a dict of overrides for `agent_tools.settings.CallLimits`.
-        network: 'none', a list such as `{'allow': ['pypi', 'api.example.com']}` (see `agent_tools.runtime.network`), or
-            the name of an engine network. Default 'none'.
+        network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
         memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
             `agent_tools.runtime.engine.Isolation`.
-        limits: a dict of overrides for `agent_tools.settings.Limits`.
+        limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
+        pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
+            folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
+        preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
+        idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
         name_for_human, args_format: as for every tool.
 
     Raises:
@@ -202,21 +203,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         self._sandbox.interrupt()
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
-        with tool_errors():
-            self._sandbox.undo()
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
-        with tool_errors():
-            return self._sandbox.checkpoint()
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
-        with tool_errors():
-            self._sandbox.rollback(mark)
 
     def fork(self) -> CodeInterpreter:
         """Return an interpreter that goes on from the variables as they are now, beside this one, in the same sandbox.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,26 @@ def test_figures_and_files_below_mnt_data(new_gateway: NewGateway, docker_runtim
     assert content.read() == b"a\n1\n"
     (name,) = [each.path for each in client.containers.files.list(citation["container_id"]) if "table" in each.path]
     assert name == "/mnt/data/table.csv"
+
+
+def test_a_container_with_a_file_is_served_by_a_sandbox_made_ahead(
+    new_gateway: NewGateway, docker_runtime: Runtime, work_dir: Path
+) -> None:
+    before = docker_runtime.pools.takes.get("hit", 0)
+    gateway = new_gateway({"m": [code("open('a.csv').read() + plt.__name__"), "Ok."]}, docker_runtime, pool=1)
+    client = gateway.client()
+    container = client.containers.create(name="c")
+    client.containers.files.create(container.id, file=("a.csv", b"1,2"))
+    deadline = time.monotonic() + 60
+    while not docker_runtime.pools.ready and time.monotonic() < deadline:
+        time.sleep(0.05)
+    tool = {"type": "code_interpreter", "container": container.id}
+    (call,) = outputs(post(gateway, tools=[tool], include=INCLUDE).json())
+    assert call["outputs"][-1]["logs"] == "'1,2matplotlib.pyplot'"
+    assert docker_runtime.pools.takes["hit"] == before + 1
+    client.containers.files.create(container.id, file=("b.csv", b"3"))
+    found = {each.path for each in client.containers.files.list(container.id)}
+    assert found == {"/mnt/data/a.csv", "/mnt/data/b.csv"}
 
 
 def test_code_that_takes_too_much_memory_fails_its_call_only(new_gateway: NewGateway, docker_runtime: Runtime) -> None:

@@ -77,7 +77,13 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
             models: dict[str, Any], runtime: Runtime = process_runtime, tracer: Tracer | None = None, **options: Any
         ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
-            settings = {"upstream": server.base_url, "data_dir": work_dir / "data", "shutdown_grace": 0.1, **options}
+            settings = {
+                "upstream": server.base_url,
+                "data_dir": work_dir / "data",
+                "shutdown_grace": 0.1,
+                "pool": 0,
+                **options,
+            }
             config = GatewayConfig(**settings)
             gateway = stack.enter_context(Gateway(config, runtime, tracer))
             gateway.upstream = server  # type: ignore[attr-defined]

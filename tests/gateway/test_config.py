@@ -69,3 +69,12 @@ def test_a_share_is_a_part_of_the_whole() -> None:
     for share in (0.0, 1.1, -1.0):
         with pytest.raises(InvalidParams, match="key_share"):
             GatewayConfig("http://u", key_share=share)
+
+
+def test_a_pool_can_be_changed_turned_off_and_is_checked_at_the_start() -> None:
+    assert (GatewayConfig("http://u").pool, GatewayConfig("http://u").preload[0]) == (1, "numpy")
+    assert read_config({"upstream": "http://u", "pool": "0"}).pool == 0
+    assert read_config({"upstream": "http://u", "preload": "numpy, pandas"}).preload == ("numpy", "pandas")
+    for given in ({"pool": 100}, {"preload": ("no module",)}):
+        with pytest.raises(InvalidParams):
+            GatewayConfig("http://u", **given)  # type: ignore[arg-type]

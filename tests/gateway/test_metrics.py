@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import get_args
 
 import httpx
@@ -16,6 +17,8 @@ from agent_tools.testing import ScriptedReply
 from tests.fake_kernel import ATTACK, FakeEngine, Turn
 from tests.gateway.asking import EVENTS, KEYS, code, post
 from tests.gateway.conftest import Gateway, NewGateway
+
+ENOUGH = 30.0  # seconds
 
 
 def test_what_strangers_send_makes_no_series(new_gateway: NewGateway) -> None:
@@ -43,6 +46,19 @@ def test_every_security_event_is_there_before_it_happens(new_gateway: NewGateway
     text = httpx.get(f"{new_gateway({}).url}/metrics").text
     found = dict(re.findall(r'^agent_tools_security_events_total\{event="(\w+)"\} (\S+)$', text, re.MULTILINE))
     assert found == dict.fromkeys(get_args(SecurityEvent), "0.0")
+
+
+def test_sandboxes_made_ahead_are_counted_by_what_became_of_them(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("print(1)"), ScriptedReply(text="Ok.")]}, pool=1, preload=("colorsys",))
+    runtime = gateway.services.runtime
+    deadline = time.monotonic() + ENOUGH
+    while not runtime.pools.ready and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert post(gateway).status_code == 200
+    text = httpx.get(f"{gateway.url}/metrics").text
+    found = dict(re.findall(r'^agent_tools_pool_takes_total\{outcome="(\w+)"\} (\S+)$', text, re.MULTILINE))
+    assert found == {"hit": "1.0", "empty": "0.0", "failed": "0.0", "folder": "0.0", "ended": "0.0"}
+    assert re.search(r"^agent_tools_pool_ready \d", text, re.MULTILINE)
 
 
 FILLS = "import time\nopen('big', 'wb').write(bytes(5_000_000))\ntime.sleep(60)"

@@ -1,20 +1,19 @@
 """Containers: each has a row, a folder of files, and, while it is in use or there is room, a sandbox.
 
 There are at most `max_sandboxes` sandboxes. When another needs a place, the one that was unused for longest is parked:
-its variables are lost, its files stay until the container itself expires.
+its files stay until the container itself expires, and so do its variables, which its next sandbox gets before any code
+runs in it (kept_variables.py).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
@@ -23,13 +22,14 @@ from agent_tools.gateway.containers.failures import (
     ContainerNotDeleted,
     ContainerNotFound,
     MemoryRefused,
-    NoSandbox,
     TooManyContainers,
 )
+from agent_tools.gateway.containers.kept_variables import KeptVariables
 from agent_tools.gateway.containers.networks import check_network
+from agent_tools.gateway.containers.places import Places
 from agent_tools.gateway.containers.remains import Ending, Remains
 from agent_tools.gateway.containers.shares import Shares
-from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg
+from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
 from agent_tools.gateway.containers.sweeping import failures
 from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.store.records import Container
@@ -39,15 +39,6 @@ from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
-
-
-@dataclass
-class _LiveContainer:
-    """A container's interpreter; its next call starts a sandbox if there is none."""
-
-    interpreter: CodeInterpreter
-    holders: int = 0
-    used_at: float = 0.0
 
 
 class Containers:
@@ -61,10 +52,11 @@ class Containers:
         self.clock = clock
         self.shares = Shares(config, store)
         self.remains = Remains(config.data_dir / "containers", store)
+        self.variables = KeptVariables(config)
+        self.places = Places(config, self.variables, self)
         self._store = store
-        self._lock = threading.Lock()
-        self._live: dict[str, _LiveContainer] = {}
-        self._starters = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
+        if config.pool:
+            self.places.soon(self._fill_pool)
 
     def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> Container:
         """Make a container; its sandbox starts with its first call.
@@ -185,90 +177,80 @@ class Containers:
 
     def measure(self, id_: str) -> int:
         """Count the bytes of a container's files, for its owner's share; the same write counts as use."""
-        limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
-        used = folder.usage(self.folder(id_), limit).bytes
+        used = self._bytes(id_)
         self._store.change(Container, id_, bytes=used, last_active_at=self.clock())
         return used
+
+    def _bytes(self, id_: str) -> int:
+        limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
+        return folder.usage(self.folder(id_), limit).bytes + self.variables.size(id_)
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, bool]]:
-        """Hold a container's interpreter, so that its sandbox stays; also tell if earlier variables are gone.
+    def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
+        """Hold a container's interpreter, so that its sandbox stays.
+
+        It may be used once the future is there: its variables are back then. The result is what a model is told of
+        that, '' if there is nothing to tell.
 
         Raises:
             ContainerExpired: the container is over.
             NoSandbox: every sandbox is held.
         """
-        with self._lock:  # which the end of a container takes, too
-            row = self._store.get(Container, id_, status="active")
-            if row is None:
-                raise ContainerExpired()
-            was_live = id_ in self._live
-            live = self._live.get(id_) or self._added(row)
-            live.holders += 1
+        live = self.places.take(id_, partial(self._called, id_))
         try:
             self._store.change(Container, id_, has_run=True, last_active_at=self.clock())
-            yield live.interpreter, row.has_run and not was_live
+            yield live.interpreter, live.woken
         finally:
-            with self._lock:
-                live.holders -= 1
-                live.used_at = self.clock()
-                is_over = self._live.get(id_) is not live and not live.holders
-            if is_over:
-                self._tidy(id_, live.interpreter)
+            self.places.release(id_, live)
             with suppress(StoreError):  # the next use of it will do
                 self.measure(id_)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
-        with suppress(RuntimeError):  # all is being closed
-            self._starters.submit(self._start, id_, interpreter)
+        self.places.start(id_, interpreter)
 
-    def _start(self, id_: str, interpreter: CodeInterpreter) -> None:
-        with suppress(AgentToolsError):
-            interpreter.start()
-        with self._lock:
-            live = self._live.get(id_)
-        if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
-            self._tidy(id_, interpreter)
+    def _called(self, id_: str) -> tuple[Callable[[], CodeInterpreter], bool]:
+        """Return what makes an interpreter for a container that is called, and whether it has run code before."""
+        row = self._store.get(Container, id_, status="active")
+        if row is None:
+            raise ContainerExpired()
+        return partial(self._interpreter, row), row.has_run
 
-    def _added(self, row: Container) -> _LiveContainer:
-        if len(self._live) >= self.config.max_sandboxes:
-            self._park_one()
-        live = self._live[row.id] = _LiveContainer(CodeInterpreter(self._cfg(row), runtime=self.runtime))
-        return live
+    def _fill_pool(self) -> None:
+        with suppress(AgentToolsError):  # the first container that needs what is missing says so
+            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
-    def _cfg(self, row: Container) -> dict[str, Any]:
-        return interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
+    def _interpreter(self, row: Container) -> CodeInterpreter:
+        cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
+        return CodeInterpreter(cfg, runtime=self.runtime)
 
-    def _park_one(self) -> None:
-        idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders]
-        if not idle:
-            raise NoSandbox("Every sandbox is in use; try again later.")
-        self._live.pop(min(idle)[1]).interpreter.close()
+    def was_parked(self, id_: str) -> None:
+        """Count what was kept of a container, or forget it if the container is over."""
+        if self._store.get(Container, id_, status="active") is None:
+            self.variables.remove(id_)
+        else:
+            self._store.change(Container, id_, bytes=self._bytes(id_))
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is held."""
-        with self._lock:
-            return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
+        return self.places.running()
 
     def close(self) -> None:
-        """Remove every sandbox; files stay."""
-        with self._lock:
-            lives, self._live = list(self._live.values()), {}
-        for live in lives:
-            live.interpreter.close()
-        self._starters.shutdown()
+        """Park every container: no sandbox is left, files stay, and so do variables where nothing runs any more.
+
+        Those that were made ahead go, too.
+        """
+        self.places.close()
+        self.runtime.close_pools()
 
     # -- the end of a container ---------------------------------------------------------------------------------------
 
     def _is_due(self, row: Container) -> bool:
         if row.status != "active":
             return False
-        with self._lock:
-            live = self._live.get(row.id)
-            return not (live and live.holders) and self.clock() > row.last_active_at + row.idle_minutes * 60
+        return not self.places.is_held(row.id) and self.clock() > row.last_active_at + row.idle_minutes * 60
 
     def _expired(self, row: Container) -> Container:
         self._end(row.id, "expiring")
@@ -282,21 +264,17 @@ class Containers:
 
     def _end(self, id_: str, ending: Ending) -> bool:
         """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
-        with self._lock:
-            live = self._live.get(id_)
-            if ending == "expiring" and live and live.holders:  # just now it was due
-                return True
-            self.remains.begin(id_, ending)
-            self._live.pop(id_, None)
-        if live:
-            live.interpreter.close()
+        if not self.places.end(id_, partial(self.remains.begin, id_, ending), even_if_held=ending == "deleting"):
+            return True  # just now it was due
+        self.variables.remove(id_)
         return self.remains.finish(id_, ending)
 
-    def _tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
+    def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
 
         If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
         if self._store.get(Container, id_, status="active") is None:
+            self.variables.remove(id_)
             self.remains.remove_files(id_)

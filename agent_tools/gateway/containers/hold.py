@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 
 from agent_tools.errors import AgentToolsError
@@ -12,11 +13,6 @@ from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import describe
 from agent_tools.tools.code_interpreter import CodeInterpreter
-
-PARKED = (
-    "note:\n\nThe sandbox was replaced since the last call: variables are lost, programs in the background have ended, "
-    "files are kept.\n\n"
-)
 
 
 class Hold:
@@ -37,6 +33,7 @@ class Hold:
         self._make = make
         self._stack = ExitStack()
         self._interpreter: CodeInterpreter | None = None
+        self._woken: Future[str] | None = None
 
     @property
     def has_container(self) -> bool:
@@ -49,15 +46,22 @@ class Hold:
         return self._interpreter
 
     def interpreter(self) -> CodeInterpreter:
-        """Return the container's interpreter, which stays from now on.
+        """Return the container's interpreter, which stays from now on, with its variables back.
 
         Raises:
             ContainersError: the container cannot be made, or is over; or every sandbox is held.
         """
+        interpreter = self._hold()
+        if self._woken:
+            self.note += self._woken.result()
+            self._woken = None
+        return interpreter
+
+    def _hold(self) -> CodeInterpreter:
+        """Hold the interpreter, which may not be ready yet."""
         if self._interpreter is None:
             self.ensure()
-            self._interpreter, is_replaced = self._stack.enter_context(self.containers.held(self.container_id))
-            self.note += PARKED if is_replaced else ""
+            self._interpreter, self._woken = self._stack.enter_context(self.containers.held(self.container_id))
         return self._interpreter
 
     def ensure(self) -> None:
@@ -69,7 +73,7 @@ class Hold:
     def warm_up(self) -> None:
         """Start the sandbox while the model still writes. A failure here comes again at the call, which tells of it."""
         with suppress(AgentToolsError):
-            interpreter = self.interpreter()
+            interpreter = self._hold()
             if interpreter.sandbox is None:
                 self.containers.start_soon(self.container_id, interpreter)
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +17,7 @@ from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
 from agent_tools.runtime.docker.connection import DockerConnection, translated
 from agent_tools.runtime.docker.info import EngineInfo
-from agent_tools.runtime.docker.payload import container_config, local_log
+from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
 from agent_tools.runtime.docker.sdk import docker
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
@@ -76,14 +77,18 @@ class DockerEngine:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
                     undo.callback(stdio.close)
-                    sandbox = Container(sandbox.id, stdio)
+                    sandbox = replace(sandbox, stdio=stdio)
                 self.connection.api().start(sandbox.id)
                 if spec.work_dir is not None:
                     sandbox = replace(sandbox, pid=self._pid(sandbox))
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
-        return sandbox
+        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+
+    @translated()
+    def _promote(self, id_: str) -> None:
+        self.connection.api().update_container(id_, cpu_shares=SHARES)
 
     def _pid(self, sandbox: Container) -> int:
         """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""

@@ -16,6 +16,7 @@ from agent_tools.runtime.engine import (
     SandboxSpec,
 )
 
+SHARES, SHARES_AHEAD = 1024, 128  # of the CPU where it is short: the engine's default, and of what nobody waits for
 COMMAND = ["/opt/kernel/bin/python", "-P", "-m", "agent_tools_guest"]
 ENVIRONMENT = {
     "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
@@ -102,6 +103,7 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "MemorySwap": limits.memory,  # equal: no swap
         "NanoCpus": round(limits.cpus * 1_000_000_000),
         "PidsLimit": limits.pids,
+        **({"CpuShares": SHARES_AHEAD} if spec.is_ahead else {}),
         "ShmSize": limits.shm,
         "Ulimits": [
             {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},

@@ -74,6 +74,13 @@ def refuse_held(path: Path) -> None:
             _refuse_inside(path, passed, theirs)
 
 
+def is_claimed(folder: Identity) -> bool:
+    """Return whether a live sandbox has this folder, or one in it."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(folder in theirs for theirs in _others(runtime_dir()))
+    return False
+
+
 def _others(base: Path, own: str = "") -> Iterator[list[Identity]]:
     """The folders on the way to each live sandbox's work_dir, which is the last of them."""
     is_gone = functools.cache(owner_is_gone)

@@ -13,8 +13,8 @@ import posixpath
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import BinaryIO
 
 from agent_tools.errors import SandboxGone
@@ -30,11 +30,17 @@ _KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
 
 
 class GuestFiles:
-    """The files of one sandbox. Any thread may call any method; each use has a connection of its own."""
+    """The files of one sandbox. Any thread may call any method; each use has a connection of its own, within `use`."""
 
-    def __init__(self, limits: Limits, connect: Callable[[int], Conversation | None]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        connect: Callable[[int], Conversation | None],
+        use: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._limits = limits
         self._connect = connect
+        self._use = use
         self._idle: list[Conversation] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -47,10 +53,10 @@ class GuestFiles:
         """
         bound = self._limits.max_transfer_bytes
         wanted = bound + 1 if most is None else min(most, bound)
-        with self._asking(path) as talk:
+        with self.asking(path) as talk:
             talk.send_head({"op": "read", "path": path, "offset": offset, "most": wanted})
-            _check(talk.read_head(), path)
-            data = b"".join(_content(talk, wanted, path))
+            check(talk.read_head(), path)
+            data = b"".join(content(talk, wanted, path))
         if len(data) > bound:
             raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
         return data
@@ -73,9 +79,9 @@ class GuestFiles:
             OSError: it cannot be listed; EFBIG if there are more than `max_listed_files`.
         """
         most = self._limits.max_listed_files
-        with self._asking(path) as talk:
+        with self.asking(path) as talk:
             talk.send_head({"op": "scan", "path": path, "most": most})
-            head = _check(talk.read_head(), path)
+            head = check(talk.read_head(), path)
             entries = head.get("entries")
             if not isinstance(entries, list) or len(entries) > most:
                 raise ValueError("a malformed list of files")
@@ -86,9 +92,9 @@ class GuestFiles:
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         """Return one file or folder; with `follow`, what a link leads to. Raises OSError."""
-        with self._asking(path) as talk:
+        with self.asking(path) as talk:
             talk.send_head({"op": "stat", "path": path, "follow": follow})
-            return _info(_check(talk.read_head(), path).get("entry"), posixpath.dirname(path))
+            return _info(check(talk.read_head(), path).get("entry"), posixpath.dirname(path))
 
     def move(self, path: str, to: str) -> None:
         """Move or rename a file or folder. Raises OSError."""
@@ -102,21 +108,6 @@ class GuestFiles:
         """Make a folder and those above it; one that is there is no error. Raises OSError."""
         self._do({"op": "make_dir", "path": path})
 
-    def save(self, path: str, most: int) -> Iterator[bytes]:
-        """Yield a tar of a folder, in pieces; links stay links, and what is no file, folder or link is left out.
-
-        Raises:
-            OSError: it cannot be read; EFBIG beyond `most` bytes.
-        """
-        with self._asking(path) as talk:
-            talk.send_head({"op": "save", "path": path})
-            _check(talk.read_head(), path)
-            yield from _content(talk, most, path)
-
-    def load(self, path: str, tar: bytes | BinaryIO) -> None:
-        """Unpack a tar into a folder, in there: no member of it is looked at here. Raises OSError."""
-        self._give({"op": "load", "path": path}, tar)
-
     def close(self) -> None:
         """Hang up."""
         with self._lock:
@@ -126,23 +117,25 @@ class GuestFiles:
             talk.close()
 
     def _do(self, request: Head) -> None:
-        with self._asking(str(request["path"])) as talk:
+        with self.asking(str(request["path"])) as talk:
             talk.send_head(request)
-            _check(talk.read_head(), str(request["path"]))
+            check(talk.read_head(), str(request["path"]))
 
     def _give(self, request: Head, data: bytes | BinaryIO) -> None:
         path = str(request["path"])
-        with self._asking(path) as talk:
+        with self.asking(path) as talk:
             talk.send_head(request)
-            for piece in _pieces(data):
-                talk.send(struct.pack(">I", len(piece)))
-                talk.send(piece)
-            talk.send(struct.pack(">I", 0))
-            _check(talk.read_head(), path)
+            give(talk, pieces(data))
+            check(talk.read_head(), path)
 
     @contextmanager
-    def _asking(self, path: str) -> Iterator[Conversation]:
+    def asking(self, path: str) -> Iterator[Conversation]:
         """Hold a connection; it is kept for the next use only if this one went to its end."""
+        with self._use(), self._holding(path) as talk:
+            yield talk
+
+    @contextmanager
+    def _holding(self, path: str) -> Iterator[Conversation]:
         talk = self._take(path)
         is_whole = False
         try:
@@ -165,7 +158,8 @@ class GuestFiles:
     def _take(self, path: str) -> Conversation:
         if "\0" in path or not path:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (self._limits.max_listed_files + 100))
+        most = max(self._limits.max_listed_files, self._limits.max_variables)
+        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (most + 100))
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
         talk.deadline = time.monotonic() + self._limits.sync_timeout
@@ -195,7 +189,8 @@ class _Told(Exception):
         self.error = error
 
 
-def _check(head: Head, path: str) -> Head:
+def check(head: Head, path: str) -> Head:
+    """Return an answer, unless it tells of an error, which is raised."""
     if "errno" not in head:
         return head
     number = head["errno"]
@@ -204,7 +199,7 @@ def _check(head: Head, path: str) -> Head:
     raise _Told(OSError(number, os.strerror(number), path))
 
 
-def _content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
+def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
     """Yield the pieces of what is sent, at most so many bytes."""
     left = most
     while size := struct.unpack(">I", talk.receive_all(4))[0]:
@@ -218,7 +213,16 @@ def _content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
         yield talk.receive_all(size)
 
 
-def _pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
+def give(talk: Conversation, pieces: Iterable[memoryview]) -> None:
+    """Send content."""
+    for piece in pieces:
+        talk.send(struct.pack(">I", len(piece)))
+        talk.send(piece)
+    talk.send(struct.pack(">I", 0))
+
+
+def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
+    """Yield bytes, or what a file has, in pieces."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data)
         for start in range(0, len(view), CHUNK):

@@ -81,6 +81,15 @@ class GuestIds:
         return known == folder or self._owner_of(known) != uid or _is_same(known, folder)
 
 
+def owner_of(folder: Path, usual: tuple[int, int]) -> tuple[int, int]:
+    """Return the guest who owns a work_dir, which is another than before once a sandbox made ahead has it.
+
+    `usual` where no guest owns it, as with a caller who is not root. Raises OSError.
+    """
+    found = os.stat(folder)
+    return (found.st_uid, found.st_gid) if found.st_uid in GUEST_UIDS else usual
+
+
 def hand_over(fd: int, owner: tuple[int, int]) -> None:
     """Give an open folder to a guest, with what a former guest has in it. No link is followed.
 

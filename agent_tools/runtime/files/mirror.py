@@ -248,3 +248,16 @@ def _whole(value: object, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError("a number out of range")
     return value
+
+
+def fetched(mirror: Mirror, has_ended: Callable[[], bool]) -> str:
+    """Pull what a run of code wrote; say in words what could not be fetched, '' if all could."""
+    missing = ""
+    if not has_ended():
+        try:
+            missing = mirror.pull()
+        except FileRejected as exc:
+            missing = str(exc)
+    if has_ended():
+        return "files written by this run: the sandbox ended before they could be fetched"
+    return f"changes to files: {missing}" if missing else ""

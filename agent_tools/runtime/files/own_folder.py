@@ -13,7 +13,9 @@ import tempfile
 from pathlib import Path
 
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS
+from agent_tools.runtime.files.made import note_made
 from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.files.way import identity
 from agent_tools.runtime.owner import Owner, owner_is_gone
 
 _PREFIX = "agent-tools-"
@@ -27,7 +29,9 @@ def make_own_folder() -> Path:
         OSError: there is no room for it.
     """
     owner = Owner.current()
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner.token}-{_mark(owner)}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner.token}-{_mark(owner)}-"))
+    note_made(folder, identity(folder))
+    return folder
 
 
 def remove_stale_own_folders() -> list[Path]:

@@ -42,7 +42,7 @@ def remove_stale_run_dirs() -> list[Path]:
     Their base lies where others may write, too: one that others made or may change is not looked into.
     """
     base, removed = runtime_dir(), []
-    with contextlib.suppress(OSError), _own_folder(base) as folder, os.scandir(folder) as entries:
+    with contextlib.suppress(OSError), opened_own(base) as folder, os.scandir(folder) as entries:
         for entry in list(entries):
             is_ours = not entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid == os.getuid()
             if is_ours and owner_is_gone(entry.name):
@@ -52,7 +52,7 @@ def remove_stale_run_dirs() -> list[Path]:
 
 
 @contextlib.contextmanager
-def _own_folder(path: Path) -> Iterator[int]:
+def opened_own(path: Path) -> Iterator[int]:
     """A descriptor of a folder that is the caller's own, and that nobody else may write to.
 
     Raises:

@@ -24,6 +24,20 @@ NOWHERE: Identity = (0, 0)
 MAX_LINKS = 40  # on one way, as in the kernel
 
 
+def identity(folder: Path | int) -> Identity:
+    """Return the identity of a folder, by its path (links are followed) or an open descriptor. Raises OSError."""
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
+
+
+def identity_now(folder: Path) -> Identity:
+    """Return the identity of what has this path now; NOWHERE if nothing has, or it cannot be told."""
+    try:
+        return identity(folder)
+    except OSError:
+        return NOWHERE
+
+
 def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
     """The names by which a path goes on from the folder `top`; None if it does not lead into it.
 
@@ -35,12 +49,12 @@ def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
             goes into `top` by a name and out again.
     """
     try:
-        wanted = _identity(os.stat(top))
+        wanted = identity(top)
     except OSError:
         return None
     with closing(_steps(path)) as steps:
         for folder, left in steps:
-            if _identity(os.fstat(folder)) == wanted and (inside := _taken(left)) is not None:
+            if identity(folder) == wanted and (inside := _taken(left)) is not None:
                 return inside
     return None
 
@@ -54,7 +68,7 @@ def folders_passed(path: Path) -> tuple[Identity, ...]:
     passed, is_there = [], False
     with closing(_steps(path)) as steps:
         for folder, left in steps:
-            passed.append(_identity(os.fstat(folder)))
+            passed.append(identity(folder))
             is_there = not left
     return tuple(passed) if is_there else (*passed, NOWHERE)
 
@@ -112,7 +126,3 @@ def _taken(left: deque[str]) -> tuple[str, ...] | None:
         else:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
     return tuple(inside)
-
-
-def _identity(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino

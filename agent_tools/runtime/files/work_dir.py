@@ -14,6 +14,8 @@ from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.claims import refuse_held
 from agent_tools.runtime.files.folder import OPEN_DIR
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, hand_over
+from agent_tools.runtime.files.made import note_made
+from agent_tools.runtime.files.way import identity
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)
@@ -30,7 +32,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
     try:
         _refuse_unsafe(path)
         refuse_held(path)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_new = _make(path)
         fd = os.open(path, OPEN_DIR)
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or exc
@@ -39,9 +41,20 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
         _refuse_sockets(fd, path, guest)
         if os.getuid() == 0:
             hand_over(fd, guest.outside)
+        if is_new:
+            note_made(path, identity(fd))
     finally:
         os.close(fd)
     return path
+
+
+def _make(path: Path) -> bool:
+    """Make a folder if there is none of this name; return whether it was made."""
+    try:
+        path.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _refuse_unsafe(path: Path) -> None:

@@ -21,6 +21,7 @@ from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
+from agent_tools.runtime.files.guest_ids import owner_of
 from agent_tools.runtime.files.way import parts_below
 from agent_tools.settings import Limits
 
@@ -168,7 +169,7 @@ class Workspace:
                     file.write(chunk)
                 file.flush()
                 if os.getuid() == 0:
-                    os.fchown(file.fileno(), *self.guest.outside)
+                    os.fchown(file.fileno(), *owner_of(self.path, self.guest.outside))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=dir_fd)  # ours: it was made exclusively

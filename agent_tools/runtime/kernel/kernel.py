@@ -50,7 +50,7 @@ class Kernel:
         self._lifeline = lifeline
         self._limits = limits
         self._memory = memory
-        self._runs = runs  # None: no checkpoints
+        self.runs = runs  # None: no checkpoints
         self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
@@ -86,7 +86,7 @@ class Kernel:
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
-        number = self._runs.begin(is_cell=not is_silent) if self._runs else 0
+        number = self.runs.begin(is_cell=not is_silent) if self.runs else 0
         self._arm(timeout)
         request_id = self._channel.send_execute(code, timeout, is_silent=is_silent, run=number)
         run = self._run = Request(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
@@ -157,11 +157,11 @@ class Kernel:
         For the thread whose turn it is.
         """
         ask = ask or (lambda run: self._lifeline.send(Mark(run)))
-        assert self._runs
+        assert self.runs
         deadline = time.monotonic() + seconds
         self.settle(seconds)
-        if not (run := self._asked(ask, self._runs.latest, deadline)):
-            run = self._runs.begin(is_cell=False)
+        if not (run := self._asked(ask, self.runs.latest, deadline)):
+            run = self.runs.begin(is_cell=False)
             self._settle(deadline, run)
             self._settle(deadline)
             run = self._asked(ask, run, deadline)
@@ -172,7 +172,7 @@ class Kernel:
 
         For the thread whose turn it is.
         """
-        if self._runs:
+        if self.runs:
             self._settle(time.monotonic() + seconds)
 
     def _settle(self, deadline: float, run: int = 0) -> None:

@@ -42,7 +42,7 @@ def new_services(process_runtime: Runtime, work_dir: Path, clock: Clock) -> Iter
     def make() -> Services:
         if made:
             made.pop().close()
-        made.append(Services(GatewayConfig("http://u", data_dir=work_dir / "d"), process_runtime))
+        made.append(Services(GatewayConfig("http://u", data_dir=work_dir / "d", pool=0), process_runtime))
         made[-1].containers.clock = clock
         return made[-1]
 

@@ -60,12 +60,16 @@ def test_code_may_write_what_is_left_of_its_keys_share(new_gateway: NewGateway) 
     client, store = gateway.client(), gateway.services.store
     full, other = client.containers.create(name="full").id, client.containers.create(name="other").id
     store.change(Container, full, bytes=3 * MIB)
-    (row,) = store.find(Container, id=other)
-    assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 2 * MIB
+
+    def room() -> int:
+        (row,) = store.find(Container, id=other)
+        return gateway.services.containers._interpreter(row).options.limits.max_work_dir_bytes
+
+    assert room() == 2 * MIB
     store.change(Container, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
-    assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == MIB
+    assert room() == MIB
     store.change(Container, full, status="expired")
-    assert gateway.services.containers._cfg(row)["limits"]["max_work_dir_bytes"] == 4 * MIB
+    assert room() == 4 * MIB
 
 
 def test_where_the_disk_is_nearly_full_nothing_more_is_taken_and_what_is_not_kept_goes_on(

@@ -22,7 +22,7 @@ from agent_tools.tools.command_tool import CommandEnd, CommandText
 
 @pytest.fixture
 def containers(process_runtime: Runtime, work_dir: Path) -> Iterator[Containers]:
-    config = GatewayConfig(upstream="http://localhost/v1", data_dir=work_dir)
+    config = GatewayConfig(upstream="http://localhost/v1", data_dir=work_dir, pool=0)
     store = Store(config.database_url)
     made = Containers(config, store, process_runtime)
     yield made

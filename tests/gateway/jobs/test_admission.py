@@ -190,5 +190,5 @@ def test_a_key_that_takes_all_it_can_get_leaves_room_for_another(
     go_on = threading.Event()
     with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)}) as upstream:
         limits = {"max_responses": 12} if not asked else {"max_sandboxes": 4, "max_queue": 8}
-        config = GatewayConfig(upstream.base_url, api_keys=KEYS, data_dir=work_dir / "d", **limits)
+        config = GatewayConfig(upstream.base_url, api_keys=KEYS, data_dir=work_dir / "d", pool=0, **limits)
         asyncio.run(_b_beside_a(config, process_runtime, go_on, asked))

@@ -82,7 +82,7 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
 
 def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: Runtime, work_dir: Path) -> None:
     with ScriptedServer({"m": lambda _: ScriptedReply(text=LONG, piece=50_000)}) as upstream:
-        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d")
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
         codes, large = asyncio.run(_use_all_routes(config, process_runtime))
     assert codes == [200] * 11
     assert large == []
@@ -103,7 +103,7 @@ async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
 
 def test_large_bodies_wait_for_each_other_and_small_ones_for_none(process_runtime: Runtime, work_dir: Path) -> None:
     with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.")}) as upstream:
-        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", json_threads=1)
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0, json_threads=1)
         asyncio.run(_beside_large_ones(config, process_runtime))
 
 

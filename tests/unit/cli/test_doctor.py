@@ -1,7 +1,8 @@
 import pytest
 
-from agent_tools.cli.doctor import check_of
+from agent_tools.cli.doctor import check_of, check_of_pool
 from agent_tools.conformance.finding import LIMITS, Finding, Verdict
+from agent_tools.runtime.pool.pools import PoolState
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,22 @@ def test_doctor_shows_a_claim_of_the_probe_with_its_advice(found: Verdict, verdi
     assert (check.name, check.verdict, check.found) == ("memory", verdict, "2048 MiB set")
     assert advice in check.advice
     assert bool(check.advice) == bool(advice)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "found", "advice"),
+    [
+        (PoolState(0, {"hit": 1}), "ok", "12 ms from nothing", ""),
+        (PoolState(1, {"folder": 1}), "warn", "missed: folder", "on one file system"),
+        (PoolState(0, {"failed": 1}, ("No engine",)), "warn", "missed: failed No engine", "made ahead"),
+        (PoolState(0, {"ended": 1}), "warn", "missed: ended", "memory"),
+        (PoolState(0, {"empty": 1}), "warn", "missed: empty", "slow"),
+    ],
+)
+def test_doctor_says_what_became_of_a_sandbox_made_ahead(
+    state: PoolState, verdict: str, found: str, advice: str
+) -> None:
+    check = check_of_pool(state, 0.012)
+    assert check.verdict == verdict
+    assert found in check.found
+    assert advice in check.advice

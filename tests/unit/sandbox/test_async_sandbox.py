@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import time
 from collections.abc import AsyncIterator
 
@@ -44,6 +45,22 @@ async def test_code_commands_and_files(sandbox: AsyncSandbox) -> None:
     assert execution.result.text == "2"
     assert [each.name for each in await sandbox.list_files()] == ["a"]
     assert [output async for output in sandbox.stream("print(3)")]
+
+
+async def test_files_and_variables_are_saved_and_come_back(sandbox: AsyncSandbox, process_runtime: Runtime) -> None:
+    await sandbox.run_code("x = [1]; open('a', 'w').write('a'); print()")
+    assert not sandbox.is_busy
+    saved, alone = await sandbox.save(variables=True), io.BytesIO()
+    assert (await sandbox.save_to(alone, files=False)).kept == saved.variables.kept == ("x",)
+    async with AsyncSandbox(runtime=process_runtime) as other:
+        assert not (await other.load(await sandbox.save())).kept
+        assert await other.read_file("a") == b"a"
+    async with AsyncSandbox(runtime=process_runtime) as other:
+        assert (await other.load(saved)).is_complete
+        assert (await other.run_code("x, open('a').read()")).value == ([1], "a")
+    async with AsyncSandbox(runtime=process_runtime) as other:
+        assert (await other.load(alone.getvalue())).kept == ("x",)
+        assert await other.list_files() == []
 
 
 async def test_cancelling_ends_what_runs_and_keeps_the_variables(sandbox: AsyncSandbox) -> None:

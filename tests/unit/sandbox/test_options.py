@@ -46,3 +46,36 @@ def test_nothing_is_told_of_an_image_of_ones_own(tmp_path: Path) -> None:
 def test_another_word_for_describe_is_refused() -> None:
     with pytest.raises(InvalidParams, match="describe='all'"):
         Options.read({"describe": "all"})
+
+
+def test_a_pool_has_a_size_and_modules() -> None:
+    options = Options.read({"pool": 2, "preload": ["numpy", "matplotlib.pyplot", "numpy"], "idle_stop": 60})
+    assert (options.ahead.size, options.ahead.preload) == (2, ("numpy", "matplotlib.pyplot"))
+    assert options.idle_stop == 60.0
+    assert Options.read({}).ahead.size == 0
+    assert Options.read({"pool": 0, "preload": (), "idle_stop": 0}).idle_stop == 0.0
+
+
+@pytest.mark.parametrize(
+    ("cfg", "says"),
+    [
+        ({"pool": -1}, "pool=-1"),
+        ({"pool": True}, "pool=True"),
+        ({"pool": 1.5}, "pool=1.5"),
+        ({"pool": 33}, "max_pool"),
+        ({"pool": 3, "limits": {"max_pool": 2}}, "up to 2"),
+        ({"pool": 1, "preload": "numpy"}, "list of modules"),
+        ({"pool": 1, "preload": ["numpy,os"]}, "list of modules"),
+        ({"pool": 1, "preload": [""]}, "list of modules"),
+        ({"pool": 1, "preload": [1]}, "list of modules"),
+        ({"preload": ["numpy"]}, "pool=1"),
+        ({"pool": 1, "preload": ["numpy"], "network": {"allow": ["pypi"]}}, "network by list"),
+        ({"idle_stop": 0.5}, "at least 1 s"),
+        ({"idle_stop": -1}, "idle_stop"),
+        ({"idle_stop": "soon"}, "idle_stop"),
+    ],
+    ids=str,
+)
+def test_an_unusable_pool_or_idle_stop_is_refused(cfg: dict[str, object], says: str) -> None:
+    with pytest.raises(InvalidParams, match=says):
+        Options.read(cfg)

@@ -1,11 +1,19 @@
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_tools.runtime.docker.payload import CACHE_ENVIRONMENT, ENVIRONMENT, NETWORK_ENVIRONMENT, container_config
+from agent_tools.runtime.docker.payload import (
+    CACHE_ENVIRONMENT,
+    ENVIRONMENT,
+    NETWORK_ENVIRONMENT,
+    SHARES,
+    SHARES_AHEAD,
+    container_config,
+)
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.runtime.network import NetworkPolicy
@@ -36,6 +44,12 @@ def at(config: dict[str, Any], path: str) -> Any:
 
 def test_the_whole_request_is_as_agreed() -> None:
     assert container_config(spec(), "<the seccomp profile>") == json.loads(GOLDEN.read_text())
+
+
+def test_one_that_is_made_ahead_has_less_weight_and_nothing_else() -> None:
+    usual, ahead = (container_config(each, "") for each in (spec(), replace(spec(), is_ahead=True)))
+    assert ahead["HostConfig"].pop("CpuShares") == SHARES_AHEAD < SHARES
+    assert ahead == usual
 
 
 def test_the_seccomp_profile_is_passed_on_word_for_word() -> None:

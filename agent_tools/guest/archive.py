@@ -1,0 +1,180 @@
+"""A folder and the variables of the kernel as a tar, which nobody looks into but these functions.
+
+    {"op": "save", ..., "variables": false}    {}, content
+    {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"report"}
+    {"op": "load", ..., "variables": false}    takes content, then {}
+    {"op": "load", ..., "variables": seconds}  {"address"}, then takes content, then {"report"}
+
+Without a path there are no files. With variables, the tar begins with an empty member named MARK. Members whose names
+begin with it and a number are the variables: pieces of the records of pickling.py, which pass through here unread. They
+come last, so that modules in the folder are there before what refers to them, and never get into the folder. The kernel
+connects to the abstract socket of the name `address`, within the seconds. A report is null where the kernel broke off.
+"""
+
+import errno
+import json
+import os
+import secrets
+import socket
+import tarfile
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+from .content import CHUNK, Content
+
+MARK = ".agent_tools.variables"
+PIECE = 1024 * 1024  # bytes in one member
+MAX_REPORT = 16 * 1024 * 1024  # bytes
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
+    """Send a folder, and the variables if they are asked for."""
+    if request["path"]:
+        os.listdir(request["path"])
+    if not request["variables"]:
+        tell({})
+        with _tar(content) as tar:
+            tar.add(request["path"], arcname=".", filter=_plain)
+        content.end()
+        return
+    with Kernel(request["variables"]) as kernel:
+        tell({"address": kernel.address})
+        content.push()
+        with _tar(content) as tar:
+            tar.addfile(_member(""))
+            if request["path"]:
+                tar.add(request["path"], arcname=".", filter=_plain)
+            for number, piece in enumerate(kernel.pieces()):
+                tar.addfile(_member(f".{number:06}", len(piece)), BytesIO(piece))
+        content.end()
+        tell({"report": kernel.report()})
+
+
+def _tar(content: Content) -> tarfile.TarFile:
+    return tarfile.open(fileobj=content, mode="w|", bufsize=CHUNK, format=tarfile.PAX_FORMAT)
+
+
+def _member(suffix: str, size: int = 0) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(MARK + suffix)
+    member.size = size
+    return member
+
+
+def _plain(member: tarfile.TarInfo) -> "tarfile.TarInfo | None":
+    """Leave out what no archive can bring back: sockets, pipes and devices; and who owns it. And names of our own."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    is_plain = member.isfile() or member.isdir() or member.issym() or member.islnk()
+    return member if is_plain and not member.name.removeprefix("./").startswith(MARK) else None
+
+
+def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
+    """Unpack a tar into a folder, and pass on its variables if they are asked for."""
+    if not request["variables"]:
+        _unpack(request["path"], content, lambda piece: None)
+        tell({})
+        return
+    with Kernel(request["variables"]) as kernel:
+        tell({"address": kernel.address})
+        content.push()
+        _unpack(request["path"], content, kernel.give)
+        tell({"report": kernel.report_after_all()})
+
+
+def _unpack(path: str, content: Content, take: Callable[[bytes], object]) -> None:
+    with tarfile.open(fileobj=content, mode="r|*", bufsize=CHUNK) as tar:
+        tar.extractall(path, members=_files(tar, take), filter="data")
+    content.skip()
+
+
+def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[tarfile.TarInfo]:
+    """Yield the members that are files of the folder; take the content of the others."""
+    for member in tar:
+        if not member.name.removeprefix("./").startswith(MARK):
+            yield member
+        elif member.isreg() and (file := tar.extractfile(member)):
+            while piece := file.read(PIECE):
+                take(piece)
+
+
+class Kernel:
+    """The kernel's connection, once it comes: what it sends and takes are pieces of one content, and a report."""
+
+    def __init__(self, seconds: float) -> None:
+        self.address = f"agent_tools-{secrets.token_hex(16)}"
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(f"\0{self.address}")
+        self._listening.listen(1)
+        self._listening.settimeout(seconds)
+        self._content: Content | None = None
+        self._is_lost = False
+
+    def __enter__(self) -> "Kernel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.close()
+        if self._content:
+            self._content.hang_up()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what the kernel sends, in pieces of PIECE bytes but for the last one.
+
+        Raises:
+            OSError: it did not come, or broke off.
+        """
+        content, piece = self._connected(), bytearray()
+        while data := _read(content, PIECE - len(piece)):
+            piece += data
+            if len(piece) == PIECE:
+                yield bytes(piece)
+                piece.clear()
+        if piece:
+            yield bytes(piece)
+
+    def give(self, piece: bytes) -> None:
+        """Send something to the kernel; what it does not take is forgotten."""
+        if not self._is_lost:
+            try:
+                self._connected().write(piece)
+            except OSError:
+                self._is_lost = True
+
+    def report(self) -> Any:
+        """Return what the kernel says at its end, None if it says nothing that can be understood."""
+        content, data = self._connected(), bytearray()
+        content.begin_again()
+        while len(data) <= MAX_REPORT and (piece := _read(content, PIECE)):
+            data += piece
+        try:
+            return json.loads(data)
+        except ValueError:
+            return None
+
+    def report_after_all(self) -> Any:
+        """Tell the kernel that all was sent, and return what it says; None if it broke off."""
+        try:
+            self._connected().end()
+            self._connected().push()
+            return self.report()
+        except OSError:
+            return None
+
+    def _connected(self) -> Content:
+        if self._content is None:
+            connected, _ = self._listening.accept()
+            connected.settimeout(None)
+            with connected:
+                stream: Any = connected.makefile("rwb")
+            self._content = Content(stream)
+        return self._content
+
+
+def _read(content: Content, size: int) -> bytes:
+    try:
+        return content.read(size) or b""
+    except EOFError as exc:
+        raise OSError(errno.EIO, "the kernel broke off") from exc

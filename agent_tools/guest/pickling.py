@@ -1,0 +1,128 @@
+"""Variables as pickles, one by one and yet with one memo: what two of them share is one object again afterwards.
+
+A record is u32 length, a head as JSON, the buffers, the pickle. The head has `name`, `size` of the pickle, `buffers`
+(their sizes), and `fresh` where the memo begins anew. The pickle is two: a mark, by which the memo's length is found
+when something fails, and the value. The last record has `missing` instead: names and reasons. All of it is read in a
+sandbox alone (unpickling.py).
+
+Arrays, frames and whatever else offers its memory (protocol 5) give it as buffers, uncopied. A function of a cell has
+the session's variables as its globals, before and after: it sees later assignments, and takes nothing else along.
+"""
+
+import functools
+import json
+import pickle
+import struct
+from typing import Any
+
+import cloudpickle
+
+HEAD = struct.Struct(">I")
+MIN_BUFFER = 4096  # bytes: smaller ones stay in the pickle
+NAMESPACE = "__import__('sys').modules['__main__'].__dict__"
+_CACHED: Any = functools._lru_cache_wrapper
+
+
+class TooLarge(Exception):
+    """A variable has more bytes than are left."""
+
+
+class Room:
+    """The bytes that one record may have, as the file that a pickler writes to."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Any] = []
+        self.buffers: list[memoryview] = []
+        self.left = 0
+
+    def begin(self, most: int) -> None:
+        """Forget what there is; what comes now has at most so many bytes."""
+        self.pieces, self.buffers, self.left = [], [], most
+
+    def write(self, data: Any) -> int:
+        """Take in a part of the pickle."""
+        size = memoryview(data).nbytes
+        self._take(size)
+        self.pieces.append(data)
+        return size
+
+    def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Take in memory as it is; return True for what is to stay in the pickle."""
+        view = buffer.raw()
+        if view.nbytes < MIN_BUFFER:
+            return True
+        self._take(view.nbytes)
+        self.buffers.append(view)
+        return False
+
+    def _take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise TooLarge
+
+
+class Globals(dict[str, Any]):
+    """Stands for the session's variables where a function has them as its globals."""
+
+
+class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
+    """Pickles variables of a namespace; after one that failed, it goes on as if that had never been tried."""
+
+    memo: Any
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._room = Room()
+        super().__init__(self._room, protocol=5, buffer_callback=self._room.add_buffer)
+        self._namespace = namespace
+        self._is_fresh = True
+        self.globals_ref[id(namespace)] = Globals(__name__="__main__")
+
+    def record(self, name: str, value: Any, most: int) -> list[Any]:
+        """Return a variable's record in pieces, of `most` bytes beside its head.
+
+        Raises:
+            TooLarge: it has more bytes.
+            BaseException: it cannot be pickled; whatever its own code raises comes out here.
+        """
+        self._room.begin(most)
+        mark: list[Any] = []
+        self.dump(mark)
+        try:
+            self.dump(value)
+        except BaseException:
+            self._forget(mark)
+            raise
+        size = sum(memoryview(piece).nbytes for piece in self._room.pieces)
+        sizes = [view.nbytes for view in self._room.buffers]
+        head = {"name": name, "size": size, "buffers": sizes, "fresh": self._is_fresh}
+        self._is_fresh = False
+        return [packed(head), *self._room.buffers, *self._room.pieces]
+
+    def _forget(self, mark: list[Any]) -> None:
+        """Take a mark, and what was noted after it, out of the memo."""
+        memo: dict[int, tuple[int, Any]] = self.memo.copy()
+        first = memo[id(mark)][0]
+        self.memo = {key: noted for key, noted in memo.items() if noted[0] < first}
+
+    def reducer_override(self, value: Any) -> Any:
+        """Say how the values are made again that neither pickle nor cloudpickle takes as a session needs it."""
+        if type(value) is Globals:
+            return eval, (NAMESPACE,)
+        if type(value) is _CACHED and getattr(value, "__module__", None) == "__main__":  # cached functions of cells
+            sizes = value.cache_parameters()
+            parts = (value.__wrapped__, sizes["maxsize"], sizes["typed"], functools._CacheInfo)
+            return _CACHED, parts, dict(vars(value))
+        return super().reducer_override(value)
+
+    def _dynamic_function_reduce(self, function: Any) -> Any:
+        """Leave the values of its globals out, where they are the session's variables."""
+        reduced = super()._dynamic_function_reduce(function)
+        if function.__globals__ is self._namespace:
+            reduced[2][1]["__globals__"] = {}
+        return reduced
+
+
+def packed(head: dict[str, Any]) -> bytes:
+    """Return the head of a record as bytes."""
+    data = json.dumps(head).encode()
+    return HEAD.pack(len(data)) + data

@@ -1,0 +1,170 @@
+"""Variables out of the records of pickling.py: one that fails costs no other, unless that holds a part of it."""
+
+import contextlib
+import importlib
+import io
+import json
+import operator
+import pickle
+import pickletools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .pickling import HEAD
+
+MAX_HEAD = 64 * 1024 * 1024  # bytes: the sizes of a million buffers
+Read = Callable[[int], bytearray]
+"""Returns so many bytes."""
+
+
+class Lost:
+    """Stands in the memo for what a variable would have noted that failed."""
+
+
+LOST = Lost()
+
+
+class Source(io.BytesIO):
+    """The pickle of one record after the other, as the one file that an unpickler reads; and their buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffers: deque[bytearray] = deque()
+        self._data = io.BytesIO()
+
+    def begin(self, data: bytes, buffers: list[bytearray]) -> None:
+        """Go on with another record, whatever is left of the last one."""
+        self._data = io.BytesIO(data)
+        self.buffers = deque(buffers)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read some of the record."""
+        return self._data.read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Read a line of the record."""
+        return self._data.readline(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read some of the record into a buffer."""
+        return self._data.readinto(buffer)
+
+    def given(self) -> Iterator[bytearray]:
+        """Yield the buffers as they are asked for."""
+        while True:
+            yield self.buffers.popleft()
+
+
+_Unpickler: Any = vars(pickle)["_Unpickler"]  # the one in Python
+
+
+class CarefulUnpickler(_Unpickler):
+    """Goes on after a variable that failed, in Python, and slower: it refuses what would refer to that one's parts."""
+
+    dispatch = dict(_Unpickler.dispatch)  # noqa: RUF012
+
+    def _get(self, number: int) -> None:
+        if self.memo[number] is LOST:
+            raise pickle.UnpicklingError("it shares a part with a variable that could not be loaded")
+        self.append(self.memo[number])
+
+    def load_binget(self) -> None:
+        """Refer to what was noted."""
+        self._get(self.read(1)[0])
+
+    def load_long_binget(self) -> None:
+        """Refer to what was noted, with a larger number."""
+        self._get(int.from_bytes(self.read(4), "little"))
+
+    dispatch[pickle.BINGET[0]] = load_binget
+    dispatch[pickle.LONG_BINGET[0]] = load_long_binget
+
+
+class SessionUnpickler:
+    """Makes values of records, in their order."""
+
+    def __init__(self) -> None:
+        self._source = Source()
+        self._begin(pickle.Unpickler)
+
+    def value(self, data: bytes, buffers: list[bytearray], *, is_fresh: bool) -> Any:
+        """Return the value of the next record.
+
+        Raises:
+            BaseException: it cannot be made; whatever its own code raises comes out here.
+        """
+        if is_fresh:
+            self._begin(pickle.Unpickler)
+        self._source.begin(data, buffers)
+        mark: Any = None
+        try:
+            mark = self._unpickler.load()
+            return self._unpickler.load()
+        except BaseException:
+            self._give_up(mark, data)
+            raise
+
+    def _begin(self, kind: Any) -> None:
+        self._unpickler = kind(self._source, buffers=self._source.given())
+
+    def _give_up(self, mark: Any, data: bytes) -> None:
+        """Go on with the memo as it would be, had the record that failed been read to its end."""
+        memo = dict(self._unpickler.memo.copy())
+        first = next((number for number, noted in memo.items() if noted is mark), len(memo))
+        kept = {number: noted for number, noted in memo.items() if number <= first}
+        for noted in list(_noted(data, kept))[1:]:
+            kept[len(kept)] = noted
+        self._begin(CarefulUnpickler)
+        self._unpickler.memo = kept
+
+
+def _noted(data: bytes, memo: dict[int, Any]) -> Iterator[Any]:
+    """Yield what the two pickles of a record note: texts and what can be imported as they are, LOST for the rest.
+
+    Of one that is damaged, as far as it can be read: nothing that comes later can rely on its part of the memo.
+    """
+    own: list[Any] = list(memo.values())[:-1]
+    texts: list[Any] = []
+    last: Any = LOST
+    with contextlib.suppress(ValueError):
+        for operation, argument in _operations(data):
+            if operation == "MEMOIZE":
+                own.append(last)
+                yield last
+            elif operation == "STACK_GLOBAL":
+                last = _imported(texts[-2:])
+            else:
+                is_reference = operation in ("BINGET", "LONG_BINGET") and argument < len(own)
+                last = own[argument] if is_reference else argument if isinstance(argument, str) else LOST
+                texts = [*texts[-1:], last] if is_reference or isinstance(argument, str) else texts
+
+
+def _operations(data: bytes) -> Iterator[tuple[str, Any]]:
+    source = io.BytesIO(data)
+    for _ in range(2):
+        for operation, argument, _ in pickletools.genops(source):
+            yield operation.name, argument
+
+
+def _imported(names: list[Any]) -> Any:
+    """Return what a module has under a name, LOST if that cannot be had."""
+    try:
+        module, name = names
+        return operator.attrgetter(name)(importlib.import_module(module))
+    except Exception:  # noqa: BLE001  (whatever a module raises that is imported)
+        return LOST
+
+
+def records(read: Read) -> Iterator[tuple[dict[str, Any], bytes, list[bytearray]]]:
+    """Yield the heads of records, each with its pickle and its buffers; the last one is without."""
+    while True:
+        length = HEAD.unpack(read(HEAD.size))[0]
+        if length > MAX_HEAD:
+            raise ValueError("a record's head is too long")
+        head = json.loads(read(length))
+        if "missing" in head:
+            yield head, b"", []
+            return
+        buffers = [read(size) for size in head["buffers"]]
+        yield head, bytes(read(head["size"])), buffers

@@ -1,0 +1,137 @@
+"""Archives of a sandbox: its files and, on request, its variables, as a tar that the guest writes and reads.
+
+Nothing in it is looked at here but its first name, which tells whether there are variables. The kernel sends and takes
+them within the sandbox (guest/archive.py); what it says became of them is read here, within bounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from agent_tools.runtime.files.conversation import Conversation, Head
+from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
+from agent_tools.saved_state import MissingVariable, VariablesReport
+from agent_tools.settings import Limits
+from agent_tools.text import one_line
+
+MARK = b".agent_tools.variables"
+NAME_BYTES = 100  # of a tar's first field, ustar(5)
+MAX_NAME = 200  # characters of a variable's name
+MAX_REASON = 300
+UNREADABLE = "the sandbox gave no report that could be understood"
+NO_FILES = ""  # for a path: the variables alone
+
+Pieces = Iterator[memoryview]
+
+
+@dataclass
+class WithVariables:
+    """A conversation on an archive with variables, which the kernel brings or takes at `address`, a socket's name."""
+
+    talk: Conversation
+    path: str
+    address: str
+    limits: Limits
+
+    def content(self, most: int) -> Iterator[bytes]:
+        """Yield the archive, at most so many bytes of it. Raises OSError."""
+        return content(self.talk, most, self.path)
+
+    def give(self, archive: Pieces) -> None:
+        """Send the archive. Raises OSError."""
+        give(self.talk, archive)
+
+    def report(self) -> VariablesReport:
+        """Return what became of the variables. Raises OSError."""
+        return read_report(check(self.talk.read_head(), self.path), self.limits)
+
+
+class Archives:
+    """Saves and loads folders of one sandbox. Any thread may call any method."""
+
+    def __init__(self, files: GuestFiles, limits: Limits) -> None:
+        self._files = files
+        self._limits = limits
+
+    def save(self, path: str, most: int) -> Iterator[bytes]:
+        """Yield a tar of a folder, in pieces; links stay links, and what is no file, folder or link is left out.
+
+        Raises:
+            OSError: it cannot be read; EFBIG beyond `most` bytes.
+        """
+        with self._files.asking(path) as talk:
+            talk.send_head({"op": "save", "path": path, "variables": False})
+            check(talk.read_head(), path)
+            yield from content(talk, most, path)
+
+    def load(self, path: str, archive: Pieces) -> None:
+        """Unpack a tar into a folder, in there: no member of it is looked at here. Raises OSError."""
+        with self._files.asking(path) as talk:
+            talk.send_head({"op": "load", "path": path, "variables": False})
+            give(talk, archive)
+            check(talk.read_head(), path)
+
+    @contextmanager
+    def saving(self, path: str) -> Iterator[WithVariables]:
+        """Begin to save a folder and the variables, or these alone if the path is NO_FILES. Raises OSError."""
+        with self._with_variables("save", path) as asked:
+            yield asked
+
+    @contextmanager
+    def loading(self, path: str) -> Iterator[WithVariables]:
+        """Begin to load a folder and the variables. Raises OSError."""
+        with self._with_variables("load", path) as asked:
+            yield asked
+
+    @contextmanager
+    def _with_variables(self, op: str, path: str) -> Iterator[WithVariables]:
+        seconds = self._limits.sync_timeout + self._limits.variables_timeout
+        with self._files.asking(path or ".") as talk:
+            talk.deadline += self._limits.variables_timeout
+            talk.send_head({"op": op, "path": path, "variables": seconds})
+            address = check(talk.read_head(), path).get("address")
+            if not isinstance(address, str) or not address.isascii() or len(address) > MAX_NAME:
+                raise ValueError("a malformed address")
+            yield WithVariables(talk, path, address, self._limits)
+
+
+def opened(archive: bytes | BinaryIO) -> tuple[bool, Pieces]:
+    """Return whether an archive has variables, and its pieces."""
+    begun = pieces(archive)
+    first = next(begun, memoryview(b""))
+    return bytes(first[:NAME_BYTES]).rstrip(b"\0") == MARK, itertools.chain([first], begun)
+
+
+def read_report(head: Head, limits: Limits) -> VariablesReport:
+    """Return what an untrusted guest says of its variables.
+
+    Raises:
+        ValueError: it is none, or longer than there could be variables.
+    """
+    report = head.get("report")
+    if report is None:
+        return VariablesReport(problem=UNREADABLE)
+    if not isinstance(report, dict):
+        raise ValueError("a malformed report")
+    kept, missing = report.get("kept"), report.get("missing")
+    if not isinstance(kept, list) or not isinstance(missing, list):
+        raise ValueError("a malformed report")
+    if len(kept) + len(missing) > 2 * limits.max_variables:
+        raise ValueError("a report of too many variables")
+    return VariablesReport(tuple(_text(name, MAX_NAME) for name in kept), tuple(map(_missing, missing)))
+
+
+def _missing(entry: object) -> MissingVariable:
+    if not isinstance(entry, list) or len(entry) != 2:
+        raise ValueError("a malformed report")
+    return MissingVariable(_text(entry[0], MAX_NAME), _text(entry[1], MAX_REASON))
+
+
+def _text(value: object, most: int) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a malformed report")
+    return one_line(value[:most])

@@ -1,0 +1,92 @@
+"""The rename that makes the blank folder of a sandbox made ahead the work_dir of a session, or leaves all as it was.
+
+What is there already is replaced only where nobody can miss it: nothing; an empty folder; or a folder that this process
+made and staged files into, which are moved. Nothing is ever replaced that a live sandbox has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from agent_tools.runtime.files.claims import is_claimed
+from agent_tools.runtime.files.folder import open_folder
+from agent_tools.runtime.files.guest_ids import hand_over
+from agent_tools.runtime.files.made import is_made_here
+from agent_tools.runtime.files.private_base import private_base
+from agent_tools.runtime.files.way import identity
+
+MOST_ENTRIES = 64  # of a folder that are moved one by one
+_LOCK = "pool.lock"
+_KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
+
+
+def take_place(blank: Path, work_dir: Path) -> bool:
+    """Rename `blank` to `work_dir`, beside it; False, with everything as it was, where that may not or cannot be.
+
+    The claim on `blank` is one on `work_dir` then: the same folder, in the same place.
+
+    Raises:
+        EngineError: the private folder of this user cannot be used.
+    """
+    with ExitStack() as after, ExitStack() as undo:
+        try:
+            after.enter_context(_alone())
+            if os.path.lexists(work_dir):
+                new, old = (after.enter_context(open_folder(folder)) for folder in (blank, work_dir))
+                if not _may_go(old, work_dir, new):
+                    return False
+                _move_in(old, new, undo)
+            os.rename(blank, work_dir)
+        except OSError:
+            return False
+        undo.pop_all()
+    return True
+
+
+def _may_go(old: int, work_dir: Path, new: int) -> bool:
+    """Return whether nobody would miss a folder that another one replaces."""
+    if is_made_here(work_dir, identity(old)):
+        return len(os.listdir(old)) <= MOST_ENTRIES
+    found, ours = os.fstat(old), os.fstat(new)
+    is_alike = os.getuid() == 0 or (found.st_uid, found.st_gid) == (ours.st_uid, ours.st_gid)
+    is_plain = not os.listdir(old) and set(os.listxattr(old)) <= _KNOWN_ATTRIBUTES
+    return is_alike and is_plain and not is_claimed(identity(old))
+
+
+def _move_in(old: int, new: int, undo: ExitStack) -> None:
+    """Move what was staged, to the new folder's guest, and give the new folder the old one's mode.
+
+    Raises:
+        OSError: something could not be moved; `undo` moves back what was.
+    """
+    former, owner = os.fstat(old), os.fstat(new)
+    if os.getuid() == 0:
+        undo.callback(hand_over, old, (former.st_uid, former.st_gid))
+        hand_over(old, (owner.st_uid, owner.st_gid))
+    undo.callback(os.fchmod, new, stat.S_IMODE(owner.st_mode))
+    os.fchmod(new, stat.S_IMODE(former.st_mode))
+    for name in os.listdir(old):
+        os.rename(name, name, src_dir_fd=old, dst_dir_fd=new)
+        undo.callback(_move_back, name, new, old)
+
+
+def _move_back(name: str, new: int, old: int) -> None:
+    with contextlib.suppress(OSError):  # then it stays in the blank folder, which is not removed
+        os.rename(name, name, src_dir_fd=new, dst_dir_fd=old)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes of this user from replacing a folder at the same moment. Raises OSError."""
+    fd = os.open(private_base() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,247 @@
+"""The pool of one kind: keeps so many sandboxes ready, made one at a time, beside whatever else runs.
+
+A thread makes what is missing, at once after one was taken; replaces what is older than `pool_max_age`; and makes none
+any more once nobody has asked for so long. At an error it stops, says so once in the log, and tries again at the first
+take after `pool_retry` seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Union
+
+from agent_tools.errors import AgentToolsError, PreludeError
+from agent_tools.runtime.background import Do
+from agent_tools.runtime.engine import Engine
+from agent_tools.runtime.files.blank import Blank
+from agent_tools.runtime.files.quota import Quota
+from agent_tools.runtime.pool.kind import Kind
+from agent_tools.runtime.pool.place import take_place
+from agent_tools.runtime.sandbox import RunningSandbox
+from agent_tools.runtime.spec import SessionSpec
+
+Miss = Literal["empty", "failed", "folder", "ended"]
+"""Why a session started cold: none was ready yet; none could be made; its work_dir is not one that can be replaced; all
+that were ready had ended."""
+
+SETTLE_SECONDS = 0.05  # before another one is made: who took the last one has its first result by then
+
+_log = logging.getLogger("agent_tools.pool")
+
+
+@dataclass
+class Ready:
+    """A sandbox that is ready, its blank folder, and when it was made (seconds of the pool's clock)."""
+
+    sandbox: RunningSandbox
+    blank: Blank
+    made_at: float
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it and its kernel live."""
+        kernel = self.sandbox.kernel
+        return kernel is not None and kernel.is_alive() and self.sandbox.is_usable
+
+    def end(self, behind: Do) -> None:
+        """End and remove it."""
+        self.sandbox.end(behind)
+        self.sandbox.close()
+        self.blank.remove()
+
+
+Make = Callable[[Engine, Kind], tuple[RunningSandbox, Blank]]
+
+
+def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, Blank]:
+    """Start a sandbox on a blank folder, and have its kernel run one silent cell: the first one takes longer.
+
+    Raises:
+        AgentToolsError, OSError: it could not be started.
+    """
+    with ExitStack() as undo:
+        blank = Blank(kind.folder, engine.guest)
+        undo.callback(blank.remove)
+        spec = kind.spec(blank.path)
+        sandbox = RunningSandbox(engine, spec, Quota(blank.path, spec.limits))
+        undo.callback(sandbox.close)
+        sandbox.define("None", kind.limits.start_timeout)
+        sandbox.sandbox.promote()
+        undo.pop_all()
+    return sandbox, blank
+
+
+class Pool:
+    """Thread-safe. `behind` does what a taker need not wait for; `clock` gives seconds."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        kind: Kind,
+        behind: Do,
+        clock: Callable[[], float] = time.monotonic,
+        make: Make = make,
+    ) -> None:
+        self.kind = kind
+        self.takes: Counter[Literal["hit"] | Miss] = Counter()
+        self.failure = ""
+        """Why the latest sandbox could not be made; '' if it could."""
+        self._engine, self._behind, self._clock, self._make = engine, behind, clock, make
+        self._size = 0
+        self._ready: deque[Ready] = deque()
+        self._later: deque[Callable[[], None]] = deque()  # what nobody who takes need wait for
+        self._asked_at = clock()
+        self._failed_at = -float("inf")
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> int:
+        """The number of sandboxes that are ready now."""
+        return len(self._ready)
+
+    @property
+    def asked_at(self) -> float:
+        """The moment (seconds of the clock) at which a session last asked."""
+        return self._asked_at
+
+    def keep(self, size: int) -> None:
+        """Keep at least so many ready, from now on."""
+        with self._changed:
+            self._asked_at, self._size = self._clock(), max(self._size, size)
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._tend, name="agent-tools-pool", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, patience: float) -> int:
+        """Wait until all are ready or one failed, so many seconds at most; return how many are."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), patience)
+            return self.ready
+
+    def take(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+        """Return a sandbox that is this session's now; None if there is none for it, so that it starts cold.
+
+        Raises:
+            InvalidParams, EngineError: as a cold start's would be.
+        """
+        outcome = self._taken(spec, quota)
+        with self._changed:
+            self._asked_at = self._clock()
+            self.takes[outcome if isinstance(outcome, str) else "hit"] += 1
+            self._changed.notify_all()
+        return None if isinstance(outcome, str) else outcome
+
+    def close(self) -> None:
+        """Make no more, and remove those that nobody took."""
+        with self._changed:
+            self._is_closed, thread = True, self._thread
+            self._changed.notify_all()
+        if thread:
+            thread.join()
+        self._later.extend(partial(ready.end, self._behind) for ready in self._ready)
+        self._ready.clear()
+        self._do_later()
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    def _taken(self, spec: SessionSpec, quota: Quota) -> Union[RunningSandbox, Miss]:
+        miss: Miss = "failed" if self.failure else "empty"
+        while ready := self._pop():
+            if not ready.is_usable:
+                self._later.append(partial(ready.end, self._behind))
+                miss = "ended"
+                continue
+            try:
+                return self._handed_over(ready, spec, quota) or self._given_back(ready)
+            except PreludeError:  # a kernel that just died, or a prelude that fails: a cold start tells
+                ready.end(self._behind)
+                return "ended"
+            except BaseException:
+                ready.end(self._behind)
+                raise
+        return miss
+
+    def _pop(self) -> Ready | None:
+        with self._changed:
+            return self._ready.popleft() if self._ready else None
+
+    def _handed_over(self, ready: Ready, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+        if self._engine.guest(spec.work_dir).shares_files:
+            if not take_place(ready.blank.path, spec.work_dir):
+                return None
+            self._later.append(ready.blank.forget)
+        else:
+            self._later.append(ready.blank.remove)  # in the guest it is a folder of its own, which a mirror fills
+        ready.sandbox.adopt(spec, quota)
+        return ready.sandbox
+
+    def _given_back(self, ready: Ready) -> Miss:
+        if os.listdir(ready.blank.path):  # something that could not be moved back
+            ready.end(self._behind)
+            return "folder"
+        with self._changed:
+            self._ready.appendleft(ready)
+        return "folder"
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_closed and not self._later and (seconds := self._idle_seconds()) > 0:
+                    self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
+                if self._is_closed:
+                    return
+                self._put_off_old()
+                self._changed.wait_for(lambda: self._is_closed, SETTLE_SECONDS)
+            self._do_later()
+            if self._make_at() <= self._clock() and not self._is_closed:
+                self._make_one()
+
+    def _idle_seconds(self) -> float:
+        """Seconds until there is something to do without anyone's word."""
+        old_at = [each.made_at + self.kind.limits.pool_max_age for each in self._ready]
+        return min([self._make_at(), *old_at]) - self._clock()
+
+    def _make_at(self) -> float:
+        """The moment to make another one at; never, where there are enough, or nobody asked lately."""
+        is_wanted = self._asked_at + self.kind.limits.pool_max_age > self._clock() and self._asked_at >= self._failed_at
+        if len(self._ready) >= self._size or not is_wanted:
+            return float("inf")
+        return self._failed_at + self.kind.limits.pool_retry
+
+    def _put_off_old(self) -> None:
+        """Have those removed that are too old."""
+        oldest = self._clock() - self.kind.limits.pool_max_age
+        while self._ready and self._ready[0].made_at <= oldest:
+            self._later.append(partial(self._ready.popleft().end, self._behind))
+
+    def _do_later(self) -> None:
+        while self._later:
+            self._later.popleft()()
+
+    def _make_one(self) -> None:
+        try:
+            sandbox, blank = self._make(self._engine, self.kind)
+        except (AgentToolsError, OSError) as exc:
+            with self._changed:
+                if not self.failure:
+                    _log.warning("No sandbox can be made ahead (%s); sessions start cold.", exc)
+                self.failure, self._failed_at = str(exc), self._clock()
+                self._changed.notify_all()
+            return
+        with self._changed:
+            self.failure = ""
+            self._ready.append(Ready(sandbox, blank, self._clock()))
+            self._changed.notify_all()

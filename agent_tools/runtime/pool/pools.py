@@ -1,0 +1,102 @@
+"""All pools of a process, by kind; they start the sandboxes of sessions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agent_tools.runtime.background import Do
+from agent_tools.runtime.engine import Engine
+from agent_tools.runtime.files.made import forget_made
+from agent_tools.runtime.files.quota import Quota
+from agent_tools.runtime.pool.kind import Kind
+from agent_tools.runtime.pool.pool import Pool
+from agent_tools.runtime.sandbox import RunningSandbox
+from agent_tools.runtime.spec import SessionSpec
+
+MOST_KINDS = 8  # pools of one process; one more takes the place of the one that nobody has asked for longest
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """All pools in numbers: sandboxes ready now, and sessions so far by 'hit' or the reason of a miss; what failed."""
+
+    ready: int = 0
+    takes: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+
+
+class Pools:
+    """Thread-safe. `behind` does what a session need not wait for."""
+
+    def __init__(self, engine: Engine, behind: Do, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._behind = behind
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pools: list[Pool] = []
+        self._former: Counter[str] = Counter()  # takes of pools that are closed
+
+    def start(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
+        """Return a sandbox made ahead, if the session asks for one and it can be had; else start one.
+
+        Raises:
+            InvalidParams, EngineError, KernelError: as for `RunningSandbox`.
+        """
+        pool = self._pool_of(spec) if spec.ahead.size else None
+        sandbox = pool.take(spec, quota) if pool else None
+        if sandbox is None:
+            forget_made(spec.work_dir)
+            sandbox = RunningSandbox(engine, spec, quota)
+        if pool:
+            pool.keep(spec.ahead.size)
+        return sandbox
+
+    def prepare(self, spec: SessionSpec, patience: float) -> int:
+        """Begin to fill the pool for sessions like this one; wait so many seconds at most, and return what is ready.
+
+        Raises:
+            EngineError: the engine is not there.
+        """
+        pool = self._pool_of(spec)
+        pool.keep(spec.ahead.size)
+        return pool.wait(patience) if patience > 0 else pool.ready
+
+    def state(self) -> PoolState:
+        """Return the numbers as they are now."""
+        with self._lock:
+            pools, takes = list(self._pools), Counter(self._former)
+        for pool in pools:
+            takes.update(pool.takes)
+        failures = tuple(pool.failure for pool in pools if pool.failure)
+        return PoolState(sum(pool.ready for pool in pools), dict(takes), failures)
+
+    def close(self) -> None:
+        """Remove all that nobody took; what is asked for later starts pools anew."""
+        with self._lock:
+            pools, self._pools = self._pools, []
+        for pool in pools:
+            self._end(pool)
+
+    def _pool_of(self, spec: SessionSpec) -> Pool:
+        kind = Kind.of(spec, self._engine.guest(spec.work_dir))
+        with self._lock:
+            for pool in self._pools:
+                if pool.kind == kind:
+                    return pool
+            lost = min(self._pools, key=lambda each: each.asked_at) if len(self._pools) >= MOST_KINDS else None
+            if lost:
+                self._pools.remove(lost)
+            pool = Pool(self._engine, kind, self._behind, self._clock)
+            self._pools.append(pool)
+        if lost:
+            self._behind(lambda: self._end(lost))
+        return pool
+
+    def _end(self, pool: Pool) -> None:
+        pool.close()
+        with self._lock:
+            self._former.update(pool.takes)

@@ -1,0 +1,68 @@
+"""Archives on the host: whether there are variables in one, and what an untrusted guest says became of them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import Any
+
+import pytest
+
+from agent_tools.runtime.files.archives import MAX_REASON, UNREADABLE, opened, read_report
+from agent_tools.saved_state import MissingVariable, VariablesReport
+from agent_tools.settings import Limits
+
+
+def tar(*names: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name in names:
+            archive.addfile(tarfile.TarInfo(name))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("archive", "has_variables"),
+    [
+        (tar(".agent_tools.variables", "a"), True),
+        (tar(".", ".agent_tools.variables"), False),
+        (tar(".agent_tools.variables.000000"), False),
+        (b"", False),
+        (b"\0" * 10_240, False),
+        (b".agent_tools.variables", True),
+    ],
+)
+def test_the_first_name_tells_of_variables(archive: bytes, has_variables: bool) -> None:
+    for given in (archive, io.BytesIO(archive)):
+        found, pieces = opened(given)
+        assert found == has_variables
+        assert b"".join(pieces) == archive
+
+
+def test_a_report_is_read() -> None:
+    head = {"report": {"kept": ["a", "ü"], "missing": [["lock", "TypeError: no"]]}}
+    assert read_report(head, Limits()) == VariablesReport(("a", "ü"), (MissingVariable("lock", "TypeError: no"),))
+
+
+@pytest.mark.parametrize("head", [{}, {"report": None}])
+def test_no_report_is_a_problem_that_is_told(head: dict[str, Any]) -> None:
+    assert read_report(head, Limits()) == VariablesReport(problem=UNREADABLE)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        *([], "a", 1, {}, {"kept": []}, {"kept": {}, "missing": []}, {"kept": [1], "missing": []}),
+        *({"kept": [], "missing": [["a"]]}, {"kept": [], "missing": ["ab"]}, {"kept": [], "missing": [["a", None]]}),
+        {"kept": ["a"] * 21, "missing": []},
+    ],
+)
+def test_what_is_no_report_is_refused(report: object) -> None:
+    with pytest.raises(ValueError, match="report"):
+        read_report({"report": report}, Limits(max_variables=10))
+
+
+def test_names_and_reasons_are_cut_and_cannot_move_a_cursor() -> None:
+    report = read_report({"report": {"kept": ["\x1b[2Jx\n\u202e"], "missing": [["y", "z" * 10_000]]}}, Limits())
+    assert report.kept[0].isprintable()
+    assert len(report.missing[0].reason) == MAX_REASON
