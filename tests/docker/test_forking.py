@@ -1,5 +1,6 @@
 """Forks of a sandbox: kernels that go on from one state, beside one another, and end apart."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.checkpoint import Variables
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
 from agent_tools.execution import Died, TimedOut
+from agent_tools.runtime.sandbox import RunningSandbox
 
 MIB = 1024 * 1024
 LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
@@ -57,8 +59,8 @@ def settled(sandbox: Sandbox) -> int:
 
 def sleepers(sandbox: Sandbox) -> list[str]:
     """Return how long each `sleep` in the sandbox is to last."""
-    told = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -A1 -x sleep | grep -v -e - -e sleep")
-    return sorted(told.stdout.decode().split())
+    told = sandbox.run_command("head -zqn2 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").stdout.decode()
+    return sorted(re.findall(r"\bsleep (\d+)", told))
 
 
 def comes_to(look: Callable[[], object], wanted: object) -> bool:
@@ -317,6 +319,32 @@ def test_the_tool_forks(tmp_path: object) -> None:
             assert fork.run("x += 1; x").value == 2
             assert tool.run("x").value == 1
             assert fork.sandbox == tool.sandbox
+
+
+def test_a_fork_is_saved_and_loaded(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    with sandbox.fork() as fork:
+        run(fork, "x = 2")
+        saved = fork.save(variables=True)
+        run(fork, "x = 3")
+        fork.load(saved)
+        assert (fork.run_code("x").value, sandbox.run_code("x").value) == (2, 1)
+
+
+@pytest.mark.parametrize("transport", ["sockets", "stdio"])
+def test_forks_go_on_after_their_sandbox_was_stopped_for_want_of_use(transport: str) -> None:
+    with Sandbox({"transport": transport, "limits": LIMITS, "idle_stop": 1}) as sandbox:
+        run(sandbox, "x = 1")
+        with sandbox.fork() as fork:
+            serving = sandbox._opening.session()._sandbox
+            assert isinstance(serving, RunningSandbox)
+            for _ in range(2):
+                assert comes_to(lambda: serving._idle.is_stopped, True)
+                assert fork.run_code("x").value == 1
+            assert comes_to(lambda: serving._idle.is_stopped, True)
+            assert crash(fork).kept
+            assert comes_to(lambda: serving._idle.is_stopped, True)
+        assert sandbox.run_code("x").value == 1
 
 
 @pytest.mark.anyio
