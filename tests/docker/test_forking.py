@@ -11,7 +11,7 @@ import pytest
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.checkpoint import Variables
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
-from agent_tools.execution import Died, TimedOut
+from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.sandbox import RunningSandbox
 
 MIB = 1024 * 1024
@@ -96,6 +96,22 @@ def test_they_run_at_the_same_time(sandbox: Sandbox) -> None:
         there = pool.submit(fork.run_code, meet.format("b", "a"), timeout=ENOUGH)
         assert here.result().ok
         assert there.result().ok
+
+
+def test_an_interrupt_is_for_one_of_them(sandbox: Sandbox) -> None:
+    run(sandbox, "import time")
+    wait = "open({!r}, 'w').close(); time.sleep(600)"
+    with sandbox.fork() as fork, ThreadPoolExecutor() as pool:
+        here = pool.submit(sandbox.run_code, wait.format("here"), timeout=600)
+        there = pool.submit(fork.run_code, wait.format("there"), timeout=600)
+        assert comes_to(lambda: sandbox.exists("here") and sandbox.exists("there"), True)
+        fork.interrupt()
+        ended = there.result(ENOUGH)
+        assert isinstance(ended.error, Error)
+        assert ended.error.name == "KeyboardInterrupt"
+        assert not here.done()
+        sandbox.interrupt()
+        assert here.result(ENOUGH).error
 
 
 def test_a_fork_has_its_own_limits_and_checkpoints(sandbox: Sandbox) -> None:
@@ -301,15 +317,19 @@ def test_a_reset_of_the_sandbox_ends_its_forks(sandbox: Sandbox) -> None:
         assert sandbox.run_code("1").value == 1
 
 
-def test_a_fork_beyond_the_quota_of_work_dir_is_ended() -> None:
+def test_the_quota_of_work_dir_ends_the_code_of_all() -> None:
     limits = {**LIMITS, "max_work_dir_bytes": 20 * MIB}
-    with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork:
+    with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork, ThreadPoolExecutor() as pool:
         fill = "import time\nf = open('big', 'wb')\nwhile True: f.write(bytes(10**6)); f.flush(); time.sleep(0.01)"
-        error = fork.run_code(fill, timeout=ENOUGH).error
-        assert isinstance(error, Died)
-        assert error.cause == "work_dir_quota"
+        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nwhile True: pass", timeout=600)
+        assert comes_to(lambda: sandbox.exists("begun"), True)
+        for error in (fork.run_code(fill, timeout=ENOUGH).error, others.result(ENOUGH).error):
+            assert isinstance(error, Died)
+            assert error.cause == "work_dir_quota"
+            assert error.variables.kept
         fork.remove("big")
         assert fork.run_code("1").value == 1
+        assert sandbox.run_code("1").value == 1
 
 
 def test_the_tool_forks(tmp_path: object) -> None:
