@@ -1,5 +1,6 @@
 """Forks of a sandbox: kernels that go on from one state, beside one another, and end apart."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ import pytest
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.checkpoint import Variables
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
-from agent_tools.execution import Died, TimedOut
+from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.runtime.sandbox import RunningSandbox
 
 MIB = 1024 * 1024
 LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
@@ -57,8 +59,8 @@ def settled(sandbox: Sandbox) -> int:
 
 def sleepers(sandbox: Sandbox) -> list[str]:
     """Return how long each `sleep` in the sandbox is to last."""
-    told = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -A1 -x sleep | grep -v -e - -e sleep")
-    return sorted(told.stdout.decode().split())
+    told = sandbox.run_command("head -zqn2 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").stdout.decode()
+    return sorted(re.findall(r"\bsleep (\d+)", told))
 
 
 def comes_to(look: Callable[[], object], wanted: object) -> bool:
@@ -94,6 +96,22 @@ def test_they_run_at_the_same_time(sandbox: Sandbox) -> None:
         there = pool.submit(fork.run_code, meet.format("b", "a"), timeout=ENOUGH)
         assert here.result().ok
         assert there.result().ok
+
+
+def test_an_interrupt_is_for_one_of_them(sandbox: Sandbox) -> None:
+    run(sandbox, "import time")
+    wait = "open({!r}, 'w').close(); time.sleep(600)"
+    with sandbox.fork() as fork, ThreadPoolExecutor() as pool:
+        here = pool.submit(sandbox.run_code, wait.format("here"), timeout=600)
+        there = pool.submit(fork.run_code, wait.format("there"), timeout=600)
+        assert comes_to(lambda: sandbox.exists("here") and sandbox.exists("there"), True)
+        fork.interrupt()
+        ended = there.result(ENOUGH)
+        assert isinstance(ended.error, Error)
+        assert ended.error.name == "KeyboardInterrupt"
+        assert not here.done()
+        sandbox.interrupt()
+        assert here.result(ENOUGH).error
 
 
 def test_a_fork_has_its_own_limits_and_checkpoints(sandbox: Sandbox) -> None:
@@ -299,15 +317,19 @@ def test_a_reset_of_the_sandbox_ends_its_forks(sandbox: Sandbox) -> None:
         assert sandbox.run_code("1").value == 1
 
 
-def test_a_fork_beyond_the_quota_of_work_dir_is_ended() -> None:
+def test_the_quota_of_work_dir_ends_the_code_of_all() -> None:
     limits = {**LIMITS, "max_work_dir_bytes": 20 * MIB}
-    with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork:
+    with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork, ThreadPoolExecutor() as pool:
         fill = "import time\nf = open('big', 'wb')\nwhile True: f.write(bytes(10**6)); f.flush(); time.sleep(0.01)"
-        error = fork.run_code(fill, timeout=ENOUGH).error
-        assert isinstance(error, Died)
-        assert error.cause == "work_dir_quota"
+        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nwhile True: pass", timeout=600)
+        assert comes_to(lambda: sandbox.exists("begun"), True)
+        for error in (fork.run_code(fill, timeout=ENOUGH).error, others.result(ENOUGH).error):
+            assert isinstance(error, Died)
+            assert error.cause == "work_dir_quota"
+            assert error.variables.kept
         fork.remove("big")
         assert fork.run_code("1").value == 1
+        assert sandbox.run_code("1").value == 1
 
 
 def test_the_tool_forks(tmp_path: object) -> None:
@@ -317,6 +339,32 @@ def test_the_tool_forks(tmp_path: object) -> None:
             assert fork.run("x += 1; x").value == 2
             assert tool.run("x").value == 1
             assert fork.sandbox == tool.sandbox
+
+
+def test_a_fork_is_saved_and_loaded(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    with sandbox.fork() as fork:
+        run(fork, "x = 2")
+        saved = fork.save(variables=True)
+        run(fork, "x = 3")
+        fork.load(saved)
+        assert (fork.run_code("x").value, sandbox.run_code("x").value) == (2, 1)
+
+
+@pytest.mark.parametrize("transport", ["sockets", "stdio"])
+def test_forks_go_on_after_their_sandbox_was_stopped_for_want_of_use(transport: str) -> None:
+    with Sandbox({"transport": transport, "limits": LIMITS, "idle_stop": 1}) as sandbox:
+        run(sandbox, "x = 1")
+        with sandbox.fork() as fork:
+            serving = sandbox._opening.session()._sandbox
+            assert isinstance(serving, RunningSandbox)
+            for _ in range(2):
+                assert comes_to(lambda: serving._idle.is_stopped, True)
+                assert fork.run_code("x").value == 1
+            assert comes_to(lambda: serving._idle.is_stopped, True)
+            assert crash(fork).kept
+            assert comes_to(lambda: serving._idle.is_stopped, True)
+        assert sandbox.run_code("x").value == 1
 
 
 @pytest.mark.anyio
