@@ -61,6 +61,7 @@ class Host:
             loop.remove_reader(self._socket.fileno())
         for end in (self._bell, self._ring):
             os.close(end)
+        self._socket.close()
         self._connect(descriptor)
         for deliver in pending.values():
             deliver(None, HostGone("The kernel ended before the answer came."))

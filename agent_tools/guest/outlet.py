@@ -103,6 +103,8 @@ class Outlet:
     def renew(self, connected: socket.socket) -> None:
         """Send over another socket, in a fork that is the kernel from now on."""
         self._become_fork()
+        for end in (self.socket, self.from_children, self._to_parent):
+            end.close()
         self.socket, self.is_fork = connected, False
         self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._has_room = threading.Event()

@@ -58,6 +58,7 @@ class _Process:
         self._connected = socket.socket(fileno=os.dup(messages))
         self._outlet = Outlet(self._connected)
         self._kernel, self._streams = _make_kernel(self._outlet)
+        self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
         sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
         self._host = install(calls, self._kernel.shell.user_ns)
         self._kernel.shell.is_held = self._host.is_held
@@ -94,10 +95,13 @@ class _Process:
         self._kernel.session.printed.renew(self._outlet.lock)
         for stream in self._streams:
             stream.renew()
-        Watcher(self._outlet, self._kernel.session.printed, self._streams)
+        self._watcher.let_go()
+        self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
         self._kernel.renew()
         self._host.renew(calls)
         self._checkpoints.connect(keeper)
+        for descriptor in (calls, keeper):  # of which copies are used
+            os.close(descriptor)
 
 
 def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
@@ -108,7 +112,6 @@ def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
     streams = [Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2))]
     sys.stdout, sys.stderr = streams
     os.register_at_fork(after_in_child=session.printed.become_fork)
-    Watcher(outlet, session.printed, streams)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
     return kernel, streams

@@ -38,6 +38,11 @@ class Watcher:
         with contextlib.suppress(BlockingIOError):
             os.write(self._ring, b"\0")
 
+    def let_go(self) -> None:
+        """Close what it watched itself by, in a fork, where its thread is not."""
+        for end in (self._bell, self._ring):
+            os.close(end)
+
     def _run(self) -> None:
         poller = select.poll()
         for descriptor in (*self._streams, self._bell, self._outlet.from_children.fileno()):

@@ -262,3 +262,15 @@ time.sleep(0.3); os._exit(1)
 """
     assert isinstance(sandbox.run_code(lie, timeout=10).error, Died)
     assert sandbox.run_code("1").value == 1
+
+
+@pytest.mark.parametrize("how", ["always", "error"])
+def test_warnings_that_are_shown_or_raised_are_not_of_our_making(sandbox: Sandbox, how: str) -> None:
+    run(sandbox, f"import os, warnings; warnings.simplefilter({how!r})")
+    descriptors = []
+    for _ in range(4):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        execution = sandbox.run_code("len(os.listdir('/proc/self/fd'))")
+        assert execution.stderr == ""
+        descriptors.append(execution.value)
+    assert descriptors == descriptors[:1] * 4

@@ -88,7 +88,7 @@ class Channel:
         self._has_told_end = False
 
     def await_kernel(self, deadline: float) -> Message:
-        """Wait for the kernel's first message, by which it says that it is ready, and return it.
+        """Wait for the kernel's first message of its status, by which it says that it is ready, and return it.
 
         Raises:
             NoCheckpoint: there is none that could go on as the kernel.
@@ -97,7 +97,7 @@ class Channel:
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
                 match event:
-                    case Arrived(message):
+                    case Arrived(message) if message.kind == "status":
                         return message
                     case Broken(reason):
                         raise KernelDied(f"it sent {reason} at its start")
