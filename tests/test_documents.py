@@ -46,5 +46,5 @@ def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine
     default_runtime().settle()
     assert names["execution"].value == 42
     assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
-    with tarfile.open(fileobj=io.BytesIO(names["saved"])) as tar:
+    with tarfile.open(fileobj=io.BytesIO(names["saved"].tar)) as tar:
         assert "data.csv" in {Path(name).name for name in tar.getnames()}
