@@ -54,6 +54,8 @@ class Branch(KernelHolder):
         with ExitStack() as undo:
             parent.branches.room.take()
             undo.callback(parent.branches.room.leave)
+            if self.spec.host_calls:
+                undo.callback(self.spec.host_calls.close)
             parent.branches.had_any = True
             kernels: Kernels = parent.kernels
             self._number, connected = kernels.fork(spec.limits.restart_timeout)
