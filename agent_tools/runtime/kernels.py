@@ -159,7 +159,7 @@ class Kernels:
             undo.enter_context(calls)
             channel = Channel(messages, self._lifeline, order.number, limits.max_message_bytes)
             undo.callback(channel.close)
-            first = channel.await_kernel(deadline)
+            first = channel.await_kernel(deadline, passes_over_text=isinstance(order, Wake))
             undo.pop_all()
         runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
         self.drop()

@@ -107,7 +107,7 @@ class Session:
                 yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
-                    yield from self._outputs(kernel, code, timeout, cancelled)
+                    yield from self._serving.told(self._outputs(kernel, code, timeout, cancelled))
                     times.connections = sandbox.take_connections()
                     if missing := fetch_files():
                         yield Omitted(missing)
@@ -120,11 +120,10 @@ class Session:
         """Yield the outputs of the code, and among them the host calls that are over."""
         calls = self.spec.host_calls
         if calls is None:
-            yield from self._serving.told(limited(kernel.execute(code, timeout, cancelled), self.spec.limits))
+            yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
             return
         with calls.run(kernel) as take_over:
-            outputs = kernel.execute(code, timeout, cancelled, beside=take_over)
-            yield from self._serving.told(limited(outputs, self.spec.limits))
+            yield from limited(kernel.execute(code, timeout, cancelled, beside=take_over), self.spec.limits)
         yield from take_over()
 
     @contextlib.contextmanager

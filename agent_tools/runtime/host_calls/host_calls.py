@@ -63,7 +63,10 @@ class HostCalls:
         self._service.functions = {**self._service.functions, **functions}
 
     def serve(self, wire: CallWire) -> None:
-        """Take the calls of a fresh kernel."""
+        """Take the calls of another kernel; what the one before has called is over, as its numbers come again."""
+        if run := self._run:
+            self._run = None
+            run.end()
         self._service.hang_up()
         self._service.wire = wire
         wire.start(self._own_loop().loop, self._take, self._is_wanted)

@@ -87,8 +87,10 @@ class Channel:
         self._is_open = True
         self._has_told_end = False
 
-    def await_kernel(self, deadline: float) -> Message:
-        """Wait for the kernel's first message of its status, by which it says that it is ready, and return it.
+    def await_kernel(self, deadline: float, *, passes_over_text: bool = False) -> Message:
+        """Wait for the kernel's first message, by which it says that it is ready, and return it.
+
+        One that knows of earlier code may have something to print first, which is passed over if need be.
 
         Raises:
             NoCheckpoint: there is none that could go on as the kernel.
@@ -97,7 +99,9 @@ class Channel:
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
                 match event:
-                    case Arrived(message) if message.kind == "status":
+                    case Arrived(message) if passes_over_text and message.kind == "stream":
+                        continue
+                    case Arrived(message):
                         return message
                     case Broken(reason):
                         raise KernelDied(f"it sent {reason} at its start")
