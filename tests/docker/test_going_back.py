@@ -136,6 +136,7 @@ def test_all_processes_killed_at_once_are_told_as_lost(sandbox: Sandbox) -> None
 def test_a_kernel_that_ends_between_two_calls_is_told_once(sandbox: Sandbox) -> None:
     run(sandbox, "import os; x = 1; pid = os.getpid()")
     pid = sandbox.run_code("pid").value
+    sandbox.checkpoint()  # which waits for the copy
     sandbox.run_command(f"kill -9 {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.01; done; sleep 0.2")
     execution = sandbox.run_code("x")
     assert execution.outputs[0] == Restarted("it was killed by signal 9 (SIGKILL)")
