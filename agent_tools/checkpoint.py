@@ -11,7 +11,7 @@ _HINDRANCES: dict[Hindrance, str] = {
     "threads": "no checkpoint is taken while threads of the code are running",
     "children": "no checkpoint is taken while processes that the code has started are running",
     "memory": "there was no room for a checkpoint",
-    "time": "the calls came too fast for a checkpoint of so much memory",
+    "time": "the calls came too fast for a checkpoint after each",
 }
 
 

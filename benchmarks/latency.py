@@ -241,7 +241,7 @@ def process(name: str, folder: Path) -> tuple[list[float], list[float]]:
     """Have a fresh process start one kind, get its first result, which it tells in a line, and end: seconds to both."""
     if name.startswith("over "):
         cfg = {"work_dir": str(folder), "transport": name.removeprefix("over ")}
-        use = f"with CodeInterpreter({cfg}) as tool: print(tool.call({PRINT!r}), flush=True)"
+        use = f"with CodeInterpreter({cfg}) as tool: print([tool.call({PRINT!r})], flush=True)"
         command = ["-c", f"from agent_tools import CodeInterpreter\n{use}"]
     else:
         command = [__file__, "--once", name, str(folder)]

@@ -11,7 +11,7 @@ from .frozen import Woken, freeze
 from .words import CHILDREN, MEMORY, THREADS, TIME
 
 SHARE = 0.05  # of the time that copies may take, in the long run
-BURST = 0.5  # seconds that they may take at once
+BURST = 0.1  # seconds that they may take at once
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
