@@ -1,8 +1,8 @@
 """A branch of a running sandbox: a kernel beside the one it was forked from, with variables of its own.
 
 All else it shares with the sandbox: files, commands, network, quota, and the sandbox's end. Its kernels are held by a
-supervisor in the sandbox (guest/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within the
-code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
+supervisor in the sandbox (guest/pid1/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within
+the code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
 """
 
 from __future__ import annotations
