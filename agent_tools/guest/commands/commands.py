@@ -8,7 +8,6 @@ One thread, which never waits for a command or for the host.
 """
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -16,15 +15,13 @@ import socket
 import time
 from collections.abc import Callable
 
-from ..processes import kill_tree
+from ..processes import adopt_orphans, kill_tree
 from .command import Command, Watch
-
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def serve(orders: socket.socket, work_dir: str) -> None:
     """Run the commands whose sockets come by, until PID 1 hangs up."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     CommandServer(orders, work_dir).serve()
 
 

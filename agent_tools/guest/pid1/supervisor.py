@@ -10,7 +10,6 @@ Theory of operation
     any more, and PID 1 ends what is left.
 """
 
-import ctypes
 import gc
 import os
 import random
@@ -31,7 +30,6 @@ from .lifeline import SocketLifeline, StdioLifeline, take_stdio
 from .names import lay_names
 from .reach import Everyone, Offspring
 
-PR_SET_CHILD_SUBREAPER = 36
 GoOn = Callable[[list[int]], None]
 """Goes on as the kernel, on the descriptors of its sockets, until the host hangs up."""
 
@@ -53,7 +51,7 @@ def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
     """
     lifeline, announced = descriptors
     habits = _Habits()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    processes.adopt_orphans()
     prefer_others()
     set_dumpable(False)
     with socket.socket(fileno=announced) as to_parent:
@@ -73,7 +71,7 @@ def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
 
 
 class _Habits:
-    """What the code has set up in its process, and what must not run in the supervisor."""
+    """The handlers, collector and seed that the code has set up, and that must not run in the supervisor."""
 
     def __init__(self) -> None:
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
