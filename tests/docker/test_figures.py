@@ -92,7 +92,9 @@ def both(tool: CodeInterpreter, code: str, options: str = "{}") -> tuple[numpy.n
     """The pixels of a figure, in the stock way and as it is shown."""
     execution = tool.run(BOTH.format(code=code.replace("\n", "\n    "), options=options), timeout=60)
     assert execution.error is None, execution.error.traceback
-    stock, shown = (numpy.asarray(Image.open(Path(tool.work_dir, f"{way}.png"))) for way in ("stock", "shown"))
+    stock, shown = (
+        numpy.asarray(Image.open(Path(tool.work_dir, f"{way}.png")).convert("RGBA")) for way in ("stock", "shown")
+    )
     return stock, shown
 
 

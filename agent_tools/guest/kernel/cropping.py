@@ -14,6 +14,7 @@ from typing import Any
 
 SLACK = 1e-3  # pixels; what is computed to lie on the edge may lie beside it
 TICK = 1e-8  # pixels short of a whole one that matplotlib still takes for a whole one, from 3.11 on
+OPAQUE = 255
 KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
 
 
@@ -57,7 +58,7 @@ def _is_plain(figure: Any) -> bool:
 
 def _png(figure: Any) -> bytes | None:
     """Draw a figure and cut it out; None where that cannot be done."""
-    from matplotlib import image, rcParams
+    from matplotlib import rcParams
 
     with _saving(figure.canvas):
         figure.canvas.draw()
@@ -68,8 +69,19 @@ def _png(figure: Any) -> bytes | None:
         pixels = _cut(figure, box, pad)
     if pixels is None:
         return None
-    png = BytesIO()
-    image.imsave(png, pixels, format="png", origin="upper", dpi=figure.dpi)
+    return _written(pixels, figure.dpi)
+
+
+def _written(pixels: Any, dpi: float) -> bytes:
+    """The picture as matplotlib writes it, but for the alpha channel where all is opaque: that takes half the time."""
+    import matplotlib
+    from PIL import Image, PngImagePlugin
+
+    if (pixels[..., 3] == OPAQUE).all():
+        pixels = pixels[..., :3].copy()
+    about, png = PngImagePlugin.PngInfo(), BytesIO()
+    about.add_text("Software", f"Matplotlib version{matplotlib.__version__}, https://matplotlib.org/")
+    Image.fromarray(pixels).save(png, format="png", dpi=(dpi, dpi), pnginfo=about)
     return png.getvalue()
 
 
