@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import Json
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import ApiError, Refusal, late, too_large
 from agent_tools.gateway.services import Services
 from agent_tools.settings import MIB

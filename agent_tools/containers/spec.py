@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
-from agent_tools.gateway.containers.networks import network_cfg
-from agent_tools.gateway.store.records import Container
+from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
+from agent_tools.containers.networks import network_cfg
+from agent_tools.containers.records import Container
 from agent_tools.settings import MIB
 
 WORK_DIR_URL = "sandbox:/mnt/data"
@@ -24,7 +24,7 @@ class ContainerSpec:
     domains: tuple[str, ...] = ()
 
 
-def usual_cfg(config: GatewayConfig, work_dir: Path) -> dict[str, Any]:
+def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
     """Return the `cfg` of an interpreter with the usual memory and no network, for which sandboxes are kept ready."""
     return {
         "work_dir": str(work_dir),
@@ -40,12 +40,12 @@ def usual_cfg(config: GatewayConfig, work_dir: Path) -> dict[str, Any]:
     }
 
 
-def pool_cfg(config: GatewayConfig) -> dict[str, Any]:
+def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
     """Return the options that have sandboxes kept ready, if any are to be."""
     return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
 
 
-def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
+def interpreter_cfg(config: ContainersConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
@@ -55,7 +55,7 @@ def interpreter_cfg(config: GatewayConfig, container: Container, work_dir: Path,
     return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}
 
 
-def _limits(config: GatewayConfig, files: int, variables: int) -> dict[str, float]:
+def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, float]:
     """Return the limits of a container that may have so many bytes of files, and as many more of kept variables."""
     return {
         "max_work_dir_bytes": max(files, MIB),

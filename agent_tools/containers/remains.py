@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from agent_tools.gateway.store.records import Container, ContainerFile
-from agent_tools.gateway.store.store import Store
+from agent_tools.containers.records import Container, ContainerFile
+from agent_tools.containers.rows import Rows
 from agent_tools.runtime.files.removal import remove_tree
 
 Ending = Literal["expiring", "deleting"]
@@ -27,27 +27,27 @@ class Remains:
         failed: the number of times that files could not all be removed, since the start.
     """
 
-    def __init__(self, folders: Path, store: Store, remove: Callable[[Path], bool] = remove_tree) -> None:
+    def __init__(self, folders: Path, rows: Rows, remove: Callable[[Path], bool] = remove_tree) -> None:
         self.failed = 0
         self._folders = folders
-        self._store = store
+        self._rows = rows
         self._remove = remove
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
 
     def begin(self, id_: str, ending: Ending) -> None:
         """Note in a container's row that it is over."""
-        self._store.change(Container, id_, status=ending)
+        self._rows.change(Container, id_, status=ending)
 
     def finish(self, id_: str, ending: Ending) -> bool:
         """Remove a container's files, then its row, or call it expired; return False if some files stay."""
         if not self.remove_files(id_):
             return False
-        self._store.delete(ContainerFile, container_id=id_)
+        self._rows.delete(ContainerFile, container_id=id_)
         if ending == "deleting":
-            self._store.delete(Container, id=id_)
+            self._rows.delete(Container, id=id_)
         else:
-            self._store.change(Container, id_, status="expired")
+            self._rows.change(Container, id_, status="expired")
         return True
 
     def remove_files(self, id_: str) -> bool:
@@ -65,7 +65,7 @@ class Remains:
 
     def unfinished(self) -> list[tuple[str, Ending]]:
         """List the containers that are over and have files that nobody is removing, and how each ends."""
-        rows = self._store.find(Container, status=["expiring", "deleting"]) + self._expired_with_folder()
+        rows = self._rows.find(Container, status=["expiring", "deleting"]) + self._expired_with_folder()
         with self._lock:
             rows = [row for row in rows if row.id not in self._at_work]
         return [(row.id, "deleting" if row.status == "deleting" else "expiring") for row in rows]
@@ -73,5 +73,5 @@ class Remains:
     def _expired_with_folder(self) -> list[Container]:
         """List those that got their folder back after their end, from a sandbox that was being started."""
         with suppress(FileNotFoundError):
-            return self._store.get_all(Container, os.listdir(self._folders), status="expired")
+            return self._rows.get_all(Container, os.listdir(self._folders), status="expired")
         return []

@@ -12,31 +12,27 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from agent_tools.gateway.containers.containers import Containers
-from agent_tools.gateway.containers.failures import (
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Contents, bounded
+from agent_tools.containers.failures import (
     ContainerFileNotFound,
-    ContainersError,
-    FileNotWritten,
-    FileTooLarge,
-    StorageFull,
     UploadNotFound,
 )
-from agent_tools.gateway.containers.sweeping import failures
-from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.store.records import Container, ContainerFile, Upload
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import ContainerFile, Upload
+from agent_tools.containers.rows import Before
+from agent_tools.containers.sweeping import failures
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.folder import safe_name
 
-CHUNK = 1 << 20
-MAX_LISTED = 10_000
 SHOWN_DIR = "/mnt/data"
 
 
 class Uploads:
     """Files that clients uploaded, by id; kept for `retention` seconds."""
 
-    def __init__(self, containers: Containers, store: Store) -> None:
+    def __init__(self, containers: Containers[GatewayConfig], store: Store) -> None:
         self._config = containers.config
         self._shares = containers.shares
         self._lock = threading.Lock()
@@ -99,8 +95,8 @@ class Uploads:
 
     def sweep(self) -> int:
         """Forget the files that were kept for long enough; return the number of those for which that failed."""
-        old = self._store.older_than(Upload, self._config.retention)
-        return sum(failures(partial(self.delete, id_)) for id_ in old)
+        old = self._store.find(Upload, created_at=Before(time.time() - self._config.retention))
+        return sum(failures(partial(self.delete, each.id)) for each in old)
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,9 @@ class ListedFile:
 class ContainerFiles:
     """The files in containers. One that code wrote gets an id when it is first seen."""
 
-    def __init__(self, containers: Containers, store: Store, uploads: Uploads) -> None:
+    def __init__(self, containers: Containers[GatewayConfig], store: Store, uploads: Uploads) -> None:
         self._containers = containers
+        self._contents = Contents(containers, store)
         self._store = store
         self._uploads = uploads
 
@@ -130,23 +127,10 @@ class ContainerFiles:
         Raises:
             ContainersError: it is too large, no storage is left, or the file cannot be written.
         """
-        path, config, name = self._containers.folder(container_id), self._containers.config, safe_name(filename)
-        limit = min(config.max_upload_bytes, config.max_container_bytes - self._containers.measure(container_id))
-        left = self._left(container_id)
-        chunks = _bounded(content, limit) if limit <= left else _bounded(content, left, _beyond_share(left))
-        try:
-            folder.replace(path, name, chunks, self._containers.runtime.engine.guest(path).outside)
-        except OSError as exc:
-            raise FileNotWritten(f"{name} cannot be written: {os.strerror(exc.errno or 0).lower()}.") from exc
-        self._containers.measure(container_id)
+        name = safe_name(filename)
+        self._contents.put(container_id, name, content)
         self._store.delete(ContainerFile, container_id=container_id, path=name)
         return self._named(container_id, name, "user")
-
-    def _left(self, container_id: str) -> int:
-        """Return the bytes that the container's owner may still put into containers, if the disk has room."""
-        container = self._store.get(Container, container_id)
-        self._containers.shares.check_disk()
-        return self._containers.shares.containers_left(container.owner) if container else 0
 
     def put_upload(self, owner: str, container_id: str, file_id: str) -> ContainerFile:
         """Copy an uploaded file in."""
@@ -156,7 +140,7 @@ class ContainerFiles:
 
     def listed(self, container_id: str) -> list[ListedFile]:
         """List the files that are there, oldest id first."""
-        found, _ = folder.snapshot(self._containers.folder(container_id), MAX_LISTED)
+        found = self._contents.listed(container_id)
         known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
         for name in sorted(found.keys() - known.keys()):
             known[name] = self._named(container_id, name, "assistant")
@@ -164,9 +148,7 @@ class ContainerFiles:
 
     def named(self, container_id: str, name: str) -> ContainerFile | None:
         """Return the file of this name, if it is there; the name may be anything a model wrote."""
-        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-            return None
-        with folder.opened(self._containers.folder(container_id), name) as file:
+        with self._contents.opened(container_id, name) as file:
             if file is None:
                 return None
         return self._named(container_id, name, "assistant")
@@ -181,7 +163,7 @@ class ContainerFiles:
         file = self._store.get(ContainerFile, file_id, container_id=container_id)
         if file is None:
             raise ContainerFileNotFound(file_id)
-        with folder.opened(self._containers.folder(container_id), file.path) as content:
+        with self._contents.opened(container_id, file.path) as content:
             if content is None:
                 raise ContainerFileNotFound(file_id)
             self._containers.touch(container_id)
@@ -194,10 +176,7 @@ class ContainerFiles:
             ContainerFileNotFound: there is no such file.
         """
         with self.opened(container_id, file_id) as (file, _):
-            path = self._containers.folder(container_id)
-            if known := folder.snapshot(path, MAX_LISTED)[0].get(file.path):
-                folder.delete(path, file.path, known)
-        self._containers.measure(container_id)
+            self._contents.delete(container_id, file.path)
         self._store.delete(ContainerFile, id=file_id)
 
     def _named(self, container_id: str, name: str, source: str) -> ContainerFile:
@@ -212,20 +191,7 @@ class ContainerFiles:
         return file
 
 
-def _beyond_share(left: int) -> StorageFull:
-    return StorageFull(f"Files in your containers may grow by {left:,} bytes; delete containers, or files in them.")
-
-
-def _bounded(content: BinaryIO, limit: int, too_large: ContainersError | None = None) -> Iterator[bytes]:
-    left = limit = max(0, limit)
-    while chunk := content.read(CHUNK):
-        left -= len(chunk)
-        if left < 0:
-            raise too_large or FileTooLarge(f"The file is larger than {limit:,} bytes.")
-        yield chunk
-
-
 def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:
-    for chunk in _bounded(content, limit):
+    for chunk in bounded(content, limit):
         kept.write(chunk)
     return kept.tell()

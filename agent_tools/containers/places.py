@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import NoSandbox
-from agent_tools.gateway.containers.kept_variables import KeptVariables
-from agent_tools.gateway.store.store import StoreError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -55,7 +54,7 @@ class Owner(Protocol):
 class Places:
     """Hands them out. Thread-safe."""
 
-    def __init__(self, config: GatewayConfig, variables: KeptVariables, owner: Owner) -> None:
+    def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: Owner) -> None:
         self._config = config
         self._variables = variables
         self._owner = owner
@@ -198,7 +197,7 @@ class Places:
             with self._change:
                 self._parking.discard(id_)
                 self._change.notify_all()
-        with suppress(StoreError, AgentToolsError):
+        with suppress(AgentToolsError):
             self._owner.was_parked(id_)
 
     def _saved(self, id_: str, live: LiveContainer, now: float) -> bool:

@@ -14,47 +14,48 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from agent_tools.errors import AgentToolsError
-from agent_tools.gateway.config import MEMORY_TIERS, GatewayConfig
-from agent_tools.gateway.containers.failures import (
+from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
+from agent_tools.containers.failures import (
     ContainerExpired,
     ContainerNotDeleted,
     ContainerNotFound,
     MemoryRefused,
     TooManyContainers,
 )
-from agent_tools.gateway.containers.kept_variables import KeptVariables
-from agent_tools.gateway.containers.networks import check_network
-from agent_tools.gateway.containers.places import Places
-from agent_tools.gateway.containers.remains import Ending, Remains
-from agent_tools.gateway.containers.shares import Shares
-from agent_tools.gateway.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
-from agent_tools.gateway.containers.sweeping import failures
-from agent_tools.gateway.ids import new_id
-from agent_tools.gateway.store.records import Container
-from agent_tools.gateway.store.store import Store, StoreError
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.kept_variables import KeptVariables
+from agent_tools.containers.networks import check_network
+from agent_tools.containers.places import Places
+from agent_tools.containers.records import Container
+from agent_tools.containers.remains import Ending, Remains
+from agent_tools.containers.rows import Before, Rows
+from agent_tools.containers.shares import Shares
+from agent_tools.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
+from agent_tools.containers.sweeping import failures
+from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
+Config = TypeVar("Config", bound=ContainersConfig)
 
-class Containers:
+
+class Containers(Generic[Config]):
     """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe."""
 
-    def __init__(
-        self, config: GatewayConfig, store: Store, runtime: Runtime, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, config: Config, rows: Rows, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
         self.config = config
         self.runtime = runtime
         self.clock = clock
-        self.shares = Shares(config, store)
-        self.remains = Remains(config.data_dir / "containers", store)
+        self.shares = Shares(config, rows)
+        self.remains = Remains(config.data_dir / "containers", rows)
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
-        self._store = store
+        self._rows = rows
         if config.pool:
             self.places.soon(self._fill_pool)
 
@@ -82,7 +83,7 @@ class Containers:
         )
         path = self.folder(container.id)
         prepare_work_dir(path, self.runtime.engine.guest(path))
-        self._store.add(container)
+        self._rows.add(container)
         return container
 
     def check_room(self, owner: str) -> None:
@@ -96,9 +97,9 @@ class Containers:
         self.shares.check_disk()
         self.shares.containers_left(owner)
         most = self.config.max_containers
-        if self._store.count(Container, owner=owner, status="active") >= most:
+        if self._rows.count(Container, owner=owner, status="active") >= most:
             self.sweep()
-            if self._store.count(Container, owner=owner, status="active") >= most:
+            if self._rows.count(Container, owner=owner, status="active") >= most:
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
     def check_memory(self, memory: str | None) -> str:
@@ -119,7 +120,7 @@ class Containers:
         Raises:
             ContainerNotFound: there is no such container.
         """
-        row = self._store.get(Container, id_, owner=owner)
+        row = self._rows.get(Container, id_, owner=owner)
         if row is None:
             raise ContainerNotFound(id_)
         return self._expired(row) if self._is_due(row) else row
@@ -139,11 +140,11 @@ class Containers:
 
     def touch(self, id_: str) -> None:
         """Note that a container is used now."""
-        self._store.change(Container, id_, last_active_at=self.clock())
+        self._rows.change(Container, id_, last_active_at=self.clock())
 
     def all_of(self, owner: str) -> list[Container]:
         """List all containers of an owner, oldest first."""
-        rows = self._store.find(Container, owner=owner)
+        rows = self._rows.find(Container, owner=owner)
         return [self._expired(row) if self._is_due(row) else row for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
@@ -165,10 +166,10 @@ class Containers:
         Return the number of containers for which that failed; the next sweep tries again.
         """
         failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
-        for row in self._store.find(Container, status="active"):
+        for row in self._rows.find(Container, status="active"):
             failed += failures(partial(self._end_if_due, row))
         long_ago = self.clock() - self.config.retention
-        self._store.delete_before(Container, long_ago, "last_active_at", status="expired")
+        self._rows.delete(Container, status="expired", last_active_at=Before(long_ago))
         return failed
 
     def folder(self, id_: str) -> Path:
@@ -178,7 +179,7 @@ class Containers:
     def measure(self, id_: str) -> int:
         """Count the bytes of a container's files, for its owner's share; the same write counts as use."""
         used = self._bytes(id_)
-        self._store.change(Container, id_, bytes=used, last_active_at=self.clock())
+        self._rows.change(Container, id_, bytes=used, last_active_at=self.clock())
         return used
 
     def _bytes(self, id_: str) -> int:
@@ -200,11 +201,11 @@ class Containers:
         """
         live = self.places.take(id_, partial(self._called, id_))
         try:
-            self._store.change(Container, id_, has_run=True, last_active_at=self.clock())
+            self._rows.change(Container, id_, has_run=True, last_active_at=self.clock())
             yield live.interpreter, live.woken
         finally:
             self.places.release(id_, live)
-            with suppress(StoreError):  # the next use of it will do
+            with suppress(self._rows.failure):  # the next use of it will do
                 self.measure(id_)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
@@ -213,7 +214,7 @@ class Containers:
 
     def _called(self, id_: str) -> tuple[Callable[[], CodeInterpreter], bool]:
         """Return what makes an interpreter for a container that is called, and whether it has run code before."""
-        row = self._store.get(Container, id_, status="active")
+        row = self._rows.get(Container, id_, status="active")
         if row is None:
             raise ContainerExpired()
         return partial(self._interpreter, row), row.has_run
@@ -228,10 +229,11 @@ class Containers:
 
     def was_parked(self, id_: str) -> None:
         """Count what was kept of a container, or forget it if the container is over."""
-        if self._store.get(Container, id_, status="active") is None:
-            self.variables.remove(id_)
-        else:
-            self._store.change(Container, id_, bytes=self._bytes(id_))
+        with suppress(self._rows.failure):  # the next use of it will count
+            if self._rows.get(Container, id_, status="active") is None:
+                self.variables.remove(id_)
+            else:
+                self._rows.change(Container, id_, bytes=self._bytes(id_))
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is held."""
@@ -275,6 +277,6 @@ class Containers:
         If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
-        if self._store.get(Container, id_, status="active") is None:
+        if self._rows.get(Container, id_, status="active") is None:
             self.variables.remove(id_)
             self.remains.remove_files(id_)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 
+from agent_tools.containers.containers import Containers
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Containers
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import describe
@@ -24,7 +24,11 @@ class Hold:
     """
 
     def __init__(
-        self, containers: Containers, container_id: str, make: Callable[[], object] | None = None, network: str = ""
+        self,
+        containers: Containers[GatewayConfig],
+        container_id: str,
+        make: Callable[[], object] | None = None,
+        network: str = "",
     ) -> None:
         self.containers = containers
         self.network = network

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.hold import Hold, contents, reach
+from agent_tools.gateway.tools.hold import Hold, contents, reach
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 

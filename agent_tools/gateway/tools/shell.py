@@ -8,9 +8,9 @@ from contextlib import closing
 from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.at_once import Together, run_at_once
-from agent_tools.gateway.containers.hold import Hold, contents, reach
-from agent_tools.gateway.containers.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
+from agent_tools.gateway.tools.at_once import Together, run_at_once
+from agent_tools.gateway.tools.hold import Hold, contents, reach
+from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter

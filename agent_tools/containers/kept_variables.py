@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from agent_tools.containers.config import ContainersConfig
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway.config import GatewayConfig
 from agent_tools.saved_state import VariablesReport
 from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class KeptVariables:
     """Saves, brings back and removes them. Thread-safe, for one thread at a time with each container."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: ContainersConfig) -> None:
         self._folder = config.data_dir / "variables"
         self._config = config
 

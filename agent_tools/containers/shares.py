@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import DiskFull, StorageFull
-from agent_tools.gateway.store.records import Container, Upload
-from agent_tools.gateway.store.store import Store
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.failures import DiskFull, StorageFull
+from agent_tools.containers.records import Container, Upload
+from agent_tools.containers.rows import Rows
 from agent_tools.runtime.files import folder
 
 _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose files are still there
@@ -20,10 +20,10 @@ _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose
 class Shares:
     """Asked before anything is kept. Thread-safe. `free` returns the bytes that are left on a path's disk."""
 
-    def __init__(self, config: GatewayConfig, store: Store, free: Callable[[Path], int] = folder.free) -> None:
+    def __init__(self, config: ContainersConfig, rows: Rows, free: Callable[[Path], int] = folder.free) -> None:
         self.free = free
         self._config = config
-        self._store = store
+        self._rows = rows
         self._lock = threading.Lock()
         self._arriving: Counter[str] = Counter()  # bytes of uploads under way, by owner
 
@@ -43,7 +43,7 @@ class Shares:
             StorageFull: there are as many as there may be, or fewer bytes are left.
         """
         mend = "Delete some of them (DELETE /v1/files/{id})."
-        number, size = self._store.amount(Upload, owner=owner)
+        number, size = self._rows.amount(Upload, owner=owner)
         if number >= self._config.max_uploads:
             raise StorageFull(f"You have {self._config.max_uploads:,} files, the maximum for a key. {mend}")
         left = self._config.max_uploads_bytes - size
@@ -68,7 +68,7 @@ class Shares:
 
     def containers_room(self, owner: str) -> int:
         """Return the same number; it is negative if the files are larger than allowed."""
-        _, size = self._store.amount(Container, owner=owner, status=_WITH_FILES)
+        _, size = self._rows.amount(Container, owner=owner, status=_WITH_FILES)
         return self._config.max_containers_bytes - size
 
     @contextmanager

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Containers
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.gateway.containers.shell import ContainerShell
-from agent_tools.gateway.containers.shell_call import ShellCall, read_shell_call
-from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.shell import ContainerShell
+from agent_tools.gateway.tools.shell_call import ShellCall, read_shell_call
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.command_tool import CommandEnd, CommandText
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.failures import NetworkRefused
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import NetworkRefused
 from agent_tools.runtime.network import NetworkPolicy
 
 
-def check_network(domains: Sequence[str], config: GatewayConfig) -> str:
+def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
     """Return the domains as a container's row keeps them, with a space between them; '' for no network.
 
     Raises:
@@ -33,7 +33,7 @@ def check_network(domains: Sequence[str], config: GatewayConfig) -> str:
     return " ".join(dict.fromkeys(domain.lower() for domain in domains))
 
 
-def network_cfg(network: str, config: GatewayConfig) -> dict[str, Any]:
+def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
     """Return what an interpreter's configuration has for a row's network."""
     if not network:
         return {}
