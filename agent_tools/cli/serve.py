@@ -9,9 +9,8 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import recipe_options
+from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.show import notes
-from agent_tools.errors import InvalidParams
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import docker_runtime
 
@@ -39,7 +38,7 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
+    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
     for name, value in config.shown():
         notes.print(f"{name} = {value}", style="dim", markup=False)
     runtime = docker_runtime()
@@ -47,10 +46,3 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
     gateway.serve(config, runtime)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidParams(f"--set {text!r:.60}: write NAME=VALUE.")
-    return name.strip().replace("-", "_"), value

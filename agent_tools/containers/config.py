@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -21,6 +21,9 @@ from agent_tools.sandbox.options import Options
 from agent_tools.settings import GIB, MIB
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
+
+
+Config = TypeVar("Config", bound="ContainersConfig")
 
 
 def _split(value: object) -> object:
@@ -118,6 +121,18 @@ class ContainersConfig:
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
             yield each.name, "(set)" if not each.repr and value else value
+
+
+def read_as(kind: type[Config], given: Mapping[str, Any]) -> Config:
+    """Return a configuration from values or their text, by name; None stands for the default.
+
+    Raises:
+        InvalidParams: a name is unknown, or a value cannot be used.
+    """
+    names = [each.name for each in dataclasses.fields(kind)]
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidParams(f"There is no setting {unknown[0]!r}. Known: {', '.join(names)}.")
+    return kind(**{name: value for name, value in given.items() if value is not None})
 
 
 def _secrets(config: type[ContainersConfig]) -> set[str]:

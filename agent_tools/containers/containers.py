@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic
 
-from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
+from agent_tools.containers.config import MEMORY_TIERS, Config
 from agent_tools.containers.failures import (
     ContainerExpired,
     ContainerNotDeleted,
@@ -40,8 +40,6 @@ from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
-
-Config = TypeVar("Config", bound=ContainersConfig)
 
 
 class Containers(Generic[Config]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts
+from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
 from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
@@ -123,9 +122,6 @@ def read_config(given: Mapping[str, Any]) -> GatewayConfig:
     Raises:
         InvalidParams: a name is unknown, or a value cannot be used.
     """
-    names = [each.name for each in dataclasses.fields(GatewayConfig)]
-    if unknown := sorted(set(given) - set(names)):
-        raise InvalidParams(f"There is no setting {unknown[0]!r}. Known: {', '.join(names)}.")
     if not given.get("upstream"):
         raise InvalidParams("No upstream is given: tell where the models are by --upstream http://localhost:8000/v1.")
-    return GatewayConfig(**{name: value for name, value in given.items() if value is not None})
+    return read_as(GatewayConfig, given)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Union
 
 from agent_tools.command import SIGNALLED, CommandResult
-from agent_tools.gateway.tools.command_output import CommandOutput
 from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.tools.command_output import CommandOutput
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, StreamName
 
 _Queue = queue.SimpleQueue[Union[CommandText, CommandEnd, BaseException]]

@@ -9,9 +9,6 @@ from contextlib import ExitStack, suppress
 from agent_tools.containers.containers import Containers
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import describe
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -90,16 +87,3 @@ class Hold:
         """Let go of the container."""
         self._interpreter = None
         self._stack.close()
-
-
-def contents(config: GatewayConfig) -> str:
-    """Return a sentence on the Python and the libraries that a container has."""
-    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
-
-
-def reach(network: str) -> str:
-    """Return a sentence on what the code reaches."""
-    if not network:
-        return "There is no network access."
-    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
-    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"

@@ -7,9 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from agent_tools.containers.told import contents, reach
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.at_once import Together, run_at_once
-from agent_tools.gateway.tools.hold import Hold, contents, reach
+from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import tool_errors

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from agent_tools.containers.told import contents, reach
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.hold import Hold, contents, reach
+from agent_tools.gateway.tools.hold import Hold
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 

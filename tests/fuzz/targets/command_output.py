@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Literal
 
-from agent_tools.gateway.tools.command_output import CommandOutput
+from agent_tools.tools.command_output import CommandOutput
 from agent_tools.text import neutralise
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
