@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.show import notes
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import docker_runtime
+
+if TYPE_CHECKING:
+    from agent_tools.gateway.mounts import Mount
 
 
 @click.command()
@@ -45,4 +48,16 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
-    gateway.serve(config, runtime)
+    gateway.serve(config, runtime, _mounts())
+
+
+def _mounts() -> list[Mount]:
+    """Return the other doors that are installed, to be served beside the gateway's own."""
+    from agent_tools.gateway.mounts import Mount
+
+    try:
+        from agent_tools.mcp import http
+    except ImportError:
+        notes.print("MCP is not served: pip install 'agent-tools-sandbox[mcp]' for it", style="dim", markup=False)
+        return []
+    return [Mount(http.PATH, http.mounted)]

@@ -43,6 +43,10 @@ class Bounds:
     """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
     max_timeout: Seconds = 3_600.0
     """The longest time limit that a call may give."""
+    max_body_bytes: Count = 32 * MIB
+    """The largest request over HTTP."""
+    max_body_parts: Count = 500_000
+    """Commas and opening brackets in a request's JSON."""
     max_sessions: Count = 1_000
     """Sessions of clients that speak a protocol of before 2026-07-28, at once."""
 
@@ -66,10 +70,6 @@ class McpConfig(Bounds, ContainersConfig):
     port: Count = 8_090
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients over HTTP may use. Each owns its containers, and sees no other's."""
-    max_body_bytes: Count = 32 * MIB
-    """The largest request over HTTP."""
-    max_body_parts: Count = 500_000
-    """Commas and opening brackets in a request's JSON."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> McpConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import uvicorn
@@ -15,11 +15,13 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.containers.containers import Containers
 from agent_tools.containers.keys import LOOPBACK, Keys, bearer
-from agent_tools.marks import has_more_parts
+from agent_tools.containers.rows import Rows
 from agent_tools.mcp.activity import Prepare
+from agent_tools.mcp.bodies import BoundedBodies
 from agent_tools.mcp.config import Bounds, McpConfig
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
@@ -32,13 +34,13 @@ LAST_SECONDS = 5  # for calls that are under way when the server is told to stop
 
 @asynccontextmanager
 async def application(
-    stock: Stock, prepare: Prepare, bounds: Bounds, security: TransportSecuritySettings | None, max_body_bytes: int
+    stock: Stock, prepare: Prepare, bounds: Bounds, security: TransportSecuritySettings | None = None
 ) -> AsyncIterator[ASGIApp]:
     """Have an application whose requests' scopes name their `owner`."""
     manager = StreamableHTTPSessionManager(
         make_server(stock, prepare, bounds),
         security_settings=security,
-        max_request_body_size=max_body_bytes,
+        max_request_body_size=bounds.max_body_bytes,
         max_sessions=bounds.max_sessions,
     )
 
@@ -47,7 +49,12 @@ async def application(
         await manager.handle_request({**scope, "user": AuthenticatedUser(token)}, receive, send)  # owns its session
 
     async with manager.run():
-        yield serve
+        yield BoundedBodies(serve, bounds)
+
+
+def mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
+    """Have an application inside a gateway, on its containers; its image is there when it serves."""
+    return application(Stock(containers, rows), lambda _: None, Bounds())
 
 
 def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
@@ -59,13 +66,13 @@ def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
 
 def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
-    door = _Door(config)
+    door = _Door(Keys(config.api_keys))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with (
             own_containers(config, runtime, is_alone=False) as stock,
-            application(stock, prepare, config, _security(config), config.max_body_bytes) as door.inner,
+            application(stock, prepare, config, _security(config)) as door.inner,
         ):
             yield
 
@@ -86,13 +93,11 @@ def _security(config: McpConfig) -> TransportSecuritySettings | None:
 
 
 class _Door:
-    """Lets those in who have a key, and bodies that cost no more to read than they may."""
+    """Lets those in who have a key."""
 
-    def __init__(self, config: McpConfig) -> None:
+    def __init__(self, keys: Keys) -> None:
         self.inner: ASGIApp
-        self._keys = Keys(config.api_keys)
-        self._most = config.max_body_bytes
-        self._parts = config.max_body_parts
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -100,36 +105,5 @@ class _Door:
         if owner is None:
             answer = PlainTextResponse("Send a key: 'Authorization: Bearer KEY'.", 401, {"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
-            return
-        body = await self._body(receive) if scope["method"] == "POST" else b""
-        if body is None:
-            message = f"The request is too large: {self._most:,} bytes, {self._parts:,} commas and brackets at most."
-            await PlainTextResponse(message, 413)(scope, receive, send)
-            return
-        await self.inner({**scope, "owner": owner}, _Again(body, receive), send)
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, None if it costs too much."""
-        pieces, size, more = list[bytes](), 0, True
-        while more:
-            message = await receive()
-            pieces.append(message.get("body", b""))
-            size, more = size + len(pieces[-1]), message.get("more_body", False)
-            if size > self._most:
-                return None
-        body = b"".join(pieces)
-        return None if has_more_parts(body, self._parts) else body
-
-
-class _Again:
-    """Gives a body that was read once more, and then what comes after it."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+        else:
+            await self.inner({**scope, "owner": owner}, receive, send)
