@@ -10,7 +10,7 @@ from agent_tools.mcp.config import Bounds
 
 
 class BoundedBodies:
-    """An application in front of another one, which gets bodies of bounded size and cost only; to others it says 413."""
+    """An application in front of another one, which gets bodies of bounded cost only; to others it says 413."""
 
     def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
         self._app = app

@@ -116,5 +116,5 @@ class Call:
 
 def is_ours(failure: Exception) -> bool:
     """Return whether a failure is the house's own, and neither the client's nor the code's."""
-    cause = failure.exception if isinstance(failure, ToolServiceError) else failure
+    cause = (isinstance(failure, ToolServiceError) and failure.exception) or failure
     return isinstance(cause, EngineError) or not isinstance(cause, AgentToolsError)
