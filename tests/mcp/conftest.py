@@ -39,12 +39,14 @@ def converse(process_runtime: Runtime) -> Converse:
 
         async def main() -> None:
             config = McpConfig(**settings)
-            async with own_containers(config, process_runtime, is_alone=is_alone) as stock:
-                async with Client(make_server(stock, prepare, config), mode=mode) as client:
-                    try:
-                        await talk(client)
-                    except Exception as exc:
-                        failed.append(exc)
+            async with (
+                own_containers(config, process_runtime, is_alone=is_alone) as stock,
+                Client(make_server(stock, prepare, config), mode=mode) as client,
+            ):
+                try:
+                    await talk(client)
+                except Exception as exc:
+                    failed.append(exc)
 
         asyncio.run(main())
         if failed:

@@ -53,9 +53,11 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
 @contextlib.asynccontextmanager
 async def connected(url: str, key: str = "", mode: Any = "auto") -> Any:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-            yield client
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -72,11 +74,13 @@ def test_state_goes_by_the_handle_and_not_by_the_connection(new_server: Callable
 
 
 def test_keys_are_needed_and_see_only_what_is_theirs(new_server: Callable[..., str]) -> None:
-    async def main(url: str) -> None:
-        for headers in ({}, {"Authorization": "Bearer wrong-key-123"}):
-            refused = httpx.post(url, json=LIST, headers={**HEADERS, **headers})
-            assert refused.status_code == 401
-            assert refused.headers["www-authenticate"] == "Bearer"
+    url = new_server(api_keys=KEYS)
+    for headers in ({}, {"Authorization": "Bearer wrong-key-123"}):
+        refused = httpx.post(url, json=LIST, headers={**HEADERS, **headers})
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+    async def main() -> None:
         async with connected(url, KEYS[0]) as mine, connected(url, KEYS[1]) as theirs:
             put = (await mine.call_tool("put_file", {"path": "a", "content": "mine"})).structured_content
             for tool, more in (
@@ -92,7 +96,7 @@ def test_keys_are_needed_and_see_only_what_is_theirs(new_server: Callable[..., s
                 await theirs.read_resource(put["file"]["uri"])
             assert (await mine.read_resource(put["file"]["uri"])).contents[0].text == "mine"
 
-    asyncio.run(main(new_server(api_keys=KEYS)))
+    asyncio.run(main())
 
 
 def test_a_session_of_an_older_protocol_is_its_keys_own(new_server: Callable[..., str]) -> None:

@@ -18,7 +18,9 @@ def test_every_tool_has_schemas_hints_and_words(converse: Converse, mode: str) -
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tuple(tools) == ALL == tuple(TOOLS)
         for tool in tools.values():
-            assert tool.title and tool.description and tool.annotations
+            assert tool.title
+            assert tool.description
+            assert tool.annotations
             Draft202012Validator.check_schema(tool.input_schema)
             Draft202012Validator.check_schema(tool.output_schema or {})
             assert "$defs" not in tool.input_schema, "clients of some models do not read references"
