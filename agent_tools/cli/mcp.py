@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.options import pair, recipe_options
+from agent_tools.cli.show import notes
+from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.recipe import Recipe
@@ -44,6 +47,15 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     prepare = _Image(DockerEngine(), recipe)
     (serve_http if http else serve_stdio)(config, docker_runtime(), prepare)
+
+
+@mcp.command()
+@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.option("--uvx", is_flag=True, help="Have uvx install and start it, instead of this installation.")
+def config(client: str, uvx: bool) -> None:
+    """Print what CLIENT wants in its configuration to start this server."""
+    notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
+    click.echo(CLIENTS[client].written(UVX if uvx else (sys.executable, "-m", "agent_tools", "mcp")))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -43,7 +44,7 @@ from agent_tools.mcp.tools import TOOLS
 
 Context = ServerRequestContext[Services, Any]
 NAME = "agent-tools"
-FRESH = 3_600_000  # milliseconds for which the list of tools may be kept: it changes with the version only
+_LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change with the version only
 _INSTRUCTIONS = (
     "Runs code in containers without access to the host. Every answer names its container: pass it on to keep "
     "variables and files. Long code is answered with status `running`; call `wait` for the rest. Files of the working "
@@ -75,13 +76,14 @@ def make_server(stock: Stock, prepare: Prepare, bounds: Bounds) -> Server[Servic
         version=__version__,
         title="Code interpreter",
         instructions=_INSTRUCTIONS + _USUAL * stock.is_alone,
-        cache_hints={"tools/list": CacheHint(FRESH, "public"), "resources/templates/list": CacheHint(FRESH, "public")},
+        cache_hints={"tools/list": _LASTING, "prompts/list": _LASTING, "resources/templates/list": _LASTING},
         lifespan=lifespan,
         get_tool_input_schema=schemas.get,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
+        on_list_prompts=list_prompts,
         on_read_resource=read_resource,
     )
     server.middleware.clear()  # traces, which would hold what people and code say
@@ -114,6 +116,11 @@ async def list_templates(_: Context, __: PaginatedRequestParams | None) -> ListR
         name="file", title="File in a container", uri_template=TEMPLATE, description="A file in the working directory."
     )
     return ListResourceTemplatesResult(resource_templates=[template])
+
+
+async def list_prompts(_: Context, __: PaginatedRequestParams | None) -> ListPromptsResult:
+    """List no prompts: some clients ask without looking whether there are any."""
+    return ListPromptsResult(prompts=[])
 
 
 async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
