@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.test_http import new_server
+from tests.mcp_door.test_http import new_server
 
 __all__ = ["new_server"]
 

@@ -21,7 +21,7 @@ from mcp_types import ImageContent, ResourceLink
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.owner import same_host
 from agent_tools.runtime.runtime import Runtime
-from tests.mcp.conftest import text_of
+from tests.mcp_door.conftest import text_of
 
 pytestmark = pytest.mark.docker
 SERVER = (sys.executable, "-m", "agent_tools", "mcp")

@@ -12,8 +12,8 @@ from agent_tools.gateway.mounts import Mount
 from agent_tools.mcp import http
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import NewGateway
-from tests.mcp.conftest import text_of
-from tests.mcp.test_http import HEADERS, LIST, connected
+from tests.mcp_door.conftest import text_of
+from tests.mcp_door.test_http import HEADERS, LIST, connected
 
 KEYS = ("first-key-123", "second-key-123")
 MOUNTS = [Mount(http.PATH, http.mounted)]

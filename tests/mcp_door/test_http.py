@@ -21,7 +21,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import create_app
 from agent_tools.runtime.runtime import Runtime
-from tests.mcp.conftest import FOREVER, text_of
+from tests.mcp_door.conftest import FOREVER, text_of
 
 KEYS = ("first-key-123", "second-key-123")
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -150,3 +150,10 @@ def test_a_client_that_hangs_up_ends_its_code(new_server: Callable[..., str]) ->
             assert answer.structured_content["result"] == "7"
 
     asyncio.run(main(new_server()))
+
+
+def test_sessions_of_older_protocols_are_bounded(new_server: Callable[..., str]) -> None:
+    url, hello = new_server(max_sessions=1), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    answers = [httpx.post(url, json={**hello, "params": about}, headers=HEADERS).status_code for _ in range(2)]
+    assert answers == [200, 503]

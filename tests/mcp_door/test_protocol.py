@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 
 from agent_tools.mcp.tools import TOOLS
-from tests.mcp.conftest import Converse
+from tests.mcp_door.conftest import Converse
 
 ALL = ("run_python", "wait", "run_command", "put_file", "get_file", "list_files", "restart", "close")
 

@@ -8,7 +8,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextResourceContents
 
-from tests.mcp.conftest import Converse, text_of
+from tests.mcp_door.conftest import Converse, text_of
 
 
 def test_a_file_goes_in_is_listed_and_comes_back(converse: Converse) -> None:

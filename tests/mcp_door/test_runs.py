@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult, ImageContent, ResourceLink
 
-from tests.mcp.conftest import FOREVER, Converse, text_of
+from tests.mcp_door.conftest import FOREVER, Converse, text_of
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
 DRAW = f"from IPython.display import display\nimport base64\ndisplay({{'image/png': {PNG!r}}}, raw=True)"
@@ -284,3 +284,46 @@ async def until_done(client: Client) -> dict[str, object]:
         answer = (await client.call_tool("wait", {})).structured_content
         if answer["status"] == "done":
             return answer
+
+
+def test_more_runs_at_once_than_may_be_wait_for_their_turn(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        first = (await run(client, FOREVER)).structured_content["container"]
+        second = await run(client, "2")
+        assert "waiting for a sandbox" in text_of(second)
+        third = second.structured_content["container"]
+        await client.call_tool("close", {"container": first})
+        while (answer := (await client.call_tool("wait", {"container": third})).structured_content)[
+            "status"
+        ] == "running":
+            pass
+        assert answer["result"] == "2"
+
+    converse(talk, is_alone=False, max_runs=1, answer_within=0.5)
+
+
+def test_of_the_ends_that_nobody_asks_for_only_the_newest_are_kept(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        made = [(await run(client, f"import time; time.sleep(.5); {n}")).structured_content for n in range(3)]
+        assert {each["status"] for each in made} == {"running"}
+        await asyncio.sleep(1)
+        await run(client, "3")
+        told = [await client.call_tool("wait", {"container": each["container"]}) for each in made]
+        assert ["Nothing is running" in text_of(each) for each in told] == [True, True, False]
+        assert told[2].structured_content["result"] == "2"
+
+    converse(talk, is_alone=False, max_untold=1, answer_within=0.3)
+
+
+def test_progress_comes_no_more_often_than_it_may(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        told: list[str | None] = []
+
+        async def hear(_: float, __: float | None, message: str | None) -> None:
+            told.append(message)
+
+        code = "import time\nfor n in range(100): print(n, flush=True); time.sleep(.01)"
+        await client.call_tool("run_python", {"code": code}, progress_callback=hear)
+        assert 1 <= len([message for message in told if message and message[0].isdigit()]) <= 6
+
+    converse(talk, progress_every=0.5)
