@@ -8,16 +8,16 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from agent_tools.mcp.activity import Activity
+from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.keys import ANYONE
+from agent_tools.mcp.activity import Activity, Place
 from agent_tools.mcp.config import Bounds
 
 Kind = Literal["code", "command"]
@@ -36,7 +36,6 @@ class Activities:
         self._bounds = bounds
         self._threads = anyio.CapacityLimiter(bounds.max_runs)
         self._known: dict[Key, tuple[Activity, anyio.Event]] = {}
-        self._attended: Counter[Activity] = Counter()
 
     def find(self, owner: str, container: str, kind: Kind | None = None) -> Activity | None:
         """Return what is under way in a container, or is over and was not told yet; the oldest of both kinds."""
@@ -48,7 +47,12 @@ class Activities:
         return found[0] if found else None
 
     def begin(self, kind: Kind, activity: Activity) -> None:
-        """Run an activity in a thread, from now on."""
+        """Run an activity in a thread, from now on.
+
+        Raises:
+            NoSandbox: as many are under way as may be, of all or of this owner.
+        """
+        self._check_room(activity.place)
         over = anyio.Event()
         self._known[(activity.place.owner, activity.place.container, kind)] = activity, over
         self._group.start_soon(self._run, activity, over)
@@ -60,7 +64,7 @@ class Activities:
         """Wait for the end of an activity, so many seconds at most. Being cancelled ends it."""
         if not (over := self._end_of(activity)):
             return
-        self._attended[activity] += 1
+        activity.attendants += 1
         try:
             with anyio.move_on_after(within):
                 with anyio.move_on_after(SOON):
@@ -72,7 +76,7 @@ class Activities:
                 await anyio.to_thread.run_sync(activity.cancel)
             raise
         finally:
-            self._attended[activity] -= 1
+            activity.attendants -= 1
 
     async def take_turn(self, activity: Activity, within: float) -> bool:
         """Wait until an earlier activity is over, so many seconds at most; return True if it has to be told by others.
@@ -83,12 +87,11 @@ class Activities:
         if over := self._end_of(activity):
             with anyio.fail_after(within):
                 await over.wait()
-        return not self._attended[activity] and self._end_of(activity) is not None
+        return not activity.attendants and self._end_of(activity) is not None
 
     def forget(self, activity: Activity) -> None:
         """Forget one that was told to its end."""
         self._known = {key: known for key, known in self._known.items() if known[0] is not activity}
-        del self._attended[activity]
 
     async def close(self) -> None:
         """End all, and wait for their ends."""
@@ -97,6 +100,18 @@ class Activities:
                 await anyio.to_thread.run_sync(activity.cancel)
             for _, over in list(self._known.values()):
                 await over.wait()
+
+    def _check_room(self, place: Place) -> None:
+        active = [key for key, (activity, _) in self._known.items() if not activity.is_over]
+        if len(active) >= self._bounds.max_runs:
+            raise NoSandbox("Too much is under way on this server; try again later.")
+        if place.owner != ANYONE:
+            most = max(1, int(place.containers.config.max_sandboxes * self._bounds.key_share))
+            used = {container for owner, container, _ in active if owner == place.owner} - {place.container}
+            if len(used) >= most:
+                raise NoSandbox(
+                    f"You use {len(used)} containers at once, as many as one key may; wait for one of them."
+                )
 
     def _end_of(self, activity: Activity) -> anyio.Event | None:
         return next((over for each, over in self._known.values() if each is activity), None)

@@ -59,11 +59,13 @@ class Activity(ABC):
 
     Attributes:
         failure: why the house could not do it, once that is known.
+        attendants: calls that wait for it, and will tell of it.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.failure: Exception | None = None
+        self.attendants = 0
         self.note = ""
         self.was_cancelled = False
         self._lock = threading.Lock()

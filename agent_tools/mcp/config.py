@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, Tier, read_as
@@ -38,8 +38,10 @@ class Bounds:
     max_blob_bytes: Count = 8 * MIB
     """The largest file that is given whole, as base64."""
     max_runs: Count = 64
-    """Runs and commands at once; more wait."""
-    max_untold: Count = 32
+    """Runs and commands at once; one more is refused."""
+    key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """The part of `max_sandboxes` that the runs of one key may have at once."""
+    max_untold: Count = 8
     """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
     max_timeout: Seconds = 3_600.0
     """The longest time limit that a call may give."""

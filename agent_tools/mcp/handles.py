@@ -13,6 +13,8 @@ from agent_tools.containers.records import Container
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 
+MAX_FRESH = 1_000  # handles whose containers are still to be made
+
 
 @dataclass(frozen=True)
 class Stock:
@@ -35,7 +37,7 @@ class Handles:
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
         self._lock = threading.Lock()
-        self._fresh: set[str] = set()
+        self._fresh: dict[str, None] = {}  # in the order in which they were given out
         self._usual = ""
 
     @property
@@ -52,7 +54,9 @@ class Handles:
             return self.usual
         made = f"cntr_{secrets.token_hex(4)}" if self._stock.is_alone else new_id("cntr")  # else it is hard to guess
         self._usual = made if self._stock.is_alone else ""
-        self._fresh.add(made)
+        self._fresh[made] = None
+        for oldest in list(self._fresh)[:-MAX_FRESH]:
+            del self._fresh[oldest]
         return made
 
     def ensure(self, owner: str, handle: str) -> None:
@@ -65,5 +69,5 @@ class Handles:
             with self._lock:
                 if handle in self._fresh:
                     self._stock.containers.create(owner, ContainerSpec("mcp", domains=self._stock.domains), handle)
-                    self._fresh.discard(handle)
+                    self._fresh.pop(handle, None)
         self._stock.containers.active(owner, handle)

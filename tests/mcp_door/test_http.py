@@ -99,6 +99,23 @@ def test_keys_are_needed_and_see_only_what_is_theirs(new_server: Callable[..., s
     asyncio.run(main())
 
 
+def test_one_key_leaves_room_for_another(new_server: Callable[..., str]) -> None:
+    url = new_server(api_keys=KEYS, max_sandboxes=2, answer_within=0.3)
+
+    async def main() -> None:
+        async with connected(url, KEYS[0]) as mine, connected(url, KEYS[1]) as theirs:
+            running = (await mine.call_tool("run_python", {"code": FOREVER})).structured_content
+            assert "as many as one key may" in text_of(await mine.call_tool("run_python", {"code": "1"}))
+            beside = await mine.call_tool("run_command", {"command": "true", "container": running["container"]})
+            assert not beside.is_error
+            other = await theirs.call_tool("run_python", {"code": "40 + 2"})
+            while other.structured_content["status"] == "running":
+                other = await theirs.call_tool("wait", {"container": other.structured_content["container"]})
+            assert other.structured_content["result"] == "42"
+
+    asyncio.run(main())
+
+
 def test_a_session_of_an_older_protocol_is_its_keys_own(new_server: Callable[..., str]) -> None:
     url, hello = new_server(api_keys=KEYS), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
