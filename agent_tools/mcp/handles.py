@@ -56,7 +56,7 @@ class Handles:
         self._usual = made if self._stock.is_alone else ""
         self._fresh[made] = None
         for oldest in list(self._fresh)[:-MAX_FRESH]:
-            del self._fresh[oldest]
+            self._fresh.pop(oldest, None)
         return made
 
     def ensure(self, owner: str, handle: str) -> None:
