@@ -124,13 +124,21 @@ class Said(BaseModel):
 
 
 def schema_of(shape: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON schema of a shape, without the titles that say nothing."""
-    schema: dict[str, Any] = _untitled(shape.model_json_schema())
+    """Return the JSON schema of a shape, as short as it can be: clients check every answer by it."""
+    schema: dict[str, Any] = _short(shape.model_json_schema())
     schema.pop("description", None)
     return schema
 
 
-def _untitled(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _untitled(each) for name, each in part.items() if name != "title" or not isinstance(each, str)}
-    return [_untitled(each) for each in part] if isinstance(part, list) else part
+def _short(part: Any) -> Any:
+    """Leave out titles, which say nothing, and write a choice of two plain types as a list of types."""
+    if isinstance(part, list):
+        return [_short(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    short = {name: _short(each) for name, each in part.items() if name != "title" or not isinstance(each, str)}
+    choice = short.get("anyOf", [])
+    if choice and all(list(each) == ["type"] for each in choice):
+        del short["anyOf"]
+        short["type"] = [each["type"] for each in choice]
+    return short
