@@ -283,7 +283,15 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the AGENT_TOOLS_GATEWAY_<NAME> variables by lower-case name: `upstream`, `api_keys`, `port`, ..."""
-    prefix = "AGENT_TOOLS_GATEWAY_"
+    return _options("AGENT_TOOLS_GATEWAY_", environ)
+
+
+def mcp_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the AGENT_TOOLS_MCP_<NAME> variables likewise: `api_keys`, `memory`, `answer_within`, ..."""
+    return _options("AGENT_TOOLS_MCP_", environ)
+
+
+def _options(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
     return {name[len(prefix) :].lower(): value for name, value in environ.items() if name.startswith(prefix) and value}
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
+from mcp.server.mcpserver import MCPServer
 from typing_extensions import TypedDict
-
-try:
-    from mcp.server.mcpserver import MCPServer
-except ImportError:  # its name before version 2
-    from mcp.server.fastmcp import FastMCP as MCPServer
 
 server = MCPServer("weather")
 

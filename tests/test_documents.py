@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import default_runtime
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
+MCP = next(block for name, block in BLOCKS if name == "mcp.md")
 SANDBOX = next(block for _, block in BLOCKS if "AsyncSandbox() as" in block)
 
 
@@ -48,3 +50,17 @@ def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine
     assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
     with tarfile.open(fileobj=io.BytesIO(names["saved"].tar)) as tar:
         assert "data.csv" in {Path(name).name for name in tar.getnames()}
+
+
+@pytest.mark.docker
+def test_the_conversation_with_the_mcp_server_runs_as_it_stands(docker_engine: DockerEngine) -> None:
+    names: dict[str, Any] = {}
+    asyncio.run(eval(compile(MCP, "mcp.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+    assert names["answer"].structured_content["result"] == "21"
+    assert names["file"].contents[0].text == "saved"
+
+
+def test_the_configuration_of_clients_is_what_the_command_prints() -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "docs" / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert shown.strip() == CLIENTS["claude-desktop"].written(UVX)
+    assert f"or {', '.join(list(CLIENTS)[1:])}" in (ROOT / "docs" / "mcp.md").read_text()

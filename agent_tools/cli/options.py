@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from agent_tools.errors import InvalidParams
 from agent_tools.runtime.recipe import FLAVOURS
 from agent_tools.settings import GIB, MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -62,6 +63,18 @@ def sandbox_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Return the name and the value of a setting that is given as NAME=VALUE.
+
+    Raises:
+        InvalidParams: it is not.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidParams(f"--set {text!r:.60}: write NAME=VALUE.")
+    return name.strip().replace("-", "_"), value
 
 
 def interpreter(**options: Any) -> CodeInterpreter:

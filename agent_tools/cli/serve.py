@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import recipe_options
+from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.show import notes
-from agent_tools.errors import InvalidParams
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import docker_runtime
+
+if TYPE_CHECKING:
+    from agent_tools.gateway.mounts import Mount
 
 
 @click.command()
@@ -39,18 +41,23 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(_pair, others)), **given})
+    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
     for name, value in config.shown():
         notes.print(f"{name} = {value}", style="dim", markup=False)
     runtime = docker_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
-    gateway.serve(config, runtime)
+    gateway.serve(config, runtime, _mounts())
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidParams(f"--set {text!r:.60}: write NAME=VALUE.")
-    return name.strip().replace("-", "_"), value
+def _mounts() -> list[Mount]:
+    """Return the other doors that are installed, to be served beside the gateway's own."""
+    from agent_tools.gateway.mounts import Mount
+
+    try:
+        from agent_tools.mcp import http
+    except ImportError:
+        notes.print("MCP is not served: pip install 'agent-tools-sandbox[mcp]' for it", style="dim", markup=False)
+        return []
+    return [Mount(http.PATH, http.mounted)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from starlette.applications import Starlette
@@ -21,6 +21,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
 from agent_tools.gateway.http import Json, services_of
 from agent_tools.gateway.jobs.jobs import Jobs
+from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.services import Services
@@ -28,32 +29,37 @@ from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 
 
-def create_app(config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> Starlette:
+def create_app(
+    config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
+) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
         *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
         Route("/health", health, methods=["GET"]),
         Route("/ready", ready, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
+        *(mount.route() for mount in mounts),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Door)],
+        middleware=[Middleware(Door, owned=[mount.path for mount in mounts])],
         exception_handlers={HTTPException: _unknown},
-        lifespan=partial(_lifespan, config, runtime, tracer),
+        lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
     return app
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(
-    config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, app: Starlette
-) -> AsyncIterator[None]:
-    services = await run_in_threadpool(Services, config, runtime, tracer)
-    app.state.services, app.state.jobs = services, Jobs(config, services.pool)
+async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: Starlette) -> AsyncIterator[None]:
+    services = await run_in_threadpool(make)
+    app.state.services, app.state.jobs, app.state.mounted = services, Jobs(services.config, services.pool), {}
     try:
-        yield
+        async with contextlib.AsyncExitStack() as opened:
+            for mount in mounts:
+                door = mount.open(services.containers, services.store)
+                app.state.mounted[mount.path] = await opened.enter_async_context(door)
+            yield
     finally:
         await app.state.jobs.close()
         await services.upstream.aclose()

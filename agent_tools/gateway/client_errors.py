@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from agent_tools.containers import failures as containers
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
-from agent_tools.gateway.containers import failures as containers
 from agent_tools.gateway.requests.failures import ApiError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import anyio
 from starlette.datastructures import Headers
@@ -11,10 +12,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import Json
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import ApiError, Refusal, late, too_large
 from agent_tools.gateway.services import Services
 from agent_tools.settings import MIB
@@ -26,8 +27,9 @@ _GONE = 499  # the client left before there was an answer
 class Door:
     """Middleware around all routes. Failures are answered in the API's own shape."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, owned: Sequence[str] = ()) -> None:
         self._app = app
+        self._owned = (*_OWNED, *owned)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -40,7 +42,7 @@ class Door:
         started = time.monotonic()
         with services.metrics.in_flight.track_inprogress():
             try:
-                _let_in(services, scope)
+                _let_in(services, scope, self._owned)
                 await self._app(scope, body, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
@@ -63,7 +65,7 @@ def failed(exc: Exception) -> Response:
     return Json(error.body, error.status, error.headers)
 
 
-def _let_in(services: Services, scope: Scope) -> None:
+def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
     """Set the request's owner, or refuse it.
 
     Raises:
@@ -75,7 +77,7 @@ def _let_in(services: Services, scope: Scope) -> None:
         raise Refusal(
             "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
         )
-    if scope["path"].startswith(_OWNED):
+    if scope["path"].startswith(owned):
         scope["owner"] = services.keys.owner(headers)
     else:
         services.keys.refuse_strangers(headers, may_link=scope["method"] == "GET")

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from agent_tools.gateway.containers.shares import Shares
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.requests.failures import invalid, too_large
 from agent_tools.settings import KIB, MIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
+from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
@@ -75,11 +76,13 @@ class Server(uvicorn.Server):
         await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
 
 
-def serve(config: GatewayConfig, runtime: Runtime) -> None:
+def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ()) -> None:
     """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
 
     Raises:
         InvalidParams: the database cannot be used.
     """
     _check_store(config)
-    Server(config, create_app(config, runtime), host=config.host, port=config.port, log_level="info").run()
+    Server(
+        config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
+    ).run()

@@ -9,15 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.records import Record
+from agent_tools.containers.rows import Before
+from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Containers
-from agent_tools.gateway.containers.files import ContainerFiles, Uploads
-from agent_tools.gateway.containers.sweeping import failures
+from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
-from agent_tools.gateway.requests.auth import Keys
+from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
-from agent_tools.gateway.store.records import Record, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
@@ -44,7 +46,7 @@ class Services:
             self.store = Store(config.database_url)
             undo.callback(self.store.close)
             self.background = Background(self.store)
-            self.keys = Keys(config.api_keys)
+            self.keys = RequestKeys(config.api_keys)
             self.containers = Containers(config, self.store, runtime)
             undo.callback(self.containers.close)
             self.shares = self.containers.shares
@@ -80,7 +82,7 @@ class Services:
         return failed
 
     def _forget_old(self, kind: type[Record]) -> None:
-        self.store.delete_before(kind, time.time() - self.config.retention)
+        self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
     def _sweep_now_and_then(self) -> None:
         while not self._closed.wait(SWEEP_EVERY):

@@ -9,12 +9,12 @@ from typing import Union
 from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.client_errors import engine_error
-from agent_tools.gateway.containers.shell import ContainerShell
-from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tools.shell import ContainerShell
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import Conversation
 
 HostedTool = Union[ContainerTool, ContainerShell]

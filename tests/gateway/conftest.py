@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.serve import Server
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
@@ -25,10 +26,12 @@ from tests.doubles import ProcessEngine
 class Gateway:
     """A gateway that serves, and clients of it."""
 
-    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None) -> None:
+    def __init__(
+        self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, mounts: Sequence[Mount] = ()
+    ) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
-        self.app = create_app(config, runtime, tracer)
+        self.app = create_app(config, runtime, tracer, mounts)
         self._server = Server(config, self.app, log_level="warning", lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
@@ -74,7 +77,11 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
     with contextlib.ExitStack() as stack:
 
         def make(
-            models: dict[str, Any], runtime: Runtime = process_runtime, tracer: Tracer | None = None, **options: Any
+            models: dict[str, Any],
+            runtime: Runtime = process_runtime,
+            tracer: Tracer | None = None,
+            mounts: Sequence[Mount] = (),
+            **options: Any,
         ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
             settings = {
@@ -85,7 +92,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
                 **options,
             }
             config = GatewayConfig(**settings)
-            gateway = stack.enter_context(Gateway(config, runtime, tracer))
+            gateway = stack.enter_context(Gateway(config, runtime, tracer, mounts))
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents, StoredResponse, Upload
+from agent_tools.containers.records import Upload
+from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents, StoredResponse
+from agent_tools.gateway.store.store import table_of
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway
@@ -16,10 +18,10 @@ def test_a_database_that_is_away_does_not_end_the_sweeping(
 ) -> None:
     services = new_gateway({}).services
     engine = sa.create_engine(services.config.database_url)
-    BackgroundClaim.table.drop(engine)
+    table_of(BackgroundClaim).drop(engine)
     assert services.sweep() == services.sweep_failures == 1
     assert "sweeping failed: OperationalError" in caplog.text
-    BackgroundClaim.table.create(engine)
+    table_of(BackgroundClaim).create(engine)
     engine.dispose()
     assert services.sweep() == 0
 

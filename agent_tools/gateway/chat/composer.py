@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
-from agent_tools.gateway.ids import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.models.base import JsonObject, Usage
 from agent_tools.models.wire import wire_usage
 

@@ -6,16 +6,16 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 from agent_tools.agents.turn.loop import Turn
+from agent_tools.containers.failures import ContainersError
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest
-from agent_tools.gateway.containers.failures import ContainersError
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.gateway.containers.spec import ContainerSpec
-from agent_tools.gateway.containers.tool import ContainerTool
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.models.base import JsonObject
 

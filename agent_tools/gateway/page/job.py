@@ -16,12 +16,12 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.gateway.containers.tool import ContainerTool
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
 
 MAX_TITLE = 200  # characters

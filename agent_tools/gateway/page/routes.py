@@ -11,14 +11,14 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools import __version__
-from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
-from agent_tools.gateway.containers.spec import ContainerSpec
+from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream, Pace
 from agent_tools.gateway.page.job import TrialJob
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import Container
 from agent_tools.models.base import JsonObject
 
 _HERE = Path(__file__).parent

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from agent_tools.gateway.config import LOOPBACK
+from agent_tools.containers.keys import LOOPBACK, Keys
+from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import Refusal
 
-ANYONE = "local"  # the owner of everything on a gateway without keys
 
-
-class Keys:
-    """The keys that are accepted; only their digests are kept."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
-
-    @property
-    def are_needed(self) -> bool:
-        """A request needs a key."""
-        return bool(self._digests)
+class RequestKeys(Keys):
+    """The keys that are accepted, as requests bring them."""
 
     def owner(self, headers: Mapping[str, str]) -> str:
         """Return the owner of a request.
@@ -30,16 +19,15 @@ class Keys:
         Raises:
             Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
         """
-        if not self._digests:
+        if not self.are_needed:
             self.refuse_strangers(headers)
-            return ANYONE
-        given = _digest(bearer(headers))
-        found = [known for known in self._digests if hmac.compare_digest(known, given)]
-        if not found:
-            message = "Incorrect API key provided." if bearer(headers) else "You didn't provide an API key."
+        given = bearer(headers)
+        owner = self.owner_of(given)
+        if owner is None:
+            message = "Incorrect API key provided." if given else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
-        return found[0][:32]
+        return owner
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
         """On a gateway without keys, refuse all but programs of this machine: web pages by DNS tricks or across sites.
@@ -50,7 +38,7 @@ class Keys:
         Raises:
             Refusal: 403.
         """
-        if self._digests:
+        if self.are_needed:
             return
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
@@ -64,12 +52,7 @@ class Keys:
 
 def bearer(headers: Mapping[str, str]) -> str:
     """Return the key of a request, or ''."""
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+    return key_in(headers.get("authorization", ""))
 
 
 def _hostname(headers: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.ids import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.gateway.responses.request import Request
 from agent_tools.models.base import JsonObject
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent_tools.agents.turn.code_stream import WHOLE_CHARS
-from agent_tools.gateway.containers.shell_call import MAX_COMMANDS
+from agent_tools.gateway.tools.shell_call import MAX_COMMANDS
 
 MAX_LEAD = 4_096  # characters before the first command; what comes later is not followed
 _LEAD = re.compile(r'\s*\{(?:\s*"(?:timeout_ms|max_output_length)"\s*:\s*[\w.+-]+\s*,)*\s*"commands"\s*:\s*\[\s*"')

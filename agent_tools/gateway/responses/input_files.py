@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from agent_tools.gateway.containers.files import SHOWN_DIR, ContainerFiles, Uploads
-from agent_tools.gateway.containers.hold import Hold
+from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.tools.hold import Hold
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 

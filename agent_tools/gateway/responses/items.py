@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from agent_tools.gateway.ids import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.gateway.responses.citations import Citation
 from agent_tools.gateway.responses.outputs import Image, Logs
 from agent_tools.models.base import JsonObject

@@ -11,14 +11,12 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
+from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.networks import check_network
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.execution import Picture
-from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.gateway.containers.networks import check_network
-from agent_tools.gateway.containers.shell import ContainerShell
-from agent_tools.gateway.containers.spec import ContainerSpec
-from agent_tools.gateway.containers.tool import ContainerTool
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -29,7 +27,10 @@ from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import Container, ResponseEnd, StoredCall
+from agent_tools.gateway.store.records import ResponseEnd, StoredCall
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.shell import ContainerShell
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import HostedTool
 from agent_tools.models.base import FunctionDefinition, JsonObject
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agent_tools.containers.records import Record
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.http import (
     Json,
@@ -31,7 +32,7 @@ from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import OUTPUTS, read_request
 from agent_tools.gateway.responses.running import Submission, find_job, start_job
 from agent_tools.gateway.responses.stored_items import forget
-from agent_tools.gateway.store.records import Record, ResponseBody, ResponseHead, ResponseInput, StoredEvents
+from agent_tools.gateway.store.records import ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
 

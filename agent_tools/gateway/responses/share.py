@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.shares import Shares
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.store.records import StoredResponse
 from agent_tools.gateway.store.store import Store

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.gateway.containers.shell import told
-from agent_tools.gateway.containers.shell_call import MAX_COMMANDS
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.tools.shell import told
+from agent_tools.gateway.tools.shell_call import MAX_COMMANDS
 from agent_tools.tools.command_tool import CommandEnd
 
 MAX_OUTPUTS = 4 * MAX_COMMANDS  # of one item; a client of its own may give several for a command

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_tools.command import NOT_EXECUTABLE
+from agent_tools.containers.ids import new_id
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.containers.shell_call import ShellCall, read_shell_call
-from agent_tools.gateway.ids import new_id
 from agent_tools.gateway.responses.command_stream import CommandStream
 from agent_tools.gateway.responses.items import Event, Item
+from agent_tools.gateway.tools.shell_call import ShellCall, read_shell_call
 from agent_tools.models.base import JsonObject
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.containers.failures import DiskFull
+from agent_tools.containers.failures import DiskFull
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent_tools.containers.rows import MANY
 from agent_tools.gateway.requests.failures import ApiError, missing
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
-from agent_tools.gateway.store.store import MANY, Store
+from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
 
 

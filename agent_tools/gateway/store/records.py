@@ -1,71 +1,17 @@
-"""The rows of the store as values. A class with some of its table's columns is read without the others."""
+"""The rows of responses, as values. A class with some of its table's columns is read without the others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-import sqlalchemy as sa
-
-from agent_tools.gateway.store import tables
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """A row of `table`."""
-
-    table: ClassVar[sa.Table]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Container(Record):
-    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces."""
-
-    table = tables.containers
-    id: str
-    owner: str
-    created_at: float
-    name: str
-    last_active_at: float
-    idle_minutes: float
-    memory_limit: str
-    network: str
-    status: str
-    has_run: bool
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerFile(Record):
-    """A file in a container; its `source` is user or assistant."""
-
-    table = tables.container_files
-    id: str
-    container_id: str
-    created_at: float
-    path: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Upload(Record):
-    """A file that a client uploaded."""
-
-    table = tables.uploads
-    id: str
-    owner: str
-    created_at: float
-    filename: str
-    bytes: int
-    purpose: str
+from agent_tools.containers.records import Record
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseHead(Record):
     """The short columns of a response."""
 
-    table = tables.responses
-    id: str
+    table = "responses"
     owner: str
     status: str
     background: bool
@@ -76,8 +22,7 @@ class ResponseHead(Record):
 class ResponseBody(Record):
     """A response's body, as JSON."""
 
-    table = tables.responses
-    id: str
+    table = "responses"
     status: str
     body: str
 
@@ -86,8 +31,7 @@ class ResponseBody(Record):
 class ResponseInput(Record):
     """A response's input: a line of JSON for each item."""
 
-    table = tables.responses
-    id: str
+    table = "responses"
     input: str
 
 
@@ -95,8 +39,7 @@ class ResponseInput(Record):
 class ResponseEnd(Record):
     """The columns of a response that the next one builds on."""
 
-    table = tables.responses
-    id: str
+    table = "responses"
     status: str
     container_id: str | None
     conversation: str
@@ -106,8 +49,7 @@ class ResponseEnd(Record):
 class StoredResponse(Record):
     """A whole response."""
 
-    table = tables.responses
-    id: str
+    table = "responses"
     owner: str
     created_at: float
     status: str
@@ -123,8 +65,7 @@ class StoredResponse(Record):
 class StoredItem(Record):
     """The place of an output item: the response it is in."""
 
-    table = tables.items
-    id: str
+    table = "items"
     owner: str
     created_at: float
     response_id: str
@@ -134,8 +75,7 @@ class StoredItem(Record):
 class StoredCall(Record):
     """The result of a call as the model was told of it."""
 
-    table = tables.calls
-    id: str
+    table = "calls"
     owner: str
     created_at: float
     told: str
@@ -145,8 +85,7 @@ class StoredCall(Record):
 class StoredEvents(Record):
     """All events of a response that was made in the background."""
 
-    table = tables.events
-    id: str
+    table = "events"
     created_at: float
     data: bytes
 
@@ -155,8 +94,7 @@ class StoredEvents(Record):
 class BackgroundClaim(Record):
     """The gateway that makes a response in the background, and its last sign of life."""
 
-    table = tables.background
-    id: str
+    table = "background"
     created_at: float
     gateway: str
     seen_at: float

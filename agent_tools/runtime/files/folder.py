@@ -62,23 +62,33 @@ def open_folder(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def open_parent(path: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+def open_parent(
+    path: Path, name: str, *, make: bool = False, owner: tuple[int, int] | None = None
+) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
 
-    However long the name is, no more than two descriptors are open at once.
+    However long the name is, no more than two descriptors are open at once. Folders that root makes on the way are
+    given to `owner`.
     """
     *folders, last = Path(name).parts
     fd = os.open(path, OPEN_DIR)
     try:
         for part in folders:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, 0o755, dir_fd=fd)
+            is_new = make and _make_folder(fd, part)
             above, fd = fd, os.open(part, OPEN_DIR, dir_fd=fd)
             os.close(above)
+            if is_new and owner and os.getuid() == 0:
+                os.fchown(fd, *owner)
         yield fd, last
     finally:
         os.close(fd)
+
+
+def _make_folder(fd: int, name: str) -> bool:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=fd)
+        return True
+    return False
 
 
 def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
@@ -142,7 +152,7 @@ def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, in
     Raises:
         OSError: there is no room, or a folder that holds something has the name.
     """
-    with open_parent(path, name, make=True) as (fd, last):
+    with open_parent(path, name, make=True, owner=owner) as (fd, last):
         temporary = f".{uuid.uuid4().hex}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:

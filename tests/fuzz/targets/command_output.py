@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Literal
 
-from agent_tools.gateway.containers.command_output import CommandOutput
 from agent_tools.text import neutralise
+from agent_tools.tools.command_output import CommandOutput
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.pieces import pieces_of

@@ -12,11 +12,11 @@ import openai
 import pytest
 from openai.types import ContainerCreateResponse, ContainerRetrieveResponse
 
+from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import ContainerExpired, ContainerNotFound
-from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import Container
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, EXECUTE, INCLUDE, Clock, code, in_container, outputs, post, stream, until

@@ -7,12 +7,12 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.containers.failures import NetworkRefused
+from agent_tools.containers.networks import check_network
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import interpreter_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import NetworkRefused
-from agent_tools.gateway.containers.networks import check_network
-from agent_tools.gateway.containers.spec import interpreter_cfg
-from agent_tools.gateway.store.records import Container
 from agent_tools.sandbox.options import Options
 from tests.gateway.asking import code, post, stream, upload
 from tests.gateway.conftest import NewGateway

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.containers import Containers
-from agent_tools.gateway.containers.failures import NoSandbox
-from agent_tools.gateway.containers.hold import Hold
-from agent_tools.gateway.containers.spec import ContainerSpec
-from agent_tools.gateway.containers.tool import ContainerTool
-from agent_tools.gateway.store.records import Container
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply

@@ -12,12 +12,13 @@ import openai
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.containers.failures import ContainerExpired
+from agent_tools.containers.records import Container, Upload
+from agent_tools.containers.remains import Remains
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import ContainerExpired
-from agent_tools.gateway.containers.remains import Remains
-from agent_tools.gateway.containers.spec import ContainerSpec
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import Container, StoredCall, Upload
+from agent_tools.gateway.store.records import StoredCall
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply

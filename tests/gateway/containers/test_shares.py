@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent_tools.containers.failures import StorageFull
+from agent_tools.containers.records import Container
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import StorageFull
-from agent_tools.gateway.containers.shares import Shares
-from agent_tools.gateway.store.records import Container
 from agent_tools.gateway.store.store import Store
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply

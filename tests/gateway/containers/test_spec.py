@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.containers.records import Container
+from agent_tools.containers.spec import interpreter_cfg, usual_cfg
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.spec import interpreter_cfg, usual_cfg
-from agent_tools.gateway.store.records import Container
 from agent_tools.sandbox.options import Options
 from agent_tools.settings import GIB
 

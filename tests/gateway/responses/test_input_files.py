@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.store.records import Upload
+from agent_tools.containers.records import Upload
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post
 from tests.gateway.conftest import Gateway, NewGateway

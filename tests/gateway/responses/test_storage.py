@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.containers.failures import DiskFull
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.containers.failures import DiskFull
-from agent_tools.gateway.containers.shares import Shares
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.store.records import ResponseInput, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
+from agent_tools.containers.records import Record
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.stored_items import resolved
-from agent_tools.gateway.store.records import Record, StoredCall, StoredItem, StoredResponse
+from agent_tools.gateway.store.records import StoredCall, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import FUNCTION, INCLUDE, SLEEP, code, is_idle, outputs, post, until
@@ -26,7 +27,7 @@ class CountingStore(Store):
     reads = 0
 
     def find(self, kind: type[_Kind], **where: Any) -> list[_Kind]:
-        self.reads += kind.table.name == "responses"
+        self.reads += kind.table == "responses"
         return super().find(kind, **where)
 
 

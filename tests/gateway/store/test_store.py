@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -11,8 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent_tools.gateway.store.records import ContainerFile, Record, StoredCall, StoredEvents, Upload
-from agent_tools.gateway.store.store import MANY, Store, StoreError
+from agent_tools.containers.records import ContainerFile, Record, Upload
+from agent_tools.containers.rows import MANY, Before
+from agent_tools.gateway.store.records import StoredCall, StoredEvents
+from agent_tools.gateway.store.store import Store, StoreError, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import postgresql
@@ -45,7 +46,7 @@ def upload(id_: str, size: int, owner: str = "me") -> Upload:
 class UploadSize(Record):
     """Some columns of an upload."""
 
-    table = Upload.table
+    table = "uploads"
     owner: str
     bytes: int
 
@@ -60,7 +61,7 @@ def test_records_of_several_tables_are_added_together_or_not_at_all(store: Store
 
 @pytest.mark.parametrize("kind", Record.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_every_record_has_columns_of_its_table(kind: type[Record]) -> None:
-    assert {field.name for field in fields(kind)} <= set(kind.table.c.keys())
+    assert {field.name for field in fields(kind)} <= set(table_of(kind).c.keys())
 
 
 def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
@@ -72,9 +73,9 @@ def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
     assert store.get(StoredCall, "c1") == call("c1", 1, "y")
     assert store.get(StoredCall, "c1", owner="you") is None
     assert store.count(StoredCall, owner="me") == 2
-    assert store.older_than(StoredCall, time.time() - 1.5) == ["c1"]
-    assert store.delete_before(StoredCall, 1.5, told="x") == 0
-    assert store.delete_before(StoredCall, 1.5) == 1
+    assert [row.id for row in store.find(StoredCall, created_at=Before(1.5))] == ["c1"]
+    assert store.delete(StoredCall, created_at=Before(1.5), told="x") == 0
+    assert store.delete(StoredCall, created_at=Before(1.5)) == 1
     assert store.delete(StoredCall, id="c2") == 1
 
 
@@ -84,8 +85,8 @@ def test_columns_are_added_up_and_had_by_name(store: Store) -> None:
         store.add(upload(f"f{n}", 2**40 + n))
     store.add(upload("f3", 5, "you"))
     assert store.amount(Upload, owner="me") == (3, 3 * 2**40 + 3)
-    assert store.get(UploadSize, "f3") == UploadSize(bytes=5, owner="you")
-    assert store.find(UploadSize, owner="me") == [UploadSize(bytes=2**40 + n, owner="me") for n in range(3)]
+    assert store.get(UploadSize, "f3") == UploadSize(id="f3", bytes=5, owner="you")
+    assert store.find(UploadSize, owner="me") == [UploadSize(id=f"f{n}", bytes=2**40 + n, owner="me") for n in range(3)]
 
 
 def test_a_row_like_another_is_not_added(store: Store) -> None:

@@ -49,7 +49,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("", "run", "repl", "chat", "serve", "doctor", "clean"),
+        *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config"),
         *("image", "image build", "image show", "image sbom", "image rm"),
     }
 

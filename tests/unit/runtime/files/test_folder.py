@@ -163,6 +163,13 @@ def test_folders_are_made_for_a_file(path: Path) -> None:
     assert (path / "a/b/c.txt").read_text() == "x"
 
 
+def test_folders_that_are_made_belong_to_whom_the_file_is_for(path: Path) -> None:
+    owner = (23_456, 23_457) if os.getuid() == 0 else ME
+    folder.replace(path, "a/b/c.txt", iter([b"x"]), owner)
+    found = [(path / name).stat() for name in ("a", "a/b", "a/b/c.txt")]
+    assert [(each.st_uid, each.st_gid) for each in found] == [owner] * 3
+
+
 def test_nothing_is_written_through_a_link(path: Path, secret: Path) -> None:
     (path / "link").symlink_to(secret)
     (path / "folder").symlink_to(secret.parent)

@@ -1,0 +1,72 @@
+"""`agent-tools mcp`: the MCP server, on stdio or HTTP, and what clients are to be told of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from agent_tools import settings
+from agent_tools.cli.options import pair, recipe_options
+from agent_tools.cli.show import notes
+from agent_tools.mcp.clients import CLIENTS, UVX
+from agent_tools.runtime.docker import image as images
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import docker_runtime
+
+
+@click.group(invoke_without_command=True)
+@click.option("--http", metavar="HOST:PORT", help="Serve HTTP there, at /mcp, instead of stdio.")
+@click.option("--api-key", "api_keys", multiple=True, help="A key that clients over HTTP may use; repeatable.")
+@click.option("--allow", "allowed_domains", multiple=True, help="A name the code may reach, e.g. pypi; repeatable.")
+@click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")
+@click.option("--timeout", type=float, help="Seconds that code may run, unless a call says otherwise.  [default: 300]")
+@recipe_options
+@click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
+@click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
+@click.pass_context
+def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **options: Any) -> None:
+    """Serve MCP: code, commands and files in containers, for any MCP client. Without arguments, on stdio.
+
+    Nothing starts before the first call; that one builds the image if it is missing, and tells of it.
+    """
+    if context.invoked_subcommand:
+        return
+    try:
+        from agent_tools.mcp.config import read_config
+        from agent_tools.mcp.http import serve as serve_http
+        from agent_tools.mcp.stdio import serve as serve_stdio
+    except ImportError as exc:
+        raise click.ClickException("The MCP server needs more: pip install 'agent-tools-sandbox[mcp]'") from exc
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    config = read_config({**settings.mcp_options(), **dict(map(pair, others)), **given}, http)
+    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
+    prepare = _Image(DockerEngine(), recipe)
+    (serve_http if http else serve_stdio)(config, docker_runtime(), prepare)
+
+
+@mcp.command()
+@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.option("--uvx", is_flag=True, help="Have uvx install and start it, instead of this installation.")
+def config(client: str, uvx: bool) -> None:
+    """Print what CLIENT wants in its configuration to start this server."""
+    notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
+    click.echo(CLIENTS[client].written(UVX if uvx else (sys.executable, "-m", "agent_tools", "mcp")))
+
+
+@dataclass
+class _Image:
+    """The image that containers need, made sure of once."""
+
+    engine: DockerEngine
+    recipe: Recipe
+    is_there: bool = field(default=False, init=False)
+
+    def __call__(self, told: Callable[[str], None]) -> None:
+        if not self.is_there:
+            images.ensure(self.engine, self.recipe, told)
+            self.is_there = True

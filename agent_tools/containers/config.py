@@ -1,0 +1,158 @@
+"""The settings of containers: what their sandboxes are, and every limit with its default."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
+from typing_extensions import Self
+
+from agent_tools import settings
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.recipe import Flavour
+from agent_tools.sandbox.options import Options
+from agent_tools.settings import GIB, MIB
+
+MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
+
+
+Config = TypeVar("Config", bound="ContainersConfig")
+
+
+def _split(value: object) -> object:
+    """Return the parts of a text between commas; any other value as it is."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Tier = Literal["1g", "4g", "16g", "64g"]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class ContainersConfig:
+    """Times are seconds, sizes bytes. A field without `repr` is a secret.
+
+    Raises:
+        InvalidParams: a value cannot be used.
+    """
+
+    data_dir: Path = field(default_factory=lambda: settings.default_workspace() / "gateway")
+    """The folder of containers' files, uploads and the SQLite database."""
+    packages: Texts = ()
+    """Further packages for the image."""
+    debian_packages: Texts = ()
+    """Further Debian packages for the image."""
+    flavour: Flavour = "lean"
+    """The image's contents: lean, full, agent or newest."""
+    runtime: str | None = None
+    """An OCI runtime of the engine, e.g. runsc."""
+    pool: Count = 1
+    """Sandboxes kept ready for containers with the usual memory and no network; 0 for none."""
+    preload: Texts = ("numpy", "pandas", "matplotlib.pyplot")
+    """The modules that those have imported already."""
+    allowed_domains: Texts = ()
+    """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
+    private_networks: Texts = ()
+    """Blocks of addresses, beside the public internet, in which those names may lie, e.g. 10.1.0.0/16."""
+    timeout: Seconds = 60.0
+    """The time limit of one call's code, and of a shell command that is given no other."""
+    max_sandboxes: Count = 8
+    """Sandboxes that run at once; also how many responses with code do."""
+    keep_variables: bool = True
+    """Save the variables of a container whose sandbox makes room for another, or whose gateway stops."""
+    save_every: Seconds = 0.0
+    """Save the variables of containers in use every so many seconds, in case the machine is lost; 0 is never."""
+    max_variables_bytes: Count = 512 * MIB
+    """Bytes of one container's variables that are saved; they count as its files do."""
+    variables_timeout: Seconds = 30.0
+    """The time for saving or bringing back one container's variables, beside that for their transport."""
+    memory: Tier = "1g"
+    """Memory of a container that asks for no other."""
+    max_memory: Tier = "4g"
+    """The most a container may ask for."""
+    container_idle: Seconds = 1_200.0
+    """A container unused for so long expires: its files and variables are deleted."""
+    max_containers: Count = 1_000
+    """Containers that live at once, for each key."""
+    max_containers_bytes: Count = 32 * GIB
+    """Bytes of the files in all containers of one key."""
+    max_uploads: Count = 1_000
+    """Uploaded files that are kept, for each key."""
+    max_uploads_bytes: Count = 16 * GIB
+    """Bytes of all uploaded files of one key."""
+    max_upload_bytes: Count = 512 * MIB
+    """The largest file that may be uploaded."""
+    max_container_bytes: Count = 4 * GIB
+    """Bytes of the files in one container."""
+    min_disk_free: Count = GIB
+    """Bytes left free on the disk of `data_dir`: with fewer, nothing more is kept, and code is stopped."""
+    retention: Seconds = 30 * 86_400.0
+    """The age at which responses, uploaded files, and the metadata of expired containers are deleted."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _tell(cls, given: object, build: Callable[[object], Self]) -> Self:
+        try:
+            return build(given)
+        except ValidationError as exc:
+            raise InvalidParams(_sentence(exc.errors()[0], _secrets(cls))) from None  # pydantic's text shows secrets
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Self:
+        NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
+        return self
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> Self:
+        Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
+        return self
+
+    def shown(self) -> Iterator[tuple[str, Any]]:
+        """Yield every setting by name, secrets masked."""
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            yield each.name, "(set)" if not each.repr and value else value
+
+
+def read_as(kind: type[Config], given: Mapping[str, Any]) -> Config:
+    """Return a configuration from values or their text, by name; None stands for the default.
+
+    Raises:
+        InvalidParams: a name is unknown, or a value cannot be used.
+    """
+    names = [each.name for each in dataclasses.fields(kind)]
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidParams(f"There is no setting {unknown[0]!r}. Known: {', '.join(names)}.")
+    return kind(**{name: value for name, value in given.items() if value is not None})
+
+
+def _secrets(config: type[ContainersConfig]) -> set[str]:
+    return {each.name for each in dataclasses.fields(config) if not each.repr}
+
+
+def _sentence(error: ErrorDetails, secrets: set[str]) -> str:
+    """Say what is wrong with a setting, without the value of a secret one."""
+    name, limits = str(error["loc"][0]), error.get("ctx", {})
+    setting = name if name in secrets else f"{name}={error['input']!r:.40}"
+    match error["type"]:
+        case "missing" | "missing_argument":
+            return f"{name} is missing."
+        case "greater_than_equal" if limits["ge"] == 0 and str(error["input"]).lower() != "nan":
+            return f"{setting} is negative."
+        case "greater_than_equal" | "greater_than" | "less_than_equal":
+            return f"{setting} is out of range: it should be {error['msg'].partition('should be ')[2]}."
+        case "literal_error":
+            return f"{setting} is not one of {limits['expected']}."
+        case kind if kind.startswith(("int_", "float_")):
+            return f"{setting} is not a number."
+        case _:
+            return f"{setting} cannot be used: {error['msg']}."

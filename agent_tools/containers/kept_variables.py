@@ -1,0 +1,113 @@
+"""The variables of containers that have no sandbox now, as archives that only a sandbox reads.
+
+A container's variables are `parked` when it gave its sandbox up: then they are as the last call left them. They are
+`saved` while it goes on, every `save_every` seconds: then they may be older than the last call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.errors import AgentToolsError
+from agent_tools.saved_state import VariablesReport
+from agent_tools.text import neutralise
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+Kind = Literal["parked", "saved"]
+MAX_NAMED = 20  # missing variables that a model is told of by name
+_NOTE = (
+    "note:\n\nThe sandbox was replaced since the last call: {variables}, programs in the background have ended, "
+    "files are kept.{missing}\n\n"
+)
+PARKED = _NOTE.format(variables="variables are lost", missing="")
+_log = logging.getLogger(__name__)
+
+
+class KeptVariables:
+    """Saves, brings back and removes them. Thread-safe, for one thread at a time with each container."""
+
+    def __init__(self, config: ContainersConfig) -> None:
+        self._folder = config.data_dir / "variables"
+        self._config = config
+
+    def keep(self, id_: str, interpreter: CodeInterpreter, kind: Kind) -> bool:
+        """Save the variables of a container that has a sandbox; return whether they could be saved."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        unfinished = self._folder / f"{id_}.{kind}.part"
+        try:
+            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                interpreter.as_sandbox.save_to(file, files=False)
+            unfinished.replace(self._path(id_, kind))
+        except (AgentToolsError, OSError) as exc:
+            _log.warning("the variables of a container were not saved: %s", type(exc).__name__)
+            unfinished.unlink(missing_ok=True)
+            return False
+        if kind == "parked":
+            self._path(id_, "saved").unlink(missing_ok=True)
+        return True
+
+    def bring_back(self, id_: str, interpreter: CodeInterpreter) -> str:
+        """Load what was kept of a container into its new sandbox; return what a model is told of it."""
+        for kind in ("parked", "saved"):
+            path = self._path(id_, kind)
+            if path.exists():
+                return self._loaded(id_, interpreter, path, kind)
+        return PARKED
+
+    def size(self, id_: str) -> int:
+        """Return the bytes that are kept of a container."""
+        total = 0
+        for path in self._files(id_):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def remove(self, id_: str) -> None:
+        """Forget what was kept of a container."""
+        for path in self._files(id_):
+            path.unlink(missing_ok=True)
+
+    def _loaded(self, id_: str, interpreter: CodeInterpreter, path: Path, kind: Kind) -> str:
+        try:
+            age = time.time() - path.stat().st_mtime
+            interpreter.run("")  # which brings the files first to a sandbox on another machine
+            with open(path, "rb") as file:
+                report = interpreter.as_sandbox.load(file)
+        except (AgentToolsError, OSError) as exc:
+            _log.warning("the variables of a container were not loaded: %s", type(exc).__name__)
+            return PARKED
+        with contextlib.suppress(OSError):
+            if self._config.save_every:
+                path.replace(self._path(id_, "saved"))
+            else:
+                path.unlink()
+        if report.problem:
+            return PARKED
+        how = "kept" if kind == "parked" else f"as they were {_ago(age)} ago"
+        return _NOTE.format(variables=f"variables are {how}", missing=_missing(report))
+
+    def _files(self, id_: str) -> list[Path]:
+        return [self._path(id_, "parked"), self._path(id_, "saved")]
+
+    def _path(self, id_: str, kind: Kind) -> Path:
+        return self._folder / f"{id_}.{kind}"
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+def _missing(report: VariablesReport) -> str:
+    """Return a sentence on the variables that are lost all the same."""
+    if not report.missing:
+        return ""
+    named = [f"{each.name} ({each.reason})" for each in report.missing[:MAX_NAMED]]
+    if len(report.missing) > MAX_NAMED:
+        named.append(f"{len(report.missing) - MAX_NAMED:,} more")
+    return neutralise(f" These variables are lost, define them again if you need them: {'; '.join(named)}.")

@@ -1,0 +1,55 @@
+"""Keys: each is an owner of containers. Without any, whoever reaches a loopback address is the one owner."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from agent_tools.errors import InvalidParams
+
+ANYONE = "local"  # the owner of everything where no keys are
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MIN_KEY_CHARS = 8
+
+
+class Keys:
+    """The keys that are accepted; only their digests are kept."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    @property
+    def are_needed(self) -> bool:
+        """A request needs a key."""
+        return bool(self._digests)
+
+    def owner_of(self, key: str) -> str | None:
+        """Return the owner that a key stands for, None if it is not known."""
+        if not self._digests:
+            return ANYONE
+        given = _digest(key)
+        found = [known for known in self._digests if hmac.compare_digest(known, given)]
+        return found[0][:32] if found else None
+
+
+def check_keys(keys: Sequence[str], host: str) -> None:
+    """Check keys for a server on this address.
+
+    Raises:
+        InvalidParams: there is none, and others reach the address; or one is too short.
+    """
+    if not keys and host not in LOOPBACK:
+        raise InvalidParams(f"Without a key, anyone who reaches {host} could run code: give --api-key.")
+    if any(len(key) < MIN_KEY_CHARS for key in keys):
+        raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
+
+
+def bearer(authorization: str) -> str:
+    """Return the key in an Authorization header, or ''."""
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()

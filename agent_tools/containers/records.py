@@ -1,0 +1,54 @@
+"""What is kept of containers and files, as values: one record for each, by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A row of a table. `created_at` is in seconds since 1970."""
+
+    table: ClassVar[str]
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container(Record):
+    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces."""
+
+    table = "containers"
+    owner: str
+    created_at: float
+    name: str
+    last_active_at: float
+    idle_minutes: float
+    memory_limit: str
+    network: str
+    status: str
+    has_run: bool
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerFile(Record):
+    """A file in a container; its `source` is user or assistant."""
+
+    table = "container_files"
+    container_id: str
+    created_at: float
+    path: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload(Record):
+    """A file that a client uploaded."""
+
+    table = "uploads"
+    owner: str
+    created_at: float
+    filename: str
+    bytes: int
+    purpose: str

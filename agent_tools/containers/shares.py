@@ -1,0 +1,98 @@
+"""The share of each owner in containers and uploads, and what is left of the disk for everyone."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.failures import DiskFull, StorageFull
+from agent_tools.containers.records import Container, Upload
+from agent_tools.containers.rows import Rows
+from agent_tools.runtime.files import folder
+
+_WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose files are still there
+
+
+class Shares:
+    """Asked before anything is kept. Thread-safe. `free` returns the bytes that are left on a path's disk."""
+
+    def __init__(self, config: ContainersConfig, rows: Rows, free: Callable[[Path], int] = folder.free) -> None:
+        self.free = free
+        self._config = config
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._arriving: Counter[str] = Counter()  # bytes of uploads under way, by owner
+
+    def check_disk(self, needed: int = 0) -> None:
+        """Check that so many bytes more leave enough of the disk of `data_dir`.
+
+        Raises:
+            DiskFull: they do not.
+        """
+        if self.free(self._config.data_dir) - needed < self._config.min_disk_free:
+            raise DiskFull("The gateway's disk is nearly full (min_disk_free), so nothing more is kept: try later.")
+
+    def uploads_left(self, owner: str, needed: int = 1) -> int:
+        """Return the bytes that an owner's uploads may still grow by, at least those that are needed.
+
+        Raises:
+            StorageFull: there are as many as there may be, or fewer bytes are left.
+        """
+        mend = "Delete some of them (DELETE /v1/files/{id})."
+        number, size = self._rows.amount(Upload, owner=owner)
+        if number >= self._config.max_uploads:
+            raise StorageFull(f"You have {self._config.max_uploads:,} files, the maximum for a key. {mend}")
+        left = self._config.max_uploads_bytes - size
+        if left < needed:
+            most = self._config.max_uploads_bytes
+            raise StorageFull(f"Your files take {size:,} bytes of the {most:,} that they may. {mend}")
+        return left
+
+    def containers_left(self, owner: str) -> int:
+        """Return the bytes that the files in an owner's containers may still grow by.
+
+        Raises:
+            StorageFull: no bytes are left.
+        """
+        left = self.containers_room(owner)
+        if left <= 0:
+            message = (
+                f"The files in your containers take all {self._config.max_containers_bytes:,} bytes that they may."
+            )
+            raise StorageFull(f"{message} Delete containers (DELETE /v1/containers/{{id}}) or files in them.")
+        return left
+
+    def containers_room(self, owner: str) -> int:
+        """Return the same number; it is negative if the files are larger than allowed."""
+        _, size = self._rows.amount(Container, owner=owner, status=_WITH_FILES)
+        return self._config.max_containers_bytes - size
+
+    @contextmanager
+    def arriving(self, owner: str, left: int) -> Iterator[Callable[[int], None]]:
+        """Count an upload while it arrives, beside the owner's others; call the result with the bytes of each piece.
+
+        Raises:
+            StorageFull: all that arrives is more than is left.
+        """
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            with self._lock:
+                self._arriving[owner] += size
+                taken += size
+                arriving = self._arriving[owner]
+            if arriving > left:
+                raise StorageFull("This upload exceeds your share: delete some of your files, or send less at once.")
+
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._arriving[owner] -= taken
+                if not self._arriving[owner]:
+                    del self._arriving[owner]

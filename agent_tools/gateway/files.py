@@ -1,0 +1,197 @@
+"""Files by id: those that clients upload, and those in containers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Contents, bounded
+from agent_tools.containers.failures import (
+    ContainerFileNotFound,
+    UploadNotFound,
+)
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import ContainerFile, Upload
+from agent_tools.containers.rows import Before
+from agent_tools.containers.sweeping import failures
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.store.store import Store
+from agent_tools.runtime.files.folder import safe_name
+
+SHOWN_DIR = "/mnt/data"
+
+
+class Uploads:
+    """Files that clients uploaded, by id; kept for `retention` seconds."""
+
+    def __init__(self, containers: Containers[GatewayConfig], store: Store) -> None:
+        self._config = containers.config
+        self._shares = containers.shares
+        self._lock = threading.Lock()
+        self._store = store
+        self._dir = self._config.data_dir / "uploads"
+        self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def add(self, owner: str, filename: str, purpose: str, content: BinaryIO) -> Upload:
+        """Keep a file.
+
+        Raises:
+            ContainersError: it is too large, there are too many, or no storage is left.
+        """
+        self._shares.check_disk(content.seek(0, os.SEEK_END))
+        content.seek(0)
+        id_ = new_id("file")
+        path = self._dir / id_
+        try:
+            with open(path, "xb") as kept:
+                size = _copy(content, kept, self._config.max_upload_bytes)
+            upload = Upload(
+                id=id_,
+                owner=owner,
+                created_at=time.time(),
+                filename=safe_name(filename),
+                bytes=size,
+                purpose=purpose[:32],
+            )
+            with self._lock:  # two at once could each find room for one
+                self._shares.uploads_left(owner, size)
+                self._store.add(upload)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return upload
+
+    def find(self, owner: str, id_: str) -> Upload:
+        """Return a file of this owner.
+
+        Raises:
+            UploadNotFound: there is no such file.
+        """
+        upload = self._store.get(Upload, id_, owner=owner)
+        if upload is None:
+            raise UploadNotFound(id_)
+        return upload
+
+    def path(self, id_: str) -> Path:
+        """Return the path of a file's content."""
+        return self._dir / id_
+
+    def all_of(self, owner: str) -> list[Upload]:
+        """List all files of an owner, oldest first."""
+        return self._store.find(Upload, owner=owner)
+
+    def delete(self, id_: str) -> None:
+        """Forget a file."""
+        (self._dir / id_).unlink(missing_ok=True)
+        self._store.delete(Upload, id=id_)
+
+    def sweep(self) -> int:
+        """Forget the files that were kept for long enough; return the number of those for which that failed."""
+        old = self._store.find(Upload, created_at=Before(time.time() - self._config.retention))
+        return sum(failures(partial(self.delete, each.id)) for each in old)
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file in a container, with its size in bytes."""
+
+    file: ContainerFile
+    size: int
+
+    @property
+    def id(self) -> str:
+        """The file's id."""
+        return self.file.id
+
+
+class ContainerFiles:
+    """The files in containers. One that code wrote gets an id when it is first seen."""
+
+    def __init__(self, containers: Containers[GatewayConfig], store: Store, uploads: Uploads) -> None:
+        self._containers = containers
+        self._contents = Contents(containers, store)
+        self._store = store
+        self._uploads = uploads
+
+    def put(self, container_id: str, filename: str, content: BinaryIO) -> ContainerFile:
+        """Write a file; one of that name is replaced.
+
+        Raises:
+            ContainersError: it is too large, no storage is left, or the file cannot be written.
+        """
+        name = safe_name(filename)
+        self._contents.put(container_id, name, content)
+        self._store.delete(ContainerFile, container_id=container_id, path=name)
+        return self._named(container_id, name, "user")
+
+    def put_upload(self, owner: str, container_id: str, file_id: str) -> ContainerFile:
+        """Copy an uploaded file in."""
+        upload = self._uploads.find(owner, file_id)
+        with open(self._uploads.path(upload.id), "rb") as content:
+            return self.put(container_id, upload.filename, content)
+
+    def listed(self, container_id: str) -> list[ListedFile]:
+        """List the files that are there, oldest id first."""
+        found = self._contents.listed(container_id)
+        known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
+        for name in sorted(found.keys() - known.keys()):
+            known[name] = self._named(container_id, name, "assistant")
+        return [ListedFile(file, found[name][0]) for name, file in known.items() if name in found]
+
+    def named(self, container_id: str, name: str) -> ContainerFile | None:
+        """Return the file of this name, if it is there; the name may be anything a model wrote."""
+        with self._contents.opened(container_id, name) as file:
+            if file is None:
+                return None
+        return self._named(container_id, name, "assistant")
+
+    @contextmanager
+    def opened(self, container_id: str, file_id: str) -> Iterator[tuple[ContainerFile, BinaryIO]]:
+        """Open a file for reading.
+
+        Raises:
+            ContainerFileNotFound: there is no such file.
+        """
+        file = self._store.get(ContainerFile, file_id, container_id=container_id)
+        if file is None:
+            raise ContainerFileNotFound(file_id)
+        with self._contents.opened(container_id, file.path) as content:
+            if content is None:
+                raise ContainerFileNotFound(file_id)
+            self._containers.touch(container_id)
+            yield file, content
+
+    def delete(self, container_id: str, file_id: str) -> None:
+        """Delete a file.
+
+        Raises:
+            ContainerFileNotFound: there is no such file.
+        """
+        with self.opened(container_id, file_id) as (file, _):
+            self._contents.delete(container_id, file.path)
+        self._store.delete(ContainerFile, id=file_id)
+
+    def _named(self, container_id: str, name: str, source: str) -> ContainerFile:
+        known = self._store.find(ContainerFile, container_id=container_id, path=name)
+        if known:
+            return known[0]
+        file = ContainerFile(
+            id=new_id("cfile"), container_id=container_id, created_at=time.time(), path=name, source=source
+        )
+        if not self._store.add_if_new(file):  # another request has just named it
+            return self._named(container_id, name, source)
+        return file
+
+
+def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:
+    for chunk in bounded(content, limit):
+        kept.write(chunk)
+    return kept.tell()

@@ -1,0 +1,89 @@
+"""A container as the tools of one answer hold it: from their first call to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+
+from agent_tools.containers.containers import Containers
+from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+
+class Hold:
+    """Makes the container by `make` at the first call, if it does not exist; `close` lets go of it.
+
+    Attributes:
+        note: what the model is still to be told of the container.
+        network: the domains that the code reaches, with spaces between them.
+    """
+
+    def __init__(
+        self,
+        containers: Containers[GatewayConfig],
+        container_id: str,
+        make: Callable[[], object] | None = None,
+        network: str = "",
+    ) -> None:
+        self.containers = containers
+        self.network = network
+        self.container_id = container_id
+        self.note = ""
+        self._make = make
+        self._stack = ExitStack()
+        self._interpreter: CodeInterpreter | None = None
+        self._woken: Future[str] | None = None
+
+    @property
+    def has_container(self) -> bool:
+        """The container has been made."""
+        return self._make is None
+
+    @property
+    def held(self) -> CodeInterpreter | None:
+        """The interpreter, if a call has needed it."""
+        return self._interpreter
+
+    def interpreter(self) -> CodeInterpreter:
+        """Return the container's interpreter, which stays from now on, with its variables back.
+
+        Raises:
+            ContainersError: the container cannot be made, or is over; or every sandbox is held.
+        """
+        interpreter = self._hold()
+        if self._woken:
+            self.note += self._woken.result()
+            self._woken = None
+        return interpreter
+
+    def _hold(self) -> CodeInterpreter:
+        """Hold the interpreter, which may not be ready yet."""
+        if self._interpreter is None:
+            self.ensure()
+            self._interpreter, self._woken = self._stack.enter_context(self.containers.held(self.container_id))
+        return self._interpreter
+
+    def ensure(self) -> None:
+        """Make the container now, if it does not exist."""
+        if self._make:
+            self._make()
+            self._make = None
+
+    def warm_up(self) -> None:
+        """Start the sandbox while the model still writes. A failure here comes again at the call, which tells of it."""
+        with suppress(AgentToolsError):
+            interpreter = self._hold()
+            if interpreter.sandbox is None:
+                self.containers.start_soon(self.container_id, interpreter)
+
+    def take_note(self) -> str:
+        """Return the note, once."""
+        note, self.note = self.note, ""
+        return note
+
+    def close(self) -> None:
+        """Let go of the container."""
+        self._interpreter = None
+        self._stack.close()

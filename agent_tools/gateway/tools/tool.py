@@ -1,0 +1,80 @@
+"""The code interpreter as a model sees it, in a container."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from agent_tools.containers.told import contents, reach
+from agent_tools.execution import Execution, FileChange, Output
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.text import fence, one_line
+from agent_tools.tools.code_tool import CodeTool
+
+MAX_FILES_TOLD = 50
+_DESCRIPTION = (
+    "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
+    "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
+    "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). It is {contents} "
+    "{network} A call may run for {timeout:g} seconds."
+)
+
+
+class ContainerTool(CodeTool):
+    """A `CodeTool` on a container. `function` is a client's own definition."""
+
+    parameters = {  # noqa: RUF012
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "The Python code to run."}},
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, hold: Hold, function: Mapping[str, Any] | None = None) -> None:
+        given, config = function or {}, hold.containers.config
+        self.name = str(given.get("name") or config.tool_name)
+        self.description = str(given.get("description") or described(config, hold.network))
+        self.hold = hold
+        super().__init__()
+        if given.get("parameters"):
+            self.parameters = given["parameters"]
+
+    def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
+        """Run code and return the result as a model is told of it."""
+        return self.markdown(self.hold.interpreter().run(params))
+
+    def stream(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None = None,
+        timeout: float | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Generator[Output, None, Execution]:
+        """Run code, yield its outputs, return the whole."""
+        return (yield from self.hold.interpreter().stream(params, None, timeout, cancelled))
+
+    def markdown(self, execution: Execution) -> str:
+        """Return the execution as a model is told of it, with the files it made."""
+        return self.hold.take_note() + self.hold.interpreter().markdown(execution) + _files(execution.changes)
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the stream that was given this event."""
+        cancelled.set()
+        if interpreter := self.hold.held:
+            interpreter.cancel(cancelled)
+
+
+def described(config: GatewayConfig, network: str = "") -> str:
+    """Return the tool's description for a model."""
+    return _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
+
+
+def _files(changes: Sequence[FileChange]) -> str:
+    if not changes:
+        return ""
+    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in changes[:MAX_FILES_TOLD]]
+    if len(changes) > MAX_FILES_TOLD:
+        lines.append(f"and {len(changes) - MAX_FILES_TOLD:,} more")
+    return f"\n\nfiles written:\n\n{fence(chr(10).join(lines))}"

@@ -1,0 +1,154 @@
+"""The answers of the tools: text for the model, pictures, links to files, and the same in a fixed structure. Pure."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+
+from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
+from pydantic import BaseModel
+
+from agent_tools.blocks import block, text_and_pictures
+from agent_tools.execution import Execution
+from agent_tools.mcp.activity import Activity, CodeRun, CommandRun
+from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.names import uri_of
+from agent_tools.mcp.shapes import File, Ran
+from agent_tools.outputs import Died, FileChange, Picture, Text, TimedOut, pictures_of
+from agent_tools.text import fence, fold_lines, one_line
+
+_ON = "It goes on: call `wait` with this container for the rest."
+
+
+def told(activity: Activity, bounds: Bounds) -> CallToolResult:
+    """Return what is new of an activity: all of it, if it is over and nothing was told before."""
+    match activity:
+        case CodeRun():
+            return _code(activity, bounds)
+        case CommandRun():
+            return _command(activity)
+    raise AssertionError(activity)
+
+
+def failed(message: str) -> CallToolResult:
+    """Return the answer to a call that could not be served: what happened, and what to do."""
+    return CallToolResult(content=[TextContent(text=message)], is_error=True)
+
+
+def said(text: str, structure: BaseModel, *others: ContentBlock) -> CallToolResult:
+    """Return a text with its structure, and other content."""
+    return CallToolResult(content=[TextContent(text=text), *others], structured_content=structure.model_dump())
+
+
+def file_of(container: str, path: str, size: int) -> File:
+    """Return a file as answers have it."""
+    return File(path=path, uri=uri_of(container, path), size=size)
+
+
+def link_to(file: File) -> ResourceLink:
+    """Return the link to a file."""
+    return ResourceLink(name=file.path, uri=file.uri, size=file.size, mime_type=mime_of(file.path))
+
+
+def mime_of(path: str) -> str:
+    """Return the MIME type that a file's name stands for."""
+    return mimetypes.guess_type(path, strict=False)[0] or "application/octet-stream"
+
+
+def _code(run: CodeRun, bounds: Bounds) -> CallToolResult:
+    outputs, whole = run.take()
+    new = Execution(outputs, changes=whole.changes if whole else ())
+    error = new.error
+    files = _files(run.place.container, new.changes, bounds)
+    blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
+    if whole or outputs:
+        blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"), bounds)
+    if files:
+        blocks.append(TextContent(text=_listing(files, len(new.changes))))
+    ran = Ran(
+        container=run.place.container,
+        status="done" if whole else "running",
+        ok=new.ok if whole else None,
+        stdout=new.stdout,
+        stderr=new.stderr,
+        result=new.result.text if new.result else None,
+        error=error.text if error else None,
+        state_lost=_is_lost(error),
+        files=files,
+        figures=len(new.pictures),
+        duration=round(run.seconds, 3),
+    )
+    run.note = ""
+    return CallToolResult(
+        content=[*blocks, *map(link_to, files)], structured_content=ran.model_dump(), is_error=ran.ok is False
+    )
+
+
+def _command(run: CommandRun) -> CallToolResult:
+    stdout, stderr, result = run.take()
+    ran = Ran(
+        container=run.place.container,
+        status="done" if result else "running",
+        ok=result.ok if result else None,
+        stdout=stdout,
+        stderr=stderr,
+        error=(result.reason or f"exit code {result.exit_code}") if result and not result.ok else None,
+        exit_code=result.exit_code if result else None,
+        duration=round(run.seconds, 3),
+    )
+    parts = [_head(run) + run.note]
+    parts += [block(name, fold_lines(text)) for name, text in (("stdout", stdout), ("stderr", stderr)) if text.strip()]
+    if result:
+        parts.append("timed out" if result.timed_out else f"exit code {result.exit_code}")
+    run.note = ""
+    text = TextContent(text="\n\n".join(part.rstrip() for part in parts))
+    return CallToolResult(content=[text], structured_content=ran.model_dump(), is_error=ran.ok is False)
+
+
+def _head(run: Activity) -> str:
+    """Return the first lines of an answer: the handle, without which no later call finds the container."""
+    if run.is_over:
+        return f"container: {run.place.container}\n"
+    at = f" ({run.stage})" if run.stage else ""
+    return f"container: {run.place.container}\nstatus: running for {run.seconds:.0f} s{at}. {_ON}\n"
+
+
+def _joined(blocks: list[ContentBlock], parts: Sequence[Text | Picture], bounds: Bounds) -> list[ContentBlock]:
+    """Append text and pictures, of which those that find no room are named."""
+    left, room = bounds.max_images, bounds.max_image_bytes
+    for part in parts:
+        if isinstance(part, Picture) and left and len(part.data) <= room:
+            left, room = left - 1, room - len(part.data)
+            blocks.append(ImageContent(data=base64.b64encode(part.data).decode(), mime_type=part.mime))
+            continue
+        text = part.text if isinstance(part, Text) else _unseen(part)
+        if isinstance(last := blocks[-1], TextContent):
+            blocks[-1] = TextContent(text=f"{last.text}\n{text}")
+        else:
+            blocks.append(TextContent(text=text))
+    return blocks
+
+
+def _unseen(picture: Picture) -> str:
+    return f"[a figure of {len(picture.data):,} bytes is not shown: save it with plt.savefig to have it as a file]"
+
+
+def _files(container: str, changes: Sequence[FileChange], bounds: Bounds) -> list[File]:
+    return [file_of(container, each.name, each.size) for each in changes[: bounds.max_links]]
+
+
+def _listing(files: Sequence[File], total: int) -> str:
+    lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
+    more = [f"and {total - len(files):,} more"] if total > len(files) else []
+    return f"files written:\n\n{fence(chr(10).join(lines + more))}"
+
+
+def _is_lost(error: object) -> bool:
+    match error:
+        case TimedOut():
+            return not (error.state_kept or error.variables.kept)
+        case Died():
+            return not error.variables.kept
+        case _:
+            return False

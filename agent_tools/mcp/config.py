@@ -1,0 +1,93 @@
+"""The settings of the MCP door, beside those of containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, Tier, read_as
+from agent_tools.containers.keys import check_keys
+from agent_tools.errors import InvalidParams
+from agent_tools.settings import MIB
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Bounds:
+    """What one answer holds at most, and how long it may take. Times are seconds, sizes bytes."""
+
+    answer_within: Seconds = 45.0
+    """The time after which a call is answered with the output so far: clients give up on longer ones."""
+    beat: Seconds = 5.0
+    """The silence after which a call that goes on sends its progress."""
+    progress_every: Seconds = 0.2
+    """The shortest time between two notifications of progress."""
+    max_images: Count = 8
+    """Pictures in one answer."""
+    max_image_bytes: Count = 8 * MIB
+    """Bytes of the pictures in one answer."""
+    max_links: Count = 50
+    """Links to new and changed files in one answer."""
+    max_shown: Count = 1_000
+    """Files in one listing."""
+    max_text_bytes: Count = 200_000
+    """Bytes of a file that `get_file` gives as text in one answer; `offset` has the rest."""
+    max_blob_bytes: Count = 8 * MIB
+    """The largest file that is given whole, as base64."""
+    max_runs: Count = 64
+    """Runs and commands at once; one more is refused."""
+    key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """The part of `max_sandboxes` that the runs of one key may have at once."""
+    max_untold: Count = 8
+    """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
+    max_timeout: Seconds = 3_600.0
+    """The longest time limit that a call may give."""
+    max_body_bytes: Count = 32 * MIB
+    """The largest request over HTTP."""
+    max_body_parts: Count = 500_000
+    """Commas and opening brackets in a request's JSON."""
+    max_sessions: Count = 1_000
+    """Sessions of clients that speak a protocol of before 2026-07-28, at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpConfig(Bounds, ContainersConfig):
+    """The settings of a server of its own, on stdio or HTTP.
+
+    Raises:
+        InvalidParams: a value cannot be used, or would open the server to the network without a key.
+    """
+
+    pool: Count = 0
+    preload: Texts = ()
+    memory: Tier = "4g"
+    timeout: Seconds = 300.0
+    """The time limit of one call's code or command that is given no other."""
+    container_idle: Seconds = 86_400.0
+    """A container unused for so long expires: a conversation may be taken up again on the next day."""
+    host: str = "127.0.0.1"
+    port: Count = 8_090
+    api_keys: Texts = field(default=(), repr=False)
+    """The keys that clients over HTTP may use. Each owns its containers, and sees no other's."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> McpConfig:
+        check_keys(self.api_keys, self.host)
+        return self
+
+
+def read_config(given: Mapping[str, Any], address: str | None = None) -> McpConfig:
+    """Return a configuration from values or their text, by name, and the HOST:PORT to listen on, if there is one.
+
+    Raises:
+        InvalidParams: a name is unknown, or a value cannot be used.
+    """
+    if address is None:
+        return read_as(McpConfig, given)
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise InvalidParams(f"{address!r:.60} is no address: write HOST:PORT, such as 127.0.0.1:8090.")
+    return read_as(McpConfig, {**given, "host": host.strip("[]"), "port": port})

@@ -1,0 +1,125 @@
+"""The tools for files: in, out, and a list."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+
+import anyio.to_thread
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextResourceContents,
+)
+
+from agent_tools.containers.contents import Contents
+from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge
+from agent_tools.errors import InvalidParams
+from agent_tools.mcp.answers import file_of, link_to, mime_of, said
+from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.names import read_path, uri_of
+from agent_tools.mcp.services import Call
+from agent_tools.mcp.shapes import GetFile, Got, InContainer, Listed, Put, PutFile
+from agent_tools.text import fence, neutralise, one_line
+
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+async def put_file(call: Call, given: PutFile) -> CallToolResult:
+    """Write a file."""
+    path = read_path(given.path)
+    data = _decoded(given.content) if given.encoding == "base64" else given.content.encode("utf-8", "replace")
+    container = call.container(given.container, make=True)
+    await call.aside(call.services.contents.put, container, path, io.BytesIO(data))
+    file = file_of(container, path, len(data))
+    text = f"container: {container}\n{one_line(path)} is written ({len(data):,} bytes)."
+    return said(text, Put(container=container, file=file), link_to(file))
+
+
+async def get_file(call: Call, given: GetFile) -> CallToolResult:
+    """Read a file: text from an offset on, pictures and others whole."""
+    path, bounds = read_path(given.path), call.services.bounds
+    container = call.container(given.container)
+    data, size = await call.aside(_read, container, call.services.contents, path, given.offset, bounds)
+    file, mime = file_of(container, path, size), mime_of(path)
+    text = _as_text(data[: bounds.max_text_bytes])
+    if text is None or mime in _PICTURES:
+        if given.offset or len(data) < size:
+            raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, and is no text: take a part of it by run_python.")
+        block: ContentBlock = EmbeddedResource(resource=_blob(file.uri, mime, data))
+        if mime in _PICTURES:
+            block = ImageContent(data=base64.b64encode(data).decode(), mime_type=mime)
+        told = f"container: {container}\n{one_line(path)} ({size:,} bytes, {mime})"
+        return said(told, Got(container=container, file=file, mime_type=mime), block)
+    end = given.offset + min(len(data), bounds.max_text_bytes)
+    rest = f"\n{size - end:,} bytes are left: offset={end}" if end < size else ""
+    got = Got(container=container, file=file, mime_type=mime, text=text, next_offset=end if end < size else None)
+    return said(f"container: {container}\n{one_line(path)}:\n\n{fence(text)}{rest}", got)
+
+
+async def list_files(call: Call, given: InContainer) -> CallToolResult:
+    """List the files of the working directory."""
+    container, most = call.container(given.container), call.services.bounds.max_shown
+    found = sorted((await call.aside(call.services.contents.listed, container)).items())
+    files = [file_of(container, name, facts[0]) for name, facts in found[:most]]
+    lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
+    left_out = len(found) - len(files)
+    shown = fence("\n".join(lines + [f"and {left_out:,} more"] * bool(left_out))) if lines else "There are no files."
+    return said(f"container: {container}\n{shown}", Listed(container=container, files=files, left_out=left_out))
+
+
+async def contents_of(call: Call, container: str, path: str) -> TextResourceContents | BlobResourceContents:
+    """Return a file as a resource.
+
+    Raises:
+        ContainersError: there is no such file, or it is too large to be given whole.
+    """
+    bounds = call.services.bounds
+    data, size = await call.aside(_read, container, call.services.contents, path, 0, bounds)
+    if len(data) < size:
+        raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, more than {bounds.max_blob_bytes:,}.")
+    uri, mime, text = uri_of(container, path), mime_of(path), _as_text(data)
+    if text is None or mime in _PICTURES:
+        return _blob(uri, mime, data)
+    return TextResourceContents(uri=uri, mime_type=mime if mime.startswith("text/") else "text/plain", text=text)
+
+
+async def first_files(call: Call, container: str) -> list[tuple[str, int]]:
+    """Return the names and sizes in bytes of the newest files."""
+    most = call.services.bounds.max_links
+    found = await anyio.to_thread.run_sync(call.services.contents.listed, container)
+    newest = sorted(found.items(), key=lambda each: -each[1][1])[:most]
+    return [(name, facts[0]) for name, facts in newest]
+
+
+def _read(container: str, contents: Contents, path: str, offset: int, bounds: Bounds) -> tuple[bytes, int]:
+    """Return bytes of a file, as many as an answer may have at most, and its size."""
+    with contents.opened(container, path) as content:
+        if content is None:
+            raise ContainerFileNotFound(path)
+        size = content.seek(0, io.SEEK_END)
+        content.seek(min(offset, size))
+        return content.read(bounds.max_blob_bytes), size
+
+
+def _as_text(data: bytes) -> str | None:
+    """Return text made safe to show, None for what is none; characters that are cut at an end are replaced."""
+    if b"\0" in data:
+        return None
+    text = data.decode("utf-8", "replace")
+    return None if "\ufffd" in text[3:-3] else neutralise(text)
+
+
+def _decoded(content: str) -> bytes:
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise InvalidParams("The content is no base64: send it so, or as text with encoding='utf-8'.") from exc
+
+
+def _blob(uri: str, mime: str, data: bytes) -> BlobResourceContents:
+    return BlobResourceContents(uri=uri, mime_type=mime, blob=base64.b64encode(data).decode())

@@ -1,0 +1,109 @@
+"""A server over HTTP: of its own, or an ASGI application inside another server that says who asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.keys import LOOPBACK, Keys, bearer
+from agent_tools.containers.rows import Rows
+from agent_tools.mcp.activity import Prepare
+from agent_tools.mcp.bodies import BoundedBodies
+from agent_tools.mcp.config import Bounds, McpConfig
+from agent_tools.mcp.handles import Stock
+from agent_tools.mcp.own_containers import own_containers
+from agent_tools.mcp.server import make_server
+from agent_tools.runtime.runtime import Runtime
+
+PATH = "/mcp"
+LAST_SECONDS = 5  # for calls that are under way when the server is told to stop
+
+
+@asynccontextmanager
+async def application(
+    stock: Stock, prepare: Prepare, bounds: Bounds, security: TransportSecuritySettings | None = None
+) -> AsyncIterator[ASGIApp]:
+    """Have an application whose requests' scopes name their `owner`."""
+    manager = StreamableHTTPSessionManager(
+        make_server(stock, prepare, bounds),
+        security_settings=security,
+        max_request_body_size=bounds.max_body_bytes,
+        max_sessions=bounds.max_sessions,
+    )
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        token = AccessToken(token="", client_id=scope["owner"], scopes=[])
+        await manager.handle_request({**scope, "user": AuthenticatedUser(token)}, receive, send)  # owns its session
+
+    async with manager.run():
+        yield BoundedBodies(serve, bounds)
+
+
+def mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
+    """Have an application inside a gateway, on its containers; its image is there when it serves."""
+    return application(Stock(containers, rows), lambda _: None, Bounds())
+
+
+def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
+    """Serve until SIGINT or SIGTERM; then nothing is left of what ran."""
+    app = create_app(config, runtime, prepare)
+    options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
+    uvicorn.run(app, host=config.host, port=config.port, log_level="info", **options)
+
+
+def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare) -> Starlette:
+    """Return the application of a server of its own; its containers exist while its lifespan does."""
+    door = _Door(Keys(config.api_keys))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with (
+            own_containers(config, runtime, is_alone=False) as stock,
+            application(stock, prepare, config, _security(config)) as door.inner,
+        ):
+            yield
+
+    app = Starlette(routes=[Route(PATH, door, methods=["GET", "POST", "DELETE"])], lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
+
+
+def _security(config: McpConfig) -> TransportSecuritySettings | None:
+    """Return what keeps web pages out of a server without keys: names and origins of this machine only."""
+    if config.api_keys:
+        return None
+    names = [f"[{host}]" if ":" in host else host for host in LOOPBACK]
+    return TransportSecuritySettings(
+        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+
+
+class _Door:
+    """Lets those in who have a key."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.inner: ASGIApp
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        owner = self._keys.owner_of(bearer(Headers(scope=scope).get("authorization", "")))
+        if owner is None:
+            answer = PlainTextResponse("Send a key: 'Authorization: Bearer KEY'.", 401, {"WWW-Authenticate": "Bearer"})
+            await answer(scope, receive, send)
+        else:
+            await self.inner({**scope, "owner": owner}, receive, send)

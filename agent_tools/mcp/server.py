@@ -1,0 +1,160 @@
+"""The server: what clients ask by the protocol, answered by the tools and the files of containers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+
+from agent_tools import __version__
+from agent_tools.containers.keys import ANYONE
+from agent_tools.containers.told import contents, reach
+from agent_tools.errors import AgentToolsError
+from agent_tools.mcp import files
+from agent_tools.mcp.activities import Activities
+from agent_tools.mcp.activity import Prepare
+from agent_tools.mcp.answers import failed, file_of, mime_of
+from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.handles import Stock
+from agent_tools.mcp.names import TEMPLATE, read_uri
+from agent_tools.mcp.services import Call, Services, is_ours
+from agent_tools.mcp.tools import TOOLS
+
+Context = ServerRequestContext[Services, Any]
+NAME = "agent-tools"
+_LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change with the version only
+_INSTRUCTIONS = (
+    "Runs code in containers without access to the host. Every answer names its container: pass it on to keep "
+    "variables and files. Long code is answered with status `running`; call `wait` for the rest. Files of the working "
+    f"directory are resources, {TEMPLATE}."
+)
+_USUAL = " Calls without `container` share one."
+
+
+def make_server(stock: Stock, prepare: Prepare, bounds: Bounds) -> Server[Services]:
+    """Return a server for these containers."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Services]) -> AsyncIterator[Services]:
+        async with anyio.create_task_group() as group:
+            activities = Activities(group, bounds)
+            try:
+                yield Services(stock, prepare, activities, bounds)
+            finally:
+                await activities.close()
+
+    shown = _shown(stock, bounds)
+
+    async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+        return shown
+
+    schemas = {tool.name: tool.input_schema for tool in shown.tools}
+    server = Server(
+        NAME,
+        version=__version__,
+        title="Code interpreter",
+        instructions=_INSTRUCTIONS + _USUAL * stock.is_alone,
+        cache_hints={"tools/list": _LASTING, "prompts/list": _LASTING, "resources/templates/list": _LASTING},
+        lifespan=lifespan,
+        get_tool_input_schema=schemas.get,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_list_prompts=list_prompts,
+        on_read_resource=read_resource,
+    )
+    server.middleware.clear()  # traces, which would hold what people and code say
+    return server
+
+
+async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    """Call a tool; what goes wrong with that is an answer that the model reads."""
+    tool, call = TOOLS.get(params.name), _call(context)
+    if tool is None:
+        raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:80]}. Known: {', '.join(TOOLS)}.")
+    try:
+        return await tool.call(call, tool.read(params.name, params.arguments))
+    except AgentToolsError as exc:
+        return failed(call.reason(exc))
+
+
+async def list_resources(context: Context, _: PaginatedRequestParams | None) -> ListResourcesResult:
+    """List the newest files of a client that has the server for itself; handles of others are for nobody to see."""
+    call = _call(context)
+    usual = call.services.handles.usual
+    found = [file_of(usual, *each) for each in await files.first_files(call, usual)] if usual else []
+    resources = [Resource(name=each.path, uri=each.uri, size=each.size, mime_type=mime_of(each.path)) for each in found]
+    return ListResourcesResult(resources=resources)
+
+
+async def list_templates(_: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    """Tell the form of the resources' URIs."""
+    template = ResourceTemplate(
+        name="file", title="File in a container", uri_template=TEMPLATE, description="A file in the working directory."
+    )
+    return ListResourceTemplatesResult(resource_templates=[template])
+
+
+async def list_prompts(_: Context, __: PaginatedRequestParams | None) -> ListPromptsResult:
+    """List no prompts: some clients ask without looking whether there are any."""
+    return ListPromptsResult(prompts=[])
+
+
+async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    """Read a file.
+
+    Raises:
+        MCPError: there is none (invalid params, as the protocol has it), or it cannot be given.
+    """
+    call = _call(context)
+    try:
+        container, path = read_uri(str(params.uri))
+        return ReadResourceResult(contents=[await files.contents_of(call, container, path)])
+    except AgentToolsError as exc:
+        code = INTERNAL_ERROR if is_ours(exc) else INVALID_PARAMS
+        raise MCPError(code, call.reason(exc), {"uri": str(params.uri)[:200]}) from exc
+
+
+def _call(context: Context) -> Call:
+    """Return the call of a request: its owner is who the way in says, or the one client of a server on stdio."""
+    owner = context.request.scope["owner"] if context.request else ANYONE
+
+    async def report(seconds: float, message: str) -> None:
+        await context.session.report_progress(round(seconds, 1), message=message)
+
+    return Call(context.lifespan_context, owner, report)
+
+
+def _shown(stock: Stock, bounds: Bounds) -> ListToolsResult:
+    """Return the list of tools, which say what the containers have and reach."""
+    config = stock.containers.config
+    told = {"within": bounds.answer_within, "contents": contents(config), "network": reach(" ".join(stock.domains))}
+    return ListToolsResult(
+        tools=[
+            tool.shown(name, tool.description.format(**told), is_sealed=not stock.domains)
+            for name, tool in TOOLS.items()
+        ]
+    )

@@ -1,0 +1,120 @@
+"""What the tools of one server work with, and one call of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from mcp_types import CallToolResult
+
+from agent_tools.containers.contents import Contents
+from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
+from agent_tools.mcp.activities import Activities, Kind, Report
+from agent_tools.mcp.activity import Activity, Place, Prepare
+from agent_tools.mcp.answers import failed, told
+from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.handles import Handles, Stock
+from agent_tools.mcp.names import read_handle
+
+T = TypeVar("T")
+
+
+class Services:
+    """Made when a server starts; `activities` end with it."""
+
+    def __init__(self, stock: Stock, prepare: Prepare, activities: Activities, bounds: Bounds) -> None:
+        self.stock = stock
+        self.prepare = prepare
+        self.activities = activities
+        self.bounds = bounds
+        self.handles = Handles(stock)
+        self.contents = Contents(stock.containers, stock.rows)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool."""
+
+    services: Services
+    owner: str
+    report: Report
+
+    def container(self, handle: str, *, make: bool = False) -> str:
+        """Return the handle of the container that is meant; without one, of a new one or of the usual.
+
+        Raises:
+            InvalidParams: no container is meant.
+        """
+        if handle:
+            return read_handle(handle)
+        handles = self.services.handles
+        if found := handles.new() if make else handles.usual:
+            return found
+        raise InvalidParams("Give the container: the handle that an earlier answer named. run_python makes one.")
+
+    def place(self, container: str) -> Place:
+        """Return the container as activities have it."""
+        services = self.services
+        return Place(services.stock.containers, services.handles, services.prepare, self.owner, container)
+
+    async def aside(self, work: Callable[..., T], container: str, *arguments: Any) -> T:
+        """Do something with a container of this owner in a thread.
+
+        Raises:
+            ContainersError: there is none, or it is over.
+        """
+
+        def done() -> T:
+            self.services.handles.ensure(self.owner, container)
+            return work(container, *arguments)
+
+        return await anyio.to_thread.run_sync(done)
+
+    async def answer(self, kind: Kind, begin: Callable[[], Activity], container: str) -> CallToolResult:
+        """Begin an activity in its turn, and answer once it is over, or with what there is after `answer_within`."""
+        activities, until = self.services.activities, anyio.current_time() + self.services.bounds.answer_within
+        before: CallToolResult | None = None
+        while earlier := activities.find(self.owner, container, kind):
+            try:
+                is_ours_to_tell = await activities.take_turn(earlier, until - anyio.current_time())
+            except TimeoutError:
+                return failed(f"An earlier call still runs in {container}: call `wait`, or `restart` to end it.")
+            if is_ours_to_tell:
+                before = self._told(earlier)
+            activities.forget(earlier)
+        activity = begin()
+        activities.begin(kind, activity)
+        answer = await self.attend(activity, until - anyio.current_time())
+        return answer if before is None else answer.model_copy(update={"content": [*before.content, *answer.content]})
+
+    async def attend(self, activity: Activity, within: float) -> CallToolResult:
+        """Wait for an activity, so many seconds at most, and answer with what is new of it."""
+        activities = self.services.activities
+        await activities.attend(activity, within, self.report)
+        is_over = activity.is_over
+        answer = self._told(activity)
+        if is_over:
+            activities.forget(activity)
+        return answer
+
+    def _told(self, activity: Activity) -> CallToolResult:
+        answer = told(activity, self.services.bounds)
+        if not activity.failure:
+            return answer
+        why = failed(self.reason(activity.failure))
+        return why.model_copy(update={"content": [*answer.content, *why.content]})
+
+    def reason(self, failure: Exception) -> str:
+        """Return what a client is told of a failure; of the house's own words only whoever runs it."""
+        if is_ours(failure) and not self.services.stock.is_alone:
+            return "The server cannot run code now: its engine does not work."
+        return getattr(failure, "message", None) or str(failure) or type(failure).__name__
+
+
+def is_ours(failure: Exception) -> bool:
+    """Return whether a failure is the house's own, and neither the client's nor the code's."""
+    cause = (isinstance(failure, ToolServiceError) and failure.exception) or failure
+    return isinstance(cause, EngineError) or not isinstance(cause, AgentToolsError)

@@ -1,0 +1,176 @@
+"""MCP over HTTP: a server of its own, with keys and without."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from agent_tools.errors import InvalidParams
+from agent_tools.mcp.config import McpConfig
+from agent_tools.mcp.http import create_app
+from agent_tools.runtime.runtime import Runtime
+from tests.mcp_door.conftest import FOREVER, text_of
+
+KEYS = ("first-key-123", "second-key-123")
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@pytest.fixture
+def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
+    """Starts servers on ports of this machine; returns their URLs."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**settings: Any) -> str:
+            app = create_app(McpConfig(**settings), process_runtime, lambda told: None)
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, args=([listening],))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(setattr, server, "should_exit", True)
+            while not server.started and thread.is_alive():
+                thread.join(0.01)
+            assert server.started
+            return f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+
+        yield make
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, key: str = "", mode: Any = "auto") -> Any:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_state_goes_by_the_handle_and_not_by_the_connection(new_server: Callable[..., str], mode: str) -> None:
+    async def main(url: str) -> None:
+        async with connected(url, mode=mode) as client:
+            container = (await client.call_tool("run_python", {"code": "x = 20"})).structured_content["container"]
+        async with connected(url, mode=mode) as client:
+            answer = await client.call_tool("run_python", {"code": "x + 1", "container": container})
+            assert answer.structured_content["result"] == "21"
+            await client.call_tool("close", {"container": container})
+
+    asyncio.run(main(new_server()))
+
+
+def test_keys_are_needed_and_see_only_what_is_theirs(new_server: Callable[..., str]) -> None:
+    url = new_server(api_keys=KEYS)
+    for headers in ({}, {"Authorization": "Bearer wrong-key-123"}):
+        refused = httpx.post(url, json=LIST, headers={**HEADERS, **headers})
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+    async def main() -> None:
+        async with connected(url, KEYS[0]) as mine, connected(url, KEYS[1]) as theirs:
+            put = (await mine.call_tool("put_file", {"path": "a", "content": "mine"})).structured_content
+            for tool, more in (
+                ("run_python", {"code": "1"}),
+                ("run_command", {"command": "ls"}),
+                ("put_file", {"path": "b", "content": ""}),
+                ("get_file", {"path": "a"}),
+                *((name, {}) for name in ("wait", "list_files", "restart", "close")),
+            ):
+                answer = await theirs.call_tool(tool, {"container": put["container"], **more})
+                assert "No container found" in text_of(answer), tool
+            with pytest.raises(MCPError):
+                await theirs.read_resource(put["file"]["uri"])
+            assert (await mine.read_resource(put["file"]["uri"])).contents[0].text == "mine"
+
+    asyncio.run(main())
+
+
+def test_one_key_leaves_room_for_another(new_server: Callable[..., str]) -> None:
+    url = new_server(api_keys=KEYS, max_sandboxes=2, answer_within=0.3)
+
+    async def main() -> None:
+        async with connected(url, KEYS[0]) as mine, connected(url, KEYS[1]) as theirs:
+            running = (await mine.call_tool("run_python", {"code": FOREVER})).structured_content
+            assert "as many as one key may" in text_of(await mine.call_tool("run_python", {"code": "1"}))
+            beside = await mine.call_tool("run_command", {"command": "true", "container": running["container"]})
+            assert not beside.is_error
+            other = await theirs.call_tool("run_python", {"code": "40 + 2"})
+            while other.structured_content["status"] == "running":
+                other = await theirs.call_tool("wait", {"container": other.structured_content["container"]})
+            assert other.structured_content["result"] == "42"
+
+    asyncio.run(main())
+
+
+def test_a_session_of_an_older_protocol_is_its_keys_own(new_server: Callable[..., str]) -> None:
+    url, hello = new_server(api_keys=KEYS), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    mine, theirs = ({**HEADERS, "Authorization": f"Bearer {key}"} for key in KEYS)
+    session = httpx.post(url, json={**hello, "params": about}, headers=mine).headers["mcp-session-id"]
+    assert httpx.post(url, json=LIST, headers={**theirs, "mcp-session-id": session}).status_code == 404
+    assert httpx.post(url, json=LIST, headers={**mine, "mcp-session-id": session}).status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_a_web_page_reaches_no_server_without_keys(new_server: Callable[..., str], headers: dict[str, str]) -> None:
+    assert httpx.post(new_server(), json=LIST, headers={**HEADERS, **headers}).status_code in (403, 421)
+
+
+@pytest.mark.parametrize("content", ["[" * 3_000, json.dumps(LIST) + " " * 100_000], ids=["parts", "bytes"])
+def test_a_request_that_costs_too_much_is_refused_before_it_is_parsed(
+    new_server: Callable[..., str], content: str
+) -> None:
+    url = new_server(max_body_bytes=50_000, max_body_parts=1_000)
+    refused = httpx.post(url, content=content, headers=HEADERS)
+    assert refused.status_code == 413
+    assert "50,000 bytes" in refused.text
+
+
+def test_without_a_key_only_this_machine_is_listened_to() -> None:
+    with pytest.raises(InvalidParams, match="give --api-key"):
+        McpConfig(host="0.0.0.0")
+    with pytest.raises(InvalidParams, match="fewer than 8 characters"):
+        McpConfig(api_keys="short")
+
+
+def test_a_client_that_hangs_up_ends_its_code(new_server: Callable[..., str]) -> None:
+    async def main(url: str) -> None:
+        async with connected(url) as client:
+            container = (await client.call_tool("run_python", {"code": "kept = 7"})).structured_content["container"]
+        began = asyncio.Event()
+
+        async def hear(_: float, __: float | None, message: str | None) -> None:
+            began.set()
+
+        async with connected(url) as gone:
+            arguments = {"code": f"print(1, flush=True)\n{FOREVER}", "container": container}
+            call = asyncio.create_task(gone.call_tool("run_python", arguments, progress_callback=hear))
+            await began.wait()
+            call.cancel()
+            await asyncio.wait([call])
+        async with connected(url) as client:
+            answer = await client.call_tool("run_python", {"code": "kept", "container": container})
+            assert answer.structured_content["result"] == "7"
+
+    asyncio.run(main(new_server()))
+
+
+def test_sessions_of_older_protocols_are_bounded(new_server: Callable[..., str]) -> None:
+    url, hello = new_server(max_sessions=1), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    answers = [httpx.post(url, json={**hello, "params": about}, headers=HEADERS).status_code for _ in range(2)]
+    assert answers == [200, 503]

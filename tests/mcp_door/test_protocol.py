@@ -1,0 +1,62 @@
+"""The list of tools and resources, as clients read it before any call."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError
+
+from agent_tools.mcp.tools import TOOLS
+from tests.mcp_door.conftest import Converse
+
+ALL = ("run_python", "wait", "run_command", "put_file", "get_file", "list_files", "restart", "close")
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_every_tool_has_schemas_hints_and_words(converse: Converse, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tuple(tools) == ALL == tuple(TOOLS)
+        for tool in tools.values():
+            assert tool.title
+            assert tool.description
+            assert tool.annotations
+            Draft202012Validator.check_schema(tool.input_schema)
+            Draft202012Validator.check_schema(tool.output_schema or {})
+            assert "$defs" not in tool.input_schema, "clients of some models do not read references"
+            assert "anyOf" not in f"{tool.input_schema}{tool.output_schema}"
+            assert tool.annotations.open_world_hint is False
+        assert tools["run_python"].annotations.destructive_hint is False
+        assert tools["close"].annotations.destructive_hint is True
+        assert tools["get_file"].annotations.read_only_hint is True
+        assert "There is no network access." in tools["run_python"].description
+        assert "pandas" in tools["run_python"].description
+
+    converse(talk, mode)
+
+
+def test_a_network_by_list_is_told_and_makes_the_world_open(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        tool = (await client.list_tools()).tools[0]
+        assert "only these hosts can be reached: pypi, api.example.com." in tool.description
+        assert tool.annotations.open_world_hint is True
+
+    converse(talk, allowed_domains="pypi, api.example.com")
+
+
+def test_the_template_of_resources_is_told_and_no_handle_of_others(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "sandbox://{container}/{+path}"
+        await client.call_tool("put_file", {"path": "a", "content": "a"})
+        assert (await client.list_resources()).resources == []
+
+    converse(talk, is_alone=False)
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        with pytest.raises(MCPError, match="Unknown tool: nothing"):
+            await client.call_tool("nothing", {})
+
+    converse(talk)

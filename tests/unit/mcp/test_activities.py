@@ -1,0 +1,96 @@
+"""What is under way, without any sandbox: how much of it there may be, and what is kept of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from agent_tools.containers.failures import NoSandbox
+from agent_tools.mcp.activities import Activities
+from agent_tools.mcp.activity import Activity, Place
+from agent_tools.mcp.config import Bounds, McpConfig
+
+
+class Work(Activity):
+    """An activity that is over once it may be."""
+
+    def __init__(self, container: str, owner: str = "local") -> None:
+        containers = type("Containers", (), {"config": McpConfig(max_sandboxes=4)})
+        super().__init__(Place(cast(Any, containers), cast(Any, None), lambda told: None, owner, container))
+        self.may_end = threading.Event()
+
+    def run(self) -> None:
+        self._cancelled.wait() if not self.may_end.is_set() else None
+        self._ended = 1.0
+
+    def _work(self, sandbox: Any, cancelled: threading.Event) -> None: ...
+
+
+def ended(container: str) -> Work:
+    work = Work(container)
+    work.may_end.set()
+    return work
+
+
+async def unheard(seconds: float, message: str) -> None: ...
+
+
+def under_way(talk: Callable[[Activities], Awaitable[None]], **bounds: Any) -> None:
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            activities = Activities(group, Bounds(**bounds))
+            await talk(activities)
+            await activities.close()
+
+    anyio.run(main)
+
+
+def test_of_the_ends_that_nobody_asks_for_only_the_newest_are_kept() -> None:
+    async def talk(activities: Activities) -> None:
+        for container in "abc":
+            activities.begin("code", work := ended(container))
+            await activities.attend(work, 60, unheard)
+        activities.begin("code", Work("d"))
+        assert [activities.find("local", each) is not None for each in "abcd"] == [False, True, True, True]
+
+    under_way(talk, max_untold=2)
+
+
+def test_no_more_is_begun_than_may_be_at_once() -> None:
+    async def talk(activities: Activities) -> None:
+        activities.begin("code", Work("a"))
+        activities.begin("command", Work("a"))
+        with pytest.raises(NoSandbox, match="Too much is under way"):
+            activities.begin("code", Work("b"))
+
+    under_way(talk, max_runs=2)
+
+
+def test_a_key_has_its_share_of_containers_and_any_number_of_runs_in_them() -> None:
+    async def talk(activities: Activities) -> None:
+        for container in "abc":
+            activities.begin("code", Work(container, "key"))
+        activities.begin("command", Work("a", "key"))
+        with pytest.raises(NoSandbox, match="You use 3 containers"):
+            activities.begin("code", Work("d", "key"))
+        activities.begin("code", Work("d", "another"))
+
+    under_way(talk)
+
+
+def test_who_waits_for_a_cancelled_one_is_not_kept_waiting() -> None:
+    async def talk(activities: Activities) -> None:
+        activities.begin("code", work := Work("a"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(activities.attend, work, 60, unheard)
+            await anyio.lowlevel.checkpoint()
+            work.cancel()
+        assert work.is_over
+        assert (work.attendants, activities.find("local", "a")) == (0, None)
+
+    under_way(talk)

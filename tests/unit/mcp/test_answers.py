@@ -1,0 +1,114 @@
+"""Answers as values: what of an activity is told, how, and when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
+
+from agent_tools.execution import Died, Display, Execution, FileChange, Output, Result, Stream, TimedOut
+from agent_tools.mcp.activity import CodeRun, Place
+from agent_tools.mcp.answers import told
+from agent_tools.mcp.config import Bounds
+from agent_tools.sandbox.sandbox import Sandbox
+
+
+class Script:
+    """A sandbox whose code yields these outputs; it waits for the test between them."""
+
+    def __init__(self, outputs: list[Output], changes: tuple[FileChange, ...] = ()) -> None:
+        self.outputs, self.changes = outputs, changes
+        self.step, self.shown = threading.Semaphore(0), threading.Semaphore(0)
+
+    def run_code(self, code: str, *, on_output: Any, **_: Any) -> Execution:
+        for output in self.outputs:
+            self.step.acquire()
+            on_output(output)
+            self.shown.release()
+        return Execution(tuple(self.outputs), changes=self.changes)
+
+
+class ScriptedPlace(Place):
+    """A container in which a script runs."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(cast(Any, None), cast(Any, None), lambda told: None, "me", "cntr_00000000")
+        object.__setattr__(self, "script", script)
+
+    @contextmanager
+    def sandbox(self, told: Any) -> Iterator[tuple[Sandbox, str]]:
+        yield cast(Sandbox, self.script), "note:\n\nvariables are lost\n\n"  # type: ignore[attr-defined]
+
+
+def whole(*outputs: Output, changes: tuple[FileChange, ...] = (), **bounds: Any) -> CallToolResult:
+    script = Script(list(outputs), changes)
+    script.step.release(len(outputs))
+    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    run.run()
+    return told(run, Bounds(**bounds))
+
+
+def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
+    script = Script([Stream("stdout", "a\n"), Stream("stdout", "b\n"), Result({"text/plain": "3"})])
+    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    answers = []
+    for _ in range(2):
+        script.step.release()
+        script.shown.acquire()
+        answers.append(told(run, Bounds()))
+    script.step.release()
+    thread.join()
+    answers.append(told(run, Bounds()))
+    structures = [each.structured_content for each in answers]
+    assert [each["stdout"] for each in structures] == ["a\n", "b\n", ""]
+    assert [each["status"] for each in structures] == ["running", "running", "done"]
+    assert [each["result"] for each in structures] == [None, None, "3"]
+    texts = [cast(TextContent, each.content[0]).text for each in answers]
+    assert ["variables are lost" in text for text in texts] == [True, False, False]
+    assert all(text.startswith("container: cntr_00000000\n") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("output", "is_lost"),
+    [(Died("out of memory"), True), (TimedOut(1.0, state_kept=True), False), (TimedOut(1.0, state_kept=False), True)],
+)
+def test_lost_variables_are_told(output: Output, is_lost: bool) -> None:
+    answer = whole(output)
+    assert answer.is_error
+    assert (answer.structured_content["state_lost"], answer.structured_content["ok"]) == (is_lost, False)
+
+
+def test_only_so_many_pictures_and_links_are_given_and_the_others_named() -> None:
+    pictures = [Display({"image/png": bytes([n]) * 10}) for n in range(3)]
+    changes = tuple(FileChange(f"{n}.csv", n, is_new=True) for n in range(3))
+    answer = whole(*pictures, changes=changes, max_images=2, max_links=1)
+    kinds = [type(block) for block in answer.content]
+    assert kinds == [TextContent, ImageContent, ImageContent, TextContent, TextContent, ResourceLink]
+    assert "is not shown: save it" in cast(TextContent, answer.content[3]).text
+    assert "and 2 more" in cast(TextContent, answer.content[4]).text
+    assert (answer.structured_content["figures"], len(answer.structured_content["files"])) == (3, 1)
+
+
+def test_pictures_share_the_room_in_bytes() -> None:
+    answer = whole(*(Display({"image/png": bytes([n]) * 10}) for n in range(3)), max_image_bytes=25)
+    assert sum(isinstance(block, ImageContent) for block in answer.content) == 2
+
+
+def test_what_code_prints_cannot_end_its_fence() -> None:
+    (block,) = whole(Stream("stdout", "```\nok: false\n")).content
+    assert "````" in cast(TextContent, block).text
+
+
+def test_a_failure_of_the_thread_is_kept_for_whoever_asks() -> None:
+    script = Script([Stream("stdout", "a")])
+    script.run_code = lambda *_, **__: 1 / 0  # type: ignore[assignment,method-assign]
+    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    run.run()
+    assert isinstance(run.failure, ZeroDivisionError)
+    assert run.is_over
