@@ -79,7 +79,7 @@ class NoShellThread:
 
 
 class SandboxKernel(IPythonKernel):
-    """IPython's kernel; `input()` asks only who says that he answers, and an interrupt wakes a cell that only awaits."""
+    """IPython's kernel; `input()` asks whom its request says, and an interrupt wakes a cell that only awaits."""
 
     inbox: Inbox
     shell_class = Type(SandboxShell)

@@ -175,8 +175,8 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 class SandboxShell(ZMQInteractiveShell):
     """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
 
-    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal. `serve_notebook` brings
-    a person.
+    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal. With `serve_notebook`
+    a person comes.
     """
 
     has_person = False

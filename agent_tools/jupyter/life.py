@@ -58,7 +58,7 @@ class KernelLife:
                     self.exit_code = self._serve(kernel, sockets)
                 finally:
                     kernel.stop()
-        except Exception as exc:  # noqa: BLE001  (whoever starts it is told; later nobody is there but the log)
+        except Exception as exc:
             self.exit_code = DIED
             if self._started.done():
                 log.error("A kernel ended: %s", exc, exc_info=not isinstance(exc, AgentToolsError))

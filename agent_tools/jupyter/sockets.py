@@ -39,7 +39,7 @@ class Sockets:
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         try:
             for channel in ("shell", "control", "stdin"):
-                self._sockets[channel] = self._bound(channel, zmq.ROUTER)  # type: ignore[arg-type]
+                self._sockets[channel] = self._bound(channel, zmq.ROUTER)
             self._sockets["iopub"] = self._bound("iopub", zmq.XPUB)
             self._beat = threading.Thread(target=_echo, args=(self._bound("hb", zmq.ROUTER),), daemon=True)
         except BaseException:
@@ -57,7 +57,7 @@ class Sockets:
         self._beat.join()
 
     def await_input(self, descriptors: Sequence[int], *, with_shell: bool) -> set[int]:
-        """Wait for clients, those on the shell channel only if wanted, or for descriptors; return those that are ready."""
+        """Wait for clients, on the shell channel if wanted, or for descriptors; return the ready ones of these."""
         poller = zmq.Poller()
         for channel, socket in self._sockets.items():
             if channel != "shell" or with_shell:
@@ -69,11 +69,11 @@ class Sockets:
     def receive(self, *, with_shell: bool = True) -> Iterator[Heard]:
         """Yield what clients have sent."""
         for channel in ("control", "stdin", "iopub", "shell")[: 4 if with_shell else 3]:
+            socket = self._sockets[channel]
             for _ in range(FRAMES_AT_ONCE):
-                try:
-                    yield channel, self._sockets[channel].recv_multipart(zmq.NOBLOCK)  # type: ignore[misc]
-                except zmq.Again:
+                if not socket.poll(0):
                     break
+                yield channel, socket.recv_multipart()  # type: ignore[misc]
 
     def send(self, channel: Literal["shell", "control", "stdin"], frames: Sequence[bytes]) -> None:
         """Send a message to the client that the first frames name; if he is gone, nobody gets it."""
@@ -90,6 +90,7 @@ class Sockets:
         if self._unsent_bytes + size > MAX_UNSENT_BYTES:
             return False
         tracker = self._sockets["iopub"].send_multipart(frames, copy=False, track=True)
+        assert tracker
         self._unsent.append((tracker, size))
         self._unsent_bytes += size
         return True
