@@ -15,11 +15,11 @@ from typing import Literal
 import zmq
 
 from agent_tools.jupyter.connection import Channel, ConnectionInfo
-from agent_tools.settings import MIB
+from agent_tools.settings import KIB, MIB
 
 MAX_FRAME_BYTES = 64 * MIB  # from a client; ZeroMQ hangs up on one that sends more
 MAX_UNSENT_BYTES = 256 * MIB  # of published messages that clients have not taken yet
-COUNTED_BYTES = 4096  # of a message; shorter ones are bounded by their number, 1000 for each client
+COUNTED_BYTES = 64 * KIB  # of a message; shorter ones are bounded by their number, 1000 for each client
 LINGER = 250  # milliseconds for what was sent before the sockets close
 FRAMES_AT_ONCE = 100  # messages taken from one socket before others have their turn
 Heard = tuple[Literal["shell", "control", "stdin", "iopub"], list[bytes]]

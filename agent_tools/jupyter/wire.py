@@ -13,9 +13,13 @@ from typing import Any
 from jupyter_client.session import DELIM, Session
 
 from agent_tools.guest.wire.messages import MAX_PARTS
+from agent_tools.marks import has_more_parts
+from agent_tools.settings import MIB
 
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
 MAX_IDENTITIES = 16  # frames before the delimiter
+MAX_REQUEST_BYTES = 64 * MIB  # of one message
+MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
 
 
 class BadRequest(ValueError):
@@ -65,14 +69,13 @@ class Wire:
         try:
             place = frames.index(DELIM, 0, MAX_IDENTITIES + 1)
             identities, parts = frames[:place], frames[place + 1 :]
-            if len(parts) - 1 > MAX_PARTS or any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]):
-                raise BadRequest("a message of too many parts, or with a header that is too long")
+            _refuse_costly(parts)
             message = self._session.deserialize(parts)
             header, content = message["header"], message["content"]
             kind, id_ = header["msg_type"], header["msg_id"]
         except BadRequest:
             raise
-        except (ValueError, TypeError, KeyError, RecursionError) as exc:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
             raise BadRequest(f"a malformed message ({type(exc).__name__}: {exc!s:.100})") from exc
         if not isinstance(kind, str) or not isinstance(id_, str) or not isinstance(content, dict):
             raise BadRequest("a message without a type, an id or a content")
@@ -91,3 +94,15 @@ class Wire:
         packed = content if isinstance(content, bytes) else json.dumps(content).encode()
         signed = [header, parent or b"{}", metadata, packed]
         return [DELIM, self._session.sign(signed), *signed, *buffers]
+
+
+def _refuse_costly(parts: Sequence[bytes]) -> None:
+    """Refuse what would cost more to read than it can be worth.
+
+    Raises:
+        BadRequest: it is too long, or has too many parts.
+    """
+    if len(parts) - 1 > MAX_PARTS or sum(map(len, parts)) > MAX_REQUEST_BYTES:
+        raise BadRequest("a message of too many parts, or of too many bytes")
+    if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]) or has_more_parts(b"".join(parts[4:5]), MAX_MARKS):
+        raise BadRequest("a header that is too long, or a content of too many parts")
