@@ -16,6 +16,9 @@ from agent_tools.cli.show import notes
 from agent_tools.runtime.recipe import Recipe
 
 FOLDERS = click.Choice(("cwd", "fresh"))
+_OTHERS = click.option(
+    "--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of `Sandbox`, as JSON; repeatable."
+)
 
 
 @click.group()
@@ -32,25 +35,18 @@ def jupyter() -> None:
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="The notebook's folder (cwd), or a fresh one each time.")
 @click.option("--no-build", is_flag=True, help="Leave the image to the first kernel, which waits for it.")
 @limit_options
-def install(
-    name: str,
-    title: str,
-    user: bool,
-    sys_prefix: bool,
-    prefix: str | None,
-    work_dir: Any,
-    no_build: bool,
-    **options: Any,
-) -> None:
+@_OTHERS
+def install(name: str, title: str, work_dir: Any, no_build: bool, others: tuple[str, ...], **options: Any) -> None:
     """Install a kernelspec, by which JupyterLab, Notebook, VS Code, papermill and others start kernels in sandboxes.
 
     `jupyter kernelspec remove NAME` removes it.
     """
+    user, sys_prefix, prefix = (options.pop(each) for each in ("user", "sys_prefix", "prefix"))
     if user + sys_prefix + (prefix is not None) > 1:
         raise click.UsageError("Give one of --user, --sys-prefix and --prefix.")
-    from agent_tools.jupyter.kernelspec import KernelSpec
+    from agent_tools.jupyter.kernelspec import KernelSpec, read_options
 
-    cfg = config(**options)
+    cfg = {**config(**options), **read_options(others)}
     spec = KernelSpec(cfg, work_dir, title)
     if not no_build:
         ensure_with_progress(_recipe(cfg))
@@ -61,7 +57,7 @@ def install(
 @jupyter.command()
 @click.option("-f", "connection_file", required=True, type=click.Path(path_type=Path), help="Where clients reach it.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="This folder (cwd), or a fresh one.")
-@click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="An option of `Sandbox`, as JSON.")
+@_OTHERS
 def kernel(connection_file: Path, work_dir: str, others: tuple[str, ...]) -> None:
     """Be a kernel: what clients start that do not know provisioners."""
     from agent_tools.jupyter.kernelspec import read_options, sandbox_config
@@ -76,26 +72,25 @@ def kernel(connection_file: Path, work_dir: str, others: tuple[str, ...]) -> Non
 @click.option("--token", help="What requests must carry; better given as AGENT_TOOLS_JUPYTER_TOKEN.  [default: random]")
 @click.option("--max-kernels", type=int, default=16, show_default=True, help="Kernels at the same time.")
 @click.option("--idle-timeout", type=float, default=3600, show_default=True, help="Seconds a kernel may be unused.")
-@click.option("--list-kernels", is_flag=True, help="Let clients see the kernels of others.")
-@click.option("--pool", type=int, help="Sandboxes to keep ready.")
+@click.option("--list-kernels", "lists_kernels", is_flag=True, help="Let clients see the kernels of others.")
 @limit_options
-def serve(
-    host: str, port: int, token: str | None, max_kernels: int, idle_timeout: float, list_kernels: bool, **options: Any
-) -> None:
+@_OTHERS
+def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **options: Any) -> None:
     """Serve Jupyter's REST and websocket API; each kernel has a sandbox and a fresh folder of its own."""
     try:
-        from agent_tools.jupyter.kernelspec import KernelSpec
+        from agent_tools.jupyter.kernelspec import KernelSpec, read_options
         from agent_tools.jupyter.server import ServerConfig
         from agent_tools.jupyter.server import serve as serve_api
     except ImportError as exc:
         raise click.ClickException("The server needs more: pip install 'agent-tools-sandbox[jupyter]'") from exc
-    cfg, given = config(**options), token or settings.jupyter_token()
+    bounds = {each: options.pop(each) for each in ("max_kernels", "idle_timeout", "lists_kernels")}
+    cfg, given = {**config(**options), **read_options(others)}, token or settings.jupyter_token()
     spec = KernelSpec(cfg, "fresh")
     ensure_with_progress(_recipe(cfg))
     chosen = given or secrets.token_urlsafe(24)
     shown = "the one given" if given else chosen
     notes.print(f"http://{host}:{port}, token: {shown}", markup=False, soft_wrap=True)
-    serve_api(ServerConfig(chosen, spec, host, port, max_kernels, idle_timeout, list_kernels))
+    serve_api(ServerConfig(chosen, spec, host, port, **bounds))
 
 
 def _recipe(cfg: dict[str, Any]) -> Recipe:

@@ -10,6 +10,7 @@ from typing import Any
 
 from jupyter_client import kernelspec as stock
 from kernel_gateway.gatewayapp import KernelGatewayApp
+from tornado.httputil import HTTPServerRequest
 from traitlets import Instance
 from traitlets.config import Config as TraitsConfig
 
@@ -86,6 +87,19 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
 
     def load_config_file(self, *_: Any, **__: Any) -> None:
         """Read none."""
+
+    def init_webapp(self) -> None:
+        """Let requests carry the token as RFC 6750 has it, too, which newer clients do."""
+        super().init_webapp()
+        find_handler = self.web_app.find_handler
+
+        def with_token(request: HTTPServerRequest, **options: Any) -> Any:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            if scheme.lower() == "bearer":
+                request.headers["Authorization"] = f"token {token}"
+            return find_handler(request, **options)
+
+        self.web_app.find_handler = with_token
 
 
 class OneKernelSpec(stock.KernelSpecManager):  # type: ignore[misc,unused-ignore]

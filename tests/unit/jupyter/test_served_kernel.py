@@ -15,6 +15,15 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import Limits
 from tests.unit.jupyter.talking import PATIENCE, Talk, talking
 
+ECHO = """import comm
+
+def opened(channel, message):
+    @channel.on_msg
+    def answer(message):
+        channel.send({"echo": message["content"]["data"]}, buffers=message["buffers"])
+
+comm.get_comm_manager().register_target("echo", opened)"""
+
 
 def await_(condition: Callable[[], bool]) -> None:
     """Wait until something is so."""
@@ -159,8 +168,7 @@ def test_several_clients_see_the_same_kernel(talk: Talk, info: ConnectionInfo) -
 
 
 def test_comms_go_both_ways_with_their_buffers(talk: Talk) -> None:
-    code = "import comm\ndef opened(c, message):\n    @c.on_msg\n    def _(m): c.send({'echo': m['content']['data']}, buffers=m['buffers'])\n"
-    talk.run(code + "comm.get_comm_manager().register_target('echo', opened)")
+    talk.run(ECHO)
     session, shell = talk.client.session, talk.client.shell_channel
     shell.send(session.msg("comm_open", {"comm_id": "c1", "target_name": "echo", "data": {}}))
     message = session.msg("comm_msg", {"comm_id": "c1", "data": {"n": 1}})
