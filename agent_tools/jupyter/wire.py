@@ -75,7 +75,7 @@ class Wire:
             kind, id_ = header["msg_type"], header["msg_id"]
         except BadRequest:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as exc:
             raise BadRequest(f"a malformed message ({type(exc).__name__}: {exc!s:.100})") from exc
         if not isinstance(kind, str) or not isinstance(id_, str) or not isinstance(content, dict):
             raise BadRequest("a message without a type, an id or a content")

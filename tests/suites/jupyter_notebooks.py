@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
 from tests.suites.left_behind import await_gone, containers
@@ -138,8 +138,15 @@ def page_of(url: str) -> Iterator[Page]:
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=arguments) as browser:
         page = browser.new_page()
         page.goto(url)
-        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first).to_be_attached()
+        await_kernel(page, "idle")
         yield page
+
+
+def await_kernel(page: Page, status: str) -> None:
+    """Wait until the page is connected to a kernel of this status."""
+    kernel = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
+    condition = f"() => {kernel}?.connectionStatus === 'connected' && {kernel}.status === {json.dumps(status)}"
+    page.wait_for_function(condition, timeout=PATIENCE * 1000)
 
 
 def command(page: Page, name: str) -> None:
@@ -147,9 +154,9 @@ def command(page: Page, name: str) -> None:
     page.evaluate(f"() => {{ window.jupyterapp.commands.execute({json.dumps(name)}); }}")
 
 
-def output(page: Page, number: int) -> str:
-    """What the page shows below a cell."""
-    return page.locator(".jp-CodeCell").nth(number).locator(".jp-OutputArea").inner_text()
+def output(page: Page, number: int) -> Locator:
+    """The part of the page below a cell."""
+    return page.locator(".jp-CodeCell").nth(number).locator(".jp-OutputArea")
 
 
 def test_a_person_works_in_jupyterlab(folder: Path) -> None:
@@ -157,24 +164,26 @@ def test_a_person_works_in_jupyterlab(folder: Path) -> None:
     write_notebook(folder / "lab.ipynb", *cells, "import os; os.kill(os.getpid(), 11)", "x + 1", "while True: pass")
     with lab(folder) as url, page_of(url) as page:
         command(page, "notebook:run-all-cells")
-        expect(page.locator(".jp-CodeCell").nth(0).locator(".jp-OutputArea")).to_contain_text("42")
-        expect(page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea img")).to_be_visible()
+        expect(output(page, 0)).to_contain_text("42")
+        expect(output(page, 1).locator("img")).to_be_visible()
         asked = page.locator("input.jp-Stdin-input")
         asked.fill("Ada")
         asked.press("Enter")
-        expect(page.locator(".jp-CodeCell").nth(2).locator(".jp-OutputArea")).to_contain_text("Ada!")
-        expect(page.locator(".jp-CodeCell").nth(3).locator(".jp-OutputArea")).to_contain_text("signal 11")
+        expect(output(page, 2)).to_contain_text("Ada!")
+        expect(output(page, 3)).to_contain_text("signal 11")
         page.locator(".jp-CodeCell").nth(4).click()
         command(page, "notebook:run-cell-and-select-next")
-        expect(page.locator(".jp-CodeCell").nth(4).locator(".jp-OutputArea")).to_contain_text("43")
+        expect(output(page, 4)).to_contain_text("43")
         command(page, "notebook:run-cell")
-        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=busy]").first).to_be_attached()
+        await_kernel(page, "busy")
         command(page, "notebook:interrupt-kernel")
-        expect(page.locator(".jp-CodeCell").nth(5).locator(".jp-OutputArea")).to_contain_text("KeyboardInterrupt")
+        expect(output(page, 5)).to_contain_text("KeyboardInterrupt")
         page.screenshot(path=ROOT / "tests" / "artefacts" / "jupyterlab.png")
         command(page, "notebook:restart-kernel")
-        page.get_by_role("button", name="Restart", exact=True).last.click()
+        page.locator(".jp-Dialog .jp-mod-accept").click()
+        expect(page.locator(".jp-Dialog")).to_have_count(0)
+        page.wait_for_timeout(1000)
+        await_kernel(page, "idle")
         page.locator(".jp-CodeCell").nth(4).click()
-        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first).to_be_attached()
         command(page, "notebook:run-cell")
-        expect(page.locator(".jp-CodeCell").nth(4).locator(".jp-OutputArea")).to_contain_text("NameError")
+        expect(output(page, 4)).to_contain_text("NameError")

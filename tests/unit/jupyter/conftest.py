@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +18,8 @@ from tests.unit.jupyter.talking import Talk, talking
 
 @pytest.fixture(scope="session", autouse=True)
 def what_libraries_keep() -> None:
-    """Jupyter's event loop and ZeroMQ's collector of large messages are there before the first test is watched."""
-    ensure_event_loop()
+    """Jupyter's event loop with its thread, and ZeroMQ's collector of messages, are there before a test is watched."""
+    ensure_event_loop().run_until_complete(asyncio.to_thread(int))
     with zmq.Context() as context, context.socket(zmq.PUB) as socket:
         socket.send(bytes(100_000), copy=False)
 
