@@ -16,6 +16,9 @@ from agent_tools.cli.show import notes
 from agent_tools.runtime.recipe import Recipe
 
 FOLDERS = click.Choice(("cwd", "fresh"))
+_OUTPUTS = click.option(
+    "--outputs", type=click.Choice(("all", "plain")), default="all", help="Plain: without HTML, scripts and widgets."
+)
 _OTHERS = click.option(
     "--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of `Sandbox`, as JSON; repeatable."
 )
@@ -34,9 +37,10 @@ def jupyter() -> None:
 @click.option("--prefix", help="Below this folder.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="The notebook's folder (cwd), or a fresh one each time.")
 @click.option("--no-build", is_flag=True, help="Leave the image to the first kernel, which waits for it.")
+@_OUTPUTS
 @limit_options
 @_OTHERS
-def install(name: str, title: str, work_dir: Any, no_build: bool, others: tuple[str, ...], **options: Any) -> None:
+def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) -> None:
     """Install a kernelspec, by which JupyterLab, Notebook, VS Code, papermill and others start kernels in sandboxes.
 
     `jupyter kernelspec remove NAME` removes it.
@@ -46,8 +50,9 @@ def install(name: str, title: str, work_dir: Any, no_build: bool, others: tuple[
         raise click.UsageError("Give one of --user, --sys-prefix and --prefix.")
     from agent_tools.jupyter.kernelspec import KernelSpec, read_options
 
+    shown = {each: options.pop(each) for each in ("title", "work_dir", "outputs")}
     cfg = {**config(**options), **read_options(others)}
-    spec = KernelSpec(cfg, work_dir, title)
+    spec = KernelSpec(cfg, **shown)
     if not no_build:
         ensure_with_progress(_recipe(cfg))
     where = sys.prefix if sys_prefix else prefix
@@ -57,13 +62,15 @@ def install(name: str, title: str, work_dir: Any, no_build: bool, others: tuple[
 @jupyter.command()
 @click.option("-f", "connection_file", required=True, type=click.Path(path_type=Path), help="Where clients reach it.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="This folder (cwd), or a fresh one.")
+@_OUTPUTS
 @_OTHERS
-def kernel(connection_file: Path, work_dir: str, others: tuple[str, ...]) -> None:
+def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str, ...]) -> None:
     """Be a kernel: what clients start that do not know provisioners."""
-    from agent_tools.jupyter.kernelspec import read_options, sandbox_config
+    from agent_tools.jupyter.kernelspec import is_plain, read_options, sandbox_config
     from agent_tools.jupyter.launcher import launch
 
-    sys.exit(launch(connection_file, sandbox_config(read_options(others), work_dir, str(Path.cwd()))))
+    cfg = sandbox_config(read_options(others), work_dir, str(Path.cwd()))
+    sys.exit(launch(connection_file, cfg, is_plain=is_plain(outputs)))
 
 
 @jupyter.command()
@@ -73,6 +80,7 @@ def kernel(connection_file: Path, work_dir: str, others: tuple[str, ...]) -> Non
 @click.option("--max-kernels", type=int, default=16, show_default=True, help="Kernels at the same time.")
 @click.option("--idle-timeout", type=float, default=3600, show_default=True, help="Seconds a kernel may be unused.")
 @click.option("--list-kernels", "lists_kernels", is_flag=True, help="Let clients see the kernels of others.")
+@_OUTPUTS
 @limit_options
 @_OTHERS
 def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **options: Any) -> None:
@@ -84,8 +92,9 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
     except ImportError as exc:
         raise click.ClickException("The server needs more: pip install 'agent-tools-sandbox[jupyter]'") from exc
     bounds = {each: options.pop(each) for each in ("max_kernels", "idle_timeout", "lists_kernels")}
+    outputs = options.pop("outputs")
     cfg, given = {**config(**options), **read_options(others)}, token or settings.jupyter_token()
-    spec = KernelSpec(cfg, "fresh")
+    spec = KernelSpec(cfg, "fresh", outputs=outputs)
     ensure_with_progress(_recipe(cfg))
     chosen = given or secrets.token_urlsafe(24)
     shown = "the one given" if given else chosen

@@ -66,9 +66,18 @@ def _as_json(packed: bytes, content: Mapping[str, Any]) -> bytes | None:
     if not _UNUSUAL.search(packed) and _is_utf8(packed):
         return packed
     try:
-        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        return strict_json(content)
     except ValueError:
         return None
+
+
+def strict_json(value: object) -> bytes:
+    """Return a JSON value in UTF-8, with '?' for halves of characters.
+
+    Raises:
+        ValueError: it has a number that JSON does not have.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
 
 
 def _read_object(packed: bytes) -> bytes:

@@ -21,6 +21,7 @@ from agent_tools.errors import FileRejected
 from agent_tools.execution import Died
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
 from agent_tools.jupyter.answers import Answer, note, read_answer
+from agent_tools.jupyter.plain import plainly
 from agent_tools.jupyter.sockets import Sockets
 from agent_tools.jupyter.wire import Request, Wire
 from agent_tools.runtime.kernel.channel import Arrived
@@ -37,7 +38,8 @@ UNREAD = "[left out: clients do not read]"
 class Dialogue:
     """Takes what clients and the kernel say, and tells each what the other said."""
 
-    def __init__(self, wire: Wire, sockets: Sockets, kernel: PassThrough) -> None:
+    def __init__(self, wire: Wire, sockets: Sockets, kernel: PassThrough, *, is_plain: bool = False) -> None:
+        self._is_plain = is_plain  # HTML, scripts and widgets are left out
         self._wire = wire
         self._sockets = sockets
         self._kernel = kernel
@@ -156,6 +158,7 @@ class Dialogue:
     def hear(self, arrived: Arrived) -> None:
         """Take in a message of the kernel."""
         answer = read_answer(arrived.message, arrived.parts)
+        answer = plainly(answer) if answer and self._is_plain else answer
         current = self._current
         is_current = current is not None and arrived.message.parent_id == current.id
         if answer is None:

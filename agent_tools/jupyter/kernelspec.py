@@ -22,6 +22,7 @@ from agent_tools.sandbox.options import Config, Options
 NAME, TITLE = "agent-tools", "Python (sealed)"
 PROVISIONER = "agent-tools"
 WorkDir = Literal["cwd", "fresh"]
+Outputs = Literal["all", "plain"]
 _LAUNCH = "import sys; del sys.path[0]; from agent_tools.cli import main; main()"
 """The command line, without the folder in which it is started on its path: code may have left modules there."""
 
@@ -30,6 +31,8 @@ _LAUNCH = "import sys; del sys.path[0]; from agent_tools.cli import main; main()
 class KernelSpec:
     """A kernelspec: the options of its sandboxes, JSON values by name, and the folder they work in.
 
+    With 'plain' outputs, what a page would run is left out: HTML, scripts, SVG and widgets.
+
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
     """
@@ -37,17 +40,19 @@ class KernelSpec:
     options: Config = field(default_factory=dict)
     work_dir: WorkDir = "cwd"
     title: str = TITLE
+    outputs: Outputs = "all"
 
     def __post_init__(self) -> None:
         Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
+        is_plain(self.outputs)
 
     def content(self) -> dict[str, Any]:
         """Return what kernel.json holds."""
         given = [word for name, value in self.options.items() for word in ("--set", f"{name}={json.dumps(value)}")]
         launcher = [sys.executable, "-c", _LAUNCH, "jupyter", "kernel", "-f", "{connection_file}"]
-        config = {"work_dir": self.work_dir, "options": self.options}
+        config = {"work_dir": self.work_dir, "outputs": self.outputs, "options": self.options}
         return {
-            "argv": [*launcher, "--work-dir", self.work_dir, *given],
+            "argv": [*launcher, "--work-dir", self.work_dir, "--outputs", self.outputs, *given],
             "display_name": self.title,
             "language": "python",
             "interrupt_mode": "signal",
@@ -83,6 +88,17 @@ def sandbox_config(options: Mapping[str, Any], work_dir: str, cwd: str) -> Confi
     if "work_dir" in options:
         raise InvalidParams("The options name a work_dir; kernels have that of the notebook ('cwd'), or a fresh one.")
     return {**options, **({"work_dir": cwd} if work_dir == "cwd" else {})}
+
+
+def is_plain(outputs: str) -> bool:
+    """Return whether outputs are to be plain.
+
+    Raises:
+        InvalidParams: it is neither 'all' nor 'plain'.
+    """
+    if outputs not in ("all", "plain"):
+        raise InvalidParams(f"outputs={outputs!r:.40} is not usable: give 'all' or 'plain'.")
+    return outputs == "plain"
 
 
 def read_options(pairs: Sequence[str]) -> Config:

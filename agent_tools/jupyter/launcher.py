@@ -19,7 +19,7 @@ from agent_tools.sandbox.options import Config
 LOOK_EVERY = 0.1  # seconds between two looks whether the kernel has ended, or whoever started this
 
 
-def launch(connection_file: Path, cfg: Config) -> int:
+def launch(connection_file: Path, cfg: Config, *, is_plain: bool = False) -> int:
     """Serve a kernel until its end; return its exit code.
 
     Raises:
@@ -27,7 +27,7 @@ def launch(connection_file: Path, cfg: Config) -> int:
         OSError: a socket could not be bound.
     """
     info, parent = ConnectionInfo.load(connection_file), os.getppid()
-    kernel = ServedKernel(cfg)
+    kernel = ServedKernel(cfg, is_plain=is_plain)
     ending = _Ending(kernel)
     try:
         kernel.start(info)

@@ -29,8 +29,9 @@ class KernelLife:
         OSError: a socket could not be bound.
     """
 
-    def __init__(self, session: Session, info: ConnectionInfo) -> None:
+    def __init__(self, session: Session, info: ConnectionInfo, *, is_plain: bool = False) -> None:
         self._session = session
+        self._is_plain = is_plain
         self._info = info
         self._bell, self._ring = socket.socketpair()
         self._started: Future[PassThrough] = Future()
@@ -71,7 +72,7 @@ class KernelLife:
 
     def _serve(self, kernel: PassThrough, sockets: Sockets) -> int:
         wire = Wire(self._info.key, self._info.scheme)
-        dialogue = Dialogue(wire, sockets, kernel)
+        dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain)
         self._started.set_result(kernel)
         while not dialogue.is_over:
             with_shell = dialogue.takes_requests

@@ -17,7 +17,7 @@ from traitlets import Dict, Unicode
 
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import SCHEME, ConnectionInfo, make_private_folder
-from agent_tools.jupyter.kernelspec import sandbox_config
+from agent_tools.jupyter.kernelspec import is_plain, sandbox_config
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.runtime.files.removal import remove_tree
 
@@ -30,6 +30,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
     work_dir: Any = Unicode("cwd", help="'cwd': the folder of the notebook; 'fresh': an empty one of its own").tag(
         config=True
     )
+    outputs: Any = Unicode("all", help="'all', or 'plain': without HTML, scripts and widgets").tag(config=True)
     options: Any = Dict(help="Options of `Sandbox`, by name").tag(config=True)
 
     _served: ServedKernel | None = None
@@ -62,7 +63,8 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
     def _launch(self) -> None:
         session = self.parent.session
         self._folder = self._folder or make_private_folder()
-        self._served = self._served or ServedKernel(sandbox_config(self.options, self.work_dir, self._cwd))
+        cfg = sandbox_config(self.options, self.work_dir, self._cwd)
+        self._served = self._served or ServedKernel(cfg, is_plain=is_plain(self.outputs))
         info = ConnectionInfo.private(self._folder, session.key, session.signature_scheme or SCHEME)
         self._served.start(info)
         self.connection_info = info.told()

@@ -17,12 +17,14 @@ class ServedKernel:
     Args:
         cfg: the options of `Sandbox`. Without `work_dir`, it has a folder of its own that goes with it.
         runtime: the owner of the sandboxes; the shared one by default.
+        is_plain: leave out what a page would run: HTML, scripts, SVG and widgets.
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
     """
 
-    def __init__(self, cfg: Config, runtime: Runtime | None = None) -> None:
+    def __init__(self, cfg: Config, runtime: Runtime | None = None, *, is_plain: bool = False) -> None:
+        self._is_plain = is_plain
         self._opening = Opening(Options.read(cfg), runtime, takes_functions=False)
         self._life: KernelLife | None = None
         self._lock = threading.Lock()
@@ -36,7 +38,7 @@ class ServedKernel:
         """
         with self._lock:
             self._end_life()
-            self._life = KernelLife(self._opening.session(), info)
+            self._life = KernelLife(self._opening.session(), info, is_plain=self._is_plain)
 
     @property
     def exit_code(self) -> int | None:

@@ -10,6 +10,7 @@ import json
 from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.jupyter.answers import read_answer
+from agent_tools.jupyter.plain import plainly
 from agent_tools.runtime.kernel.protocol import read_message
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.kernel_messages import LIMITS, MARK, WORDS, unfold_message
@@ -21,10 +22,10 @@ def tell_clients(parts: Parts) -> None:
     for each in parts:
         for channel, found in reader.feed(each):
             answer = read_answer(read_message(channel, found), found)
-            if answer:
-                for packed in (answer.content, answer.metadata):
+            for told in filter(None, (answer, answer and plainly(answer))):
+                for packed in (told.content, told.metadata):
                     assert isinstance(json.loads(packed.decode(), parse_constant=_refuse), dict)
-                assert len(answer.content) <= 2 * len(found[3]) + 1000
+                assert len(told.content) <= 2 * len(found[3]) + 1000
 
 
 def _refuse(word: str) -> None:

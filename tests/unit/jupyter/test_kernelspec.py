@@ -23,7 +23,11 @@ def test_both_kinds_of_clients_are_told_the_same() -> None:
     content = KernelSpec({"memory": 2**30, "network": {"allow": ["pypi"]}}, "fresh").content()
     config = content["metadata"]["kernel_provisioner"]["config"]
     argv = content["argv"]
-    assert config == {"work_dir": "fresh", "options": {"memory": 2**30, "network": {"allow": ["pypi"]}}}
+    assert config == {
+        "work_dir": "fresh",
+        "outputs": "all",
+        "options": {"memory": 2**30, "network": {"allow": ["pypi"]}},
+    }
     assert read_options([value for flag, value in pairwise(argv) if flag == "--set"]) == config["options"]
     assert argv[argv.index("--work-dir") + 1] == "fresh"
     assert "{connection_file}" in argv
@@ -69,6 +73,12 @@ def test_bad_arguments_say_what_to_do(tmp_path: Path, arguments: list[str], word
 def test_options_are_checked_before_they_are_installed(options: dict[str, Any], work_dir: Any, words: str) -> None:
     with pytest.raises(InvalidParams, match=words):
         KernelSpec(options, work_dir)
+
+
+def test_outputs_are_all_or_plain() -> None:
+    assert KernelSpec(outputs="plain").content()["metadata"]["kernel_provisioner"]["config"]["outputs"] == "plain"
+    with pytest.raises(InvalidParams, match="'all' or 'plain'"):
+        KernelSpec(outputs="some")  # type: ignore[arg-type]
 
 
 def test_the_folder_is_the_notebooks_or_a_fresh_one() -> None:
