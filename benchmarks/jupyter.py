@@ -4,7 +4,8 @@
 
 Each cell is run by Jupyter's own blocking client: on a kernel in a sandbox, over the sockets that the provisioner
 makes, and on a stock ipykernel on this machine, in no sandbox at all. `Sandbox.run_code` is the same sandbox
-without sockets and client. Rounds alternate; the medians are taken over all of them. A start is until the client's first answer.
+without sockets and client. Rounds alternate; the medians are taken over all of them. A start lasts until the first
+answer that the client gets.
 """
 
 from __future__ import annotations

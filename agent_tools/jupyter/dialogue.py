@@ -164,9 +164,12 @@ class Dialogue:
         if answer is None:
             return
         if arrived.message.channel == IOPUB:
-            self._pass_on(answer, arrived.message.parent_id)
-            if is_current and answer.values.get("execution_state") == "idle":
-                self._end()
+            is_over = is_current and answer.values.get("execution_state") == "idle"
+            if is_over:
+                self._end()  # files are where they belong before the client hears that it is over
+            if not (current and is_current and not current.channel):
+                self._pass_on(answer, arrived.message.parent_id)
+            if is_over:
                 self._go_on()
         elif current and is_current and arrived.message.channel == SHELL and answer.kind == current.reply_kind:
             self._pass_reply(answer, current)
@@ -175,8 +178,6 @@ class Dialogue:
             self._send("stdin", current, answer)
 
     def _pass_on(self, answer: Answer, parent_id: str) -> None:
-        if self._current and self._current.id == parent_id and not self._current.channel:
-            return
         frames = self._frames(answer, self._headers.get(parent_id, b""))
         if not self._sockets.publish(frames) and (left_out := note(answer.kind, UNREAD)):
             self._sockets.publish(self._frames(left_out, self._headers.get(parent_id, b"")))

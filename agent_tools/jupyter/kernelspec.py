@@ -23,7 +23,7 @@ NAME, TITLE = "agent-tools", "Python (sealed)"
 PROVISIONER = "agent-tools"
 WorkDir = Literal["cwd", "fresh"]
 Outputs = Literal["all", "plain"]
-_LAUNCH = "import sys; del sys.path[0]; from agent_tools.cli import main; main()"
+_LAUNCH = "import sys; sys.path[:] = filter(None, sys.path); from agent_tools.cli import main; main()"
 """The command line, without the folder in which it is started on its path: code may have left modules there."""
 
 

@@ -209,11 +209,11 @@ class SandboxKernel(IPythonKernel):
             raise EOFError
         return value if isinstance(value, str) else ""
 
-    def do_history(self, hist_access_type: str, output: bool, raw: bool, *args: Any, **asked: Any) -> dict[str, Any]:
+    def do_history(self, hist_access_type: str, output: bool, raw: bool, **asked: Any) -> dict[str, Any]:
         """Answer from what this kernel ran; nothing is kept on a disk."""
         manager = self.shell.history_manager
         inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
-        found = history.select(inputs, hist_access_type, *args, **asked)
+        found = history.select(inputs, hist_access_type, asked)
         return {
             "status": "ok",
             "history": [(0, number, (line, None) if output else line) for number, line in found],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import Limits
+from tests.doubles import ProcessEngine
 from tests.unit.jupyter.talking import PATIENCE, Talk, talking
 
 ECHO = """import comm
@@ -260,6 +262,32 @@ def test_a_full_work_dir_refuses_code(process_runtime: Runtime, info: Connection
         talk.run("open('large', 'wb').write(bytes(3_000_000)); import time; time.sleep(5)")
         assert "max_work_dir_bytes" in talk.run("1").reply["content"]["evalue"]
     served.close()
+
+
+def test_all_of_it_works_over_stdio(process_runtime: Runtime, info: ConnectionInfo) -> None:
+    served = ServedKernel({"transport": "stdio"}, process_runtime)
+    served.start(info)
+    with talking(info.told()) as talk, talking(info.told()) as other:
+        assert talk.run("x = input(); x", answer="typed").text == "'typed'"
+        assert other.run("x").text == "'typed'"
+        served.start(info)
+        talk.client.wait_for_ready(timeout=PATIENCE)
+        assert talk.run("x").status == "error"
+    served.close()
+
+
+def test_files_of_an_engine_elsewhere_are_there_when_the_cell_is_over(info: ConnectionInfo, work_dir: Path) -> None:
+    runtime = Runtime(ProcessEngine(shares_files=False), lambda packages: "none")
+    served = ServedKernel({"work_dir": str(work_dir)}, runtime)
+    served.start(info)
+    (work_dir / "given").write_text("brought in")
+    with talking(info.told()) as talk:
+        assert (
+            talk.run("text = open('given').read(); open('made', 'w').write(text.upper()); text").text == "'brought in'"
+        )
+        assert (work_dir / "made").read_text() == "BROUGHT IN"
+    served.close()
+    runtime.close_all()
 
 
 def test_a_port_that_is_taken_is_an_error(process_runtime: Runtime, kernel: ServedKernel, info: ConnectionInfo) -> None:

@@ -29,4 +29,4 @@ INPUTS = ["", "x = 1", "print(x)", "x = 1", "y"]
     ],
 )
 def test_what_is_asked_for_is_found(asked: dict[str, Any], numbers: list[int]) -> None:
-    assert select(INPUTS, **asked) == [(number, INPUTS[number]) for number in numbers]
+    assert select(INPUTS, asked["kind"], asked) == [(number, INPUTS[number]) for number in numbers]
