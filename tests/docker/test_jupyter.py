@@ -176,7 +176,8 @@ def test_a_launcher_killed_in_the_middle_leaves_nothing(notebooks: Path) -> None
 
 def test_a_launcher_ends_with_whoever_started_it(notebooks: Path) -> None:
     code = "import sys, os, signal\nfrom jupyter_client.manager import KernelManager\n"
-    code += f"kernel = KernelManager(kernel_name={NAME!r}, connection_file='c.json')\nkernel.kernel_spec.metadata.clear()\n"
+    code += f"kernel = KernelManager(kernel_name={NAME!r}, connection_file='c.json')\n"
+    code += "kernel.kernel_spec.metadata.clear()\n"
     code += "kernel.start_kernel()\nclient = kernel.client(); client.start_channels(); client.wait_for_ready(60)\n"
     code += "print(kernel.provisioner.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
