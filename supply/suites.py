@@ -43,22 +43,6 @@ class Suite:
 
 
 SUITES = {
-    "jupyter_notebooks": Suite(
-        "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
-        (
-            *("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3"),
-            *("nbclient==0.11.0", "playwright==1.65.2"),
-        ),
-    ),
-    "jupyter_servers": Suite(
-        "Open WebUI's, AutoGen's and jupyter-kernel-client's clients, of `agent-tools jupyter serve`",
-        (
-            *("jupyter-kernel-gateway==3.0.1", "jupyter-kernel-client==1.0.2", "autogen-core==0.7.5"),
-            *("autogen-ext[docker-jupyter-executor,jupyter-executor]==0.7.5", "aiohttp", "websockets", ASYNCIO),
-        ),
-        AWAITED,
-        ("open-webui==0.12.4",),
-    ),
     "langchain": Suite(
         "langchain_tests' SandboxIntegrationTests, for deepagents' backends",
         # from 0.7 on `BaseSandbox` answers absolute paths and overwrites, which 1.1.9 of the suite refuses
@@ -73,6 +57,22 @@ SUITES = {
     "pydantic_ai": Suite(
         "Pydantic AI's WorkspaceBackendSuite, with commands only and with files",
         ("pydantic-ai-slim==2.68.0",),
+    ),
+    "jupyter_notebooks": Suite(
+        "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
+        (
+            *("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3"),
+            *("nbclient==0.11.0", "playwright==1.65.2"),
+        ),
+    ),
+    "jupyter_servers": Suite(
+        "Open WebUI's, AutoGen's and jupyter-kernel-client's clients, of `agent-tools jupyter serve`",
+        (
+            *("jupyter-kernel-gateway==3.0.1", "jupyter-kernel-client==1.0.2", "autogen-core==0.7.5"),
+            *("autogen-ext==0.7.5", "asyncio-atexit==1.0.1", "aiohttp==3.14.5", "websockets==17.4", ASYNCIO),
+        ),
+        AWAITED,
+        ("open-webui==0.12.4",),
     ),
 }
 

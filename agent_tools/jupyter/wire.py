@@ -12,6 +12,7 @@ from typing import Any
 
 from jupyter_client.session import DELIM, Session
 
+from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import MAX_PARTS
 from agent_tools.marks import has_more_parts
 from agent_tools.settings import MIB
@@ -22,7 +23,7 @@ MAX_REQUEST_BYTES = 64 * MIB  # of one message
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
 
 
-class BadRequest(ValueError):
+class BadRequest(ProtocolViolation):
     """A client sent what is no message, or one without the right signature."""
 
 

@@ -26,6 +26,7 @@ from tests.suites.left_behind import await_gone, containers
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
+EXPECTED: dict[str, str] = {}
 CODE = """import matplotlib.pyplot as plt, pandas as pd
 frame = pd.DataFrame({"a": range(n)})
 frame.plot(); plt.show()

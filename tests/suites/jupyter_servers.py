@@ -32,6 +32,7 @@ from tests.suites.left_behind import await_gone, containers
 
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
+EXPECTED: dict[str, str] = {}
 PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
 
 
