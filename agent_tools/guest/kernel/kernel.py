@@ -26,7 +26,7 @@ from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
-from .session import Channel
+from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
 from .shell import SandboxShell, is_users
 
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
@@ -144,6 +144,7 @@ class SandboxKernel(IPythonKernel):
         """Answer one request, between `busy` and `idle`."""
         checkpoints.begin()
         self.set_parent([], request, channel="shell")
+        self.session.can_wait = MORE_CAN_WAIT if request["metadata"].get("is_unwatched") is True else CAN_WAIT
         self._publish_status("busy", "shell")
         try:
             handler = self.shell_handlers.get(request["msg_type"])
