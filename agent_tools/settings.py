@@ -295,6 +295,11 @@ def _options(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
     return {name[len(prefix) :].lower(): value for name, value in environ.items() if name.startswith(prefix) and value}
 
 
+def jupyter_token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return AGENT_TOOLS_JUPYTER_TOKEN, what requests to `agent-tools jupyter serve` must carry."""
+    return environ.get("AGENT_TOOLS_JUPYTER_TOKEN") or None
+
+
 def is_tracing_wanted(environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a receiver of spans."""
     names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

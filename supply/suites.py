@@ -38,6 +38,8 @@ class Suite:
     title: str
     packages: tuple[str, ...]
     options: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    """Packages installed without what they need, for files of theirs that need little of it."""
 
 
 SUITES = {
@@ -55,6 +57,22 @@ SUITES = {
     "pydantic_ai": Suite(
         "Pydantic AI's WorkspaceBackendSuite, with commands only and with files",
         ("pydantic-ai-slim==2.68.0",),
+    ),
+    "jupyter_notebooks": Suite(
+        "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
+        (
+            *("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3"),
+            *("nbclient==0.11.0", "playwright==1.65.2"),
+        ),
+    ),
+    "jupyter_servers": Suite(
+        "Open WebUI's, AutoGen's and jupyter-kernel-client's clients, of `agent-tools jupyter serve`",
+        (
+            *("jupyter-kernel-gateway==3.0.1", "jupyter-kernel-client==1.0.2", "autogen-core==0.7.5"),
+            *("autogen-ext==0.7.5", "asyncio-atexit==1.0.1", "aiohttp==3.14.5", "websockets==17.4", ASYNCIO),
+        ),
+        AWAITED,
+        ("open-webui==0.12.4",),
     ),
 }
 
@@ -125,13 +143,16 @@ def prepared(name: str) -> Path:
     if not python.exists():
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, venv], check=True)
     packages = [*SUITES[name].packages, *PYTEST]
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, "-e", ROOT, *packages], check=True)
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
+    subprocess.run([*install, "-e", ROOT, *packages], check=True)
+    if SUITES[name].alone:
+        subprocess.run([*install, "--no-deps", *SUITES[name].alone], check=True)
     return python
 
 
 def versions(python: Path, packages: Sequence[str]) -> list[str]:
     """Return what is installed: Python, and the packages by name."""
-    names = [package.split("==")[0] for package in packages]
+    names = [package.split("==")[0].split("[")[0] for package in packages]
     code = "import importlib.metadata as m, platform, sys; print('Python', platform.python_version()); "
     code += "[print(name, m.version(name)) for name in sys.argv[1:]]"
     return subprocess.run([python, "-c", code, *names], check=True, capture_output=True, text=True).stdout.splitlines()

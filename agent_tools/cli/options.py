@@ -77,8 +77,19 @@ def pair(text: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value
 
 
-def interpreter(**options: Any) -> CodeInterpreter:
-    """Return a tool made from the options that were given."""
+def limit_options(command: Command) -> Command:
+    """Add the options but for the folder, which is chosen in another way."""
+    for option in reversed(_OPTIONS[1:]):
+        command = option(command)
+    return command
+
+
+def config(**options: Any) -> dict[str, Any]:
+    """Return the options that were given, as `Sandbox` takes them.
+
+    Raises:
+        click.UsageError: two of them do not go together.
+    """
     for name in ("packages", "debian_packages"):
         options[name] = list(options.get(name) or ())
     if allow := options.pop("allow", ()):
@@ -87,4 +98,9 @@ def interpreter(**options: Any) -> CodeInterpreter:
         options["network"] = {"allow": list(allow)}
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
-    return CodeInterpreter({name: value for name, value in options.items() if value is not None})
+    return {name: value for name, value in options.items() if value not in (None, [])}
+
+
+def interpreter(**options: Any) -> CodeInterpreter:
+    """Return a tool made from the options that were given."""
+    return CodeInterpreter(config(**options))

@@ -41,7 +41,7 @@ class Session:
     def __init__(
         self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = RunningSandbox
     ) -> None:
-        self._serving = Succession(engine, spec, start)
+        self.serving = Succession(engine, spec, start)
         self._behind = behind
         self._owner_pid = os.getpid()
         self._turn = threading.Lock()
@@ -56,8 +56,8 @@ class Session:
             EngineError: the engine is not there, or cannot start the sandbox.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one.
         """
-        with self._taking_turn():
-            self._serving.kernel()
+        with self.taking_turn():
+            self.serving.kernel()
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
@@ -97,17 +97,17 @@ class Session:
     def _stream(
         self, code: str, timeout: float, cancelled: threading.Event, times: Course
     ) -> Generator[Output, None, None]:
-        with self._taking_turn(cancelled) as has_turn:
+        with self.taking_turn(cancelled) as has_turn:
             times.turn = times.started = time.monotonic()
             if not has_turn:
                 return
-            kernel = self._serving.kernel()
+            kernel = self.serving.kernel()
             times.started = time.monotonic()
-            if lost := self._serving.take_lost():
+            if lost := self.serving.take_lost():
                 yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._kept(lost), sandbox.running() as fetch_files:
-                    yield from self._serving.told(self._outputs(kernel, code, timeout, cancelled))
+                    yield from self.serving.told(self._outputs(kernel, code, timeout, cancelled))
                     times.connections = sandbox.take_connections()
                     if missing := fetch_files():
                         yield Omitted(missing)
@@ -132,7 +132,7 @@ class Session:
         try:
             yield
         except FileRejected:
-            self._serving.lost = lost
+            self.serving.lost = lost
             raise
 
     def live(self) -> AnySandbox:
@@ -149,18 +149,18 @@ class Session:
     @contextlib.contextmanager
     def between_runs(self) -> Iterator[AnySandbox]:
         """Hold the turn, with a kernel that waits for code. Errors as for `stream`."""
-        with self._taking_turn():
-            self._serving.kernel()
+        with self.taking_turn():
+            self.serving.kernel()
             assert self._sandbox is not None
             with self._sandbox.use():
                 yield self._sandbox
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""
-        with self._taking_turn():
+        with self.taking_turn():
             assert self.spec.host_calls is not None
             self.spec.host_calls.add(functions)
-            self._serving.spec = replace(self.spec, prelude=prelude)
+            self.serving.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
                 self._sandbox.define(prelude, self.spec.limits.timeout)
@@ -169,9 +169,9 @@ class Session:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
         if kernel := self._kernel_now():
             kernel.kill()
-        with self._taking_turn():
-            self._serving.lost = None  # asked for, so nothing to tell
-            sandbox, self._serving.sandbox = self._sandbox, None
+        with self.taking_turn():
+            self.serving.lost = None  # asked for, so nothing to tell
+            sandbox, self.serving.sandbox = self._sandbox, None
             if sandbox:
                 sandbox.close()
             empty_folder(self.spec.work_dir)
@@ -185,11 +185,11 @@ class Session:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
         if kernel := self._kernel_now():
             kernel.kill()
-        with self._taking_turn():
+        with self.taking_turn():
             if kernel := self._kernel_now():
                 kernel.end()
-            self._serving.kernel(wakes=False)
-            self._serving.lost = None  # asked for, so nothing to tell
+            self.serving.kernel(wakes=False)
+            self.serving.lost = None  # asked for, so nothing to tell
 
     def undo(self) -> None:
         """Take the variables back to where they were before the last run; files stay as they are.
@@ -197,8 +197,8 @@ class Session:
         Raises:
             CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
         """
-        with self._taking_turn():
-            self._serving.undo()
+        with self.taking_turn():
+            self.serving.undo()
 
     def checkpoint(self) -> Mark:
         """Keep the variables as they are now for `rollback`, until the kernel is replaced by a fresh one.
@@ -206,8 +206,8 @@ class Session:
         Raises:
             CheckpointMissing: none can be taken now; the message says why.
         """
-        with self._taking_turn():
-            return self._serving.mark()
+        with self.taking_turn():
+            return self.serving.mark()
 
     def rollback(self, mark: Mark) -> None:
         """Take the variables back, or forth, to where they were at a mark, as often as you like; files stay.
@@ -215,8 +215,8 @@ class Session:
         Raises:
             CheckpointMissing: it is kept no more; the variables are as they were.
         """
-        with self._taking_turn():
-            self._serving.rollback(mark)
+        with self.taking_turn():
+            self.serving.rollback(mark)
 
     def branch(self) -> Branch:
         """Start a kernel beside this one, from the state of now. Whoever takes it closes it.
@@ -226,8 +226,8 @@ class Session:
             KernelDied: the branch did not come up.
             InvalidParams: the sandbox has `max_branches` already.
         """
-        with self._taking_turn():
-            return self._serving.branch()
+        with self.taking_turn():
+            return self.serving.branch()
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
@@ -245,7 +245,7 @@ class Session:
             sandbox.remove()
 
     def _release(self) -> None:
-        sandbox, self._serving.sandbox = self._sandbox, None
+        sandbox, self.serving.sandbox = self._sandbox, None
         if sandbox:
             sandbox.close()
         if self.spec.host_calls:
@@ -254,11 +254,11 @@ class Session:
     @property
     def spec(self) -> SessionSpec:
         """Its makings."""
-        return self._serving.spec
+        return self.serving.spec
 
     @property
     def _sandbox(self) -> AnySandbox | None:
-        return self._serving.sandbox
+        return self.serving.sandbox
 
     def _kernel_now(self) -> Kernel | None:
         sandbox = self._sandbox
@@ -286,7 +286,7 @@ class Session:
         return self._sandbox.sandbox if self._sandbox else None
 
     @contextlib.contextmanager
-    def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
+    def taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
         self._refuse_closed()
         if self.spec.host_calls and self.spec.host_calls.is_calling:

@@ -22,13 +22,13 @@ from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
 from ..checkpoints.taking import Checkpoints
-from ..wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, Reader
+from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
-from . import interrupts
+from . import history, interrupts
+from .inbox import READ_SIZE, Inbox
 from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
 from .shell import SandboxShell, is_users
 
-READ_SIZE = 64 * 1024
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
 
 
@@ -79,8 +79,9 @@ class NoShellThread:
 
 
 class SandboxKernel(IPythonKernel):
-    """IPython's kernel; nobody is there to answer `input()`, and an interrupt wakes a cell that only awaits."""
+    """IPython's kernel; `input()` asks whom its request says, and an interrupt wakes a cell that only awaits."""
 
+    inbox: Inbox
     shell_class = Type(SandboxShell)
     debugger_class = Type(object)  # there is none; the stock default would be imported for its name
 
@@ -109,9 +110,9 @@ class SandboxKernel(IPythonKernel):
         self._wake_loop_by_signals()
         self.session.send(self.iopub_socket, "status", {"execution_state": "starting", **news})
         self.session.flush()
-        reader = Reader(MAX_REQUEST_BYTES)
+        self.inbox = Inbox(connected)
         while data := self._receive(connected, checkpoints):
-            for _, parts in reader.feed(data):
+            for parts in self.inbox.requests(data):
                 self._handle(self.session.read(parts), checkpoints)
 
     def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
@@ -189,13 +190,35 @@ class SandboxKernel(IPythonKernel):
             asyncio._set_running_loop(None)
         self.loop.run_until_complete(_rest(answer, waits_for))
 
-    def raw_input(self, prompt: str = "") -> str:
-        """Refuse at once, where the stock kernel would ask a front end."""
-        raise NotImplementedError("Python input() function is disabled.")
+    def raw_input(self, prompt: object = "") -> str:
+        """Ask the client for a line, if the request says that he answers; refuse at once otherwise."""
+        return self._ask(str(prompt), "input")
 
-    def getpass(self, prompt: str = "", stream: Any = None) -> str:
-        """Refuse at once."""
-        raise NotImplementedError("Python getpass() function is disabled.")
+    def getpass(self, prompt: object = "", stream: Any = None) -> str:
+        """Ask for a line that is not shown while it is typed."""
+        return self._ask(str(prompt), "getpass")
+
+    def _ask(self, prompt: str, function: str) -> str:
+        if not self._allow_stdin:
+            raise NotImplementedError(f"Python {function}() function is disabled.")
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(f"{function}() can only be used in the main thread here.")
+        asked = {"prompt": prompt, "password": function == "getpass"}
+        self.session.send(self.stdin_socket, "input_request", asked, parent=self.get_parent("shell"))
+        value = self.session.read(self.inbox.await_answer())["content"].get("value")
+        if value == "\x04":
+            raise EOFError
+        return value if isinstance(value, str) else ""
+
+    def do_history(self, hist_access_type: str, output: bool, raw: bool, **asked: Any) -> dict[str, Any]:
+        """Answer from what this kernel ran; nothing is kept on a disk."""
+        manager = self.shell.history_manager
+        inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
+        found = history.select(inputs, hist_access_type, asked)
+        return {
+            "status": "ok",
+            "history": [(0, number, (line, None) if output else line) for number, line in found],
+        }
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:

@@ -17,7 +17,9 @@ from types import FrameType
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
+from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
 from . import figures, interrupts, magics
@@ -77,8 +79,10 @@ class Countdown:
     def start(self) -> None:
         """Arm the timer for the request that is about to run."""
         timeout = self.shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
-        if isinstance(timeout, (int, float)) and timeout > 0:
+        has_timeout = isinstance(timeout, (int, float)) and timeout > 0
+        if has_timeout or signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # which interrupts.py rings, too
             signal.signal(signal.SIGALRM, self.expire)
+        if has_timeout:
             signal.setitimer(signal.ITIMER_REAL, timeout)
 
     def cancel(self) -> None:
@@ -173,9 +177,11 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 class SandboxShell(ZMQInteractiveShell):
     """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
 
-    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal.
+    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal. With `serve_notebook`
+    a person comes.
     """
 
+    has_person = False
     lazy_names: LazyNames
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
@@ -207,10 +213,21 @@ class SandboxShell(ZMQInteractiveShell):
         with interrupts.reaching_code(is_users):
             return await super().run_code(*args, **kwargs)
 
+    def serve_notebook(self) -> None:
+        """Work for a person's notebook or console from now on: it is asked, pages, gets cells and leaves."""
+        self.has_person = True
+        self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
+        self.register_magics(ExecutionMagics)  # with a debugger
+        self._set_leaving()
+
     def init_user_ns(self) -> None:
         """Fill the user's namespace, at the start and again for %reset."""
         super().init_user_ns()
-        leaving = {"exit": _leave, "quit": _leave}
+        self._set_leaving()
+
+    def _set_leaving(self) -> None:
+        leave = self.exiter if self.has_person else _leave
+        leaving = {"exit": leave, "quit": leave}
         self.user_ns.update(leaving)
         self.user_ns_hidden.update(leaving)
 
@@ -219,12 +236,21 @@ class SandboxShell(ZMQInteractiveShell):
         if not magics.handles(cmd):
             self.system_raw(cmd)
 
+    def ask_exit(self) -> None:
+        """Tell the client that the person wants to leave; the kernel's end is the client's to order."""
+        self.payload_manager.write_payload({"source": "ask_exit", "keepkernel": self.keepkernel_on_exit})
+
     def ask_yes_no(self, *args: Any, **kwargs: Any) -> bool:
-        """Say that nobody answers, so that magics do as their documentation says for this case."""
+        """Ask the person; if there is none, say so, and magics do as their documentation says for this case."""
+        if self.has_person:
+            return bool(super().ask_yes_no(*args, **kwargs))
         raise StdinNotImplementedError("Nobody is here to answer.")
 
     def set_next_input(self, text: str, replace: bool = False) -> None:
-        """Show what a notebook would put into a cell."""
+        """Show what a notebook would put into a cell, if there is none."""
+        if self.has_person:
+            super().set_next_input(text, replace)
+            return
         print(text)
         magics.say(magics.NOT_RUN)
 

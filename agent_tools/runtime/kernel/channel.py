@@ -33,9 +33,10 @@ MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 @dataclass(frozen=True)
 class Arrived:
-    """The kernel sent a message."""
+    """The kernel sent a message: as a value, and the parts of it that came."""
 
     message: Message
+    parts: list[bytes]
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ class Channel:
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
                 match event:
-                    case Arrived(message) if passes_over_text and message.kind == "stream":
+                    case Arrived(message, _) if passes_over_text and message.kind == "stream":
                         continue
-                    case Arrived(message):
+                    case Arrived(message, _):
                         return message
                     case Broken(reason):
                         raise KernelDied(f"it sent {reason} at its start")
@@ -120,8 +121,23 @@ class Channel:
     ) -> str:
         """Ask the kernel to run code; return the request's id. Arguments as for `execute_request`."""
         request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
-        self._send(data)
+        self.send(data)
         return request_id
+
+    def filenos(self) -> list[int]:
+        """Return the descriptors that tell when there is something to receive."""
+        return [each for each in (self._socket.fileno(), self._lifeline.fileno()) if each >= 0]
+
+    def send(self, data: bytes) -> None:
+        """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
+        deadline = time.monotonic() + SEND_SECONDS
+        view = memoryview(data)
+        with contextlib.suppress(OSError):
+            while view and self._is_open:
+                if not await_room(self._socket.fileno(), deadline - time.monotonic()):
+                    self._hang_up()
+                    return
+                view = view[self._socket.send(view) :]
 
     def receive(self, wait: float) -> Iterator[Event]:
         """Yield what arrives within `wait` seconds: nothing, or all that is there when the first thing is.
@@ -165,7 +181,7 @@ class Channel:
             self._has_more = True  # until all of it was taken: whoever takes may stop at any message
             for channel, parts in self._reader.feed(data or b""):
                 if not unread:
-                    yield Arrived(read_message(channel, parts))
+                    yield Arrived(read_message(channel, parts), parts)
             self._has_more = False
         except (MessageError, ProtocolViolation) as exc:
             self._stop_reading()  # there is no way back into step, and nothing more is wanted
@@ -211,17 +227,6 @@ class Channel:
     def _is_about_it(self, report: Report) -> bool:
         """Return whether a report is about this kernel: what is said of an earlier one may come late."""
         return isinstance(report, (Exit, Failed, Marked)) and report.generation == self._generation
-
-    def _send(self, data: bytes) -> None:
-        """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
-        deadline = time.monotonic() + SEND_SECONDS
-        view = memoryview(data)
-        with contextlib.suppress(OSError):
-            while view and self._is_open:
-                if not await_room(self._socket.fileno(), deadline - time.monotonic()):
-                    self._hang_up()
-                    return
-                view = view[self._socket.send(view) :]
 
     def _hang_up(self) -> None:
         """Shut the socket down, so that reading it tells of its end."""

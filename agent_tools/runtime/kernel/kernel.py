@@ -46,8 +46,8 @@ class Kernel:
         runs: Runs | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._channel = channel
-        self._lifeline = lifeline
+        self.channel = channel
+        self.lifeline = lifeline
         self._limits = limits
         self._memory = memory
         self.runs = runs  # None: no checkpoints
@@ -66,8 +66,8 @@ class Kernel:
     def is_alive(self) -> bool:
         """Return whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
         if not self._ended:
-            for event in self._channel.discard():
-                self._note_end(event)
+            for event in self.channel.discard():
+                self.note_end(event)
         return not self._ended
 
     def execute(
@@ -88,7 +88,7 @@ class Kernel:
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         self._arm(timeout)
-        request_id = self._channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
+        request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
         run = self._run = Request(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)
@@ -97,7 +97,7 @@ class Kernel:
             if not run.is_over:
                 self._stop(run)
             self._run = None
-            self._lifeline.disarm()
+            self.lifeline.disarm()
 
     def hold(self) -> None:
         """Let the run's time limit stand still, until as many `go` have come."""
@@ -105,7 +105,7 @@ class Kernel:
             self._holds += 1
             if self._holds == 1 and (run := self._run):
                 run.limit.hold()
-                self._lifeline.disarm()
+                self.lifeline.disarm()
 
     def go(self) -> None:
         """Let the run's time limit go on."""
@@ -116,7 +116,7 @@ class Kernel:
 
     def interrupt(self) -> None:
         """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
-        self._lifeline.send(Interrupt())
+        self.lifeline.send(Interrupt())
 
     def cancel(self) -> None:
         """Interrupt the run that goes on, unless it was already; what does not end then is killed."""
@@ -129,7 +129,7 @@ class Kernel:
         with self._lock:
             if reason and not self._condemned:
                 self._condemned = escalation.Condemned(reason, cause)
-            self._lifeline.send(Kill())
+            self.lifeline.send(Kill())
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 
@@ -142,9 +142,9 @@ class Kernel:
         if not self._ended:
             self.kill()
         while not self._ended and time.monotonic() < deadline:
-            for event in self._channel.receive(deadline - time.monotonic()):
+            for event in self.channel.receive(deadline - time.monotonic()):
                 if isinstance(event, (Reported, SandboxEnded)):
-                    self._note_end(event)
+                    self.note_end(event)
         if not self._ended:
             self._note_ended(Ended(Silent()))
         return not (self._ended and isinstance(self._ended.how, Silent))
@@ -156,7 +156,7 @@ class Kernel:
 
         For the thread whose turn it is.
         """
-        ask = ask or (lambda run: self._lifeline.send(Mark(run)))
+        ask = ask or (lambda run: self.lifeline.send(Mark(run)))
         assert self.runs
         deadline = time.monotonic() + seconds
         self.settle(seconds)
@@ -177,10 +177,10 @@ class Kernel:
 
     def _settle(self, deadline: float, run: int = 0) -> None:
         """Wait for an answer: the checkpoint that was due is taken then, and another one soon if there is a run."""
-        request = self._channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
+        request = self.channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
         while not self._ended and time.monotonic() < deadline:
-            for event in self._channel.receive(deadline - time.monotonic()):
-                self._note_end(event)
+            for event in self.channel.receive(deadline - time.monotonic()):
+                self.note_end(event)
                 if isinstance(event, Arrived) and event.message.parent_id == request and event.message.channel == SHELL:
                     return
 
@@ -188,25 +188,25 @@ class Kernel:
         """Ask for something about the checkpoint of a run; return the run, 0 if there is none of it."""
         ask(run)
         while not self._ended and time.monotonic() < deadline:
-            for event in self._channel.receive(deadline - time.monotonic()):
-                self._note_end(event)
+            for event in self.channel.receive(deadline - time.monotonic()):
+                self.note_end(event)
                 if isinstance(event, Reported) and isinstance(event.report, Marked):
                     return event.report.run
         return 0
 
     def close(self) -> None:
         """Hang up."""
-        self._channel.close()
+        self.channel.close()
 
     def _arm(self, timeout: float) -> None:
         """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
-        self._lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
+        self.lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
 
     def _outputs(self, run: Request, beside: Beside = tuple) -> Iterator[Output]:
         """Bring the run to its end, yielding what it shows on its way."""
         while not run.is_over:
             self._look_after(run)
-            for event in self._channel.receive(self._patience(run)):
+            for event in self.channel.receive(self._patience(run)):
                 for output in self._take(event, run):
                     yield from beside()
                     yield output
@@ -239,13 +239,13 @@ class Kernel:
             return
         run.state = state
         if order := escalation.order_on_entering(state):
-            self._lifeline.send(order)
+            self.lifeline.send(order)
         if isinstance(state, Over) and isinstance(state.ending, Ended):
             self._note_ended(state.ending)
 
     def _take(self, event: Event, run: Request) -> Iterator[Output]:
         match event:
-            case Arrived(message) if message.parent_id == run.request_id:
+            case Arrived(message, _) if message.parent_id == run.request_id:
                 yield from self._take_message(message, run)
             case Broken(reason):
                 self._advance(run, escalation.Broke(reason))
@@ -286,7 +286,7 @@ class Kernel:
         for _ in self._outputs(run):
             pass
 
-    def _note_end(self, event: Event) -> None:
+    def note_end(self, event: Event) -> None:
         """Note the end of the kernel between runs."""
         match event:
             case Reported(Exit() as exit_):
@@ -307,4 +307,4 @@ class Kernel:
             ended = Ended(ended.how, Why.CONDEMNED, self._condemned.detail, self._condemned.cause)
         self._ended = ended
         if isinstance(ended.how, Silent):
-            self._lifeline.give_up()
+            self.lifeline.give_up()

@@ -51,6 +51,7 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config"),
         *("image", "image build", "image show", "image sbom", "image rm"),
+        *("jupyter", "jupyter install", "jupyter kernel", "jupyter serve"),
     }
 
 

@@ -1,0 +1,119 @@
+"""The kernelspec: how Jupyter's programs are told of kernels in sandboxes.
+
+One spec serves both kinds of clients: those that know provisioners use ours, the others start `argv`.
+Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from jupyter_client.kernelspec import KernelSpecManager
+
+from agent_tools.errors import InvalidParams
+from agent_tools.sandbox.options import Config, Options
+
+NAME, TITLE = "agent-tools", "Python (sealed)"
+PROVISIONER = "agent-tools"
+WorkDir = Literal["cwd", "fresh"]
+Outputs = Literal["all", "plain"]
+_LAUNCH = "import sys; sys.path[:] = filter(None, sys.path); from agent_tools.cli import main; main()"
+"""The command line, without the folder in which it is started on its path: code may have left modules there."""
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernelspec: the options of its sandboxes, JSON values by name, and the folder they work in.
+
+    With 'plain' outputs, what a page would run is left out: HTML, scripts, SVG and widgets.
+
+    Raises:
+        InvalidParams: an option is unknown, unusable, or would break the isolation.
+    """
+
+    options: Config = field(default_factory=dict)
+    work_dir: WorkDir = "cwd"
+    title: str = TITLE
+    outputs: Outputs = "all"
+
+    def __post_init__(self) -> None:
+        Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
+        is_plain(self.outputs)
+
+    def content(self) -> dict[str, Any]:
+        """Return what kernel.json holds."""
+        given = [word for name, value in self.options.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+        launcher = [sys.executable, "-c", _LAUNCH, "jupyter", "kernel", "-f", "{connection_file}"]
+        config = {"work_dir": self.work_dir, "outputs": self.outputs, "options": self.options}
+        return {
+            "argv": [*launcher, "--work-dir", self.work_dir, "--outputs", self.outputs, *given],
+            "display_name": self.title,
+            "language": "python",
+            "interrupt_mode": "signal",
+            "metadata": {
+                "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config},
+                "debugger": False,
+            },
+        }
+
+    def install(self, name: str = NAME, *, user: bool = False, prefix: str | None = None) -> Path:
+        """Write it where Jupyter looks: for all users, for this user, or below a prefix; return its folder.
+
+        Raises:
+            InvalidParams: the name is unusable, or nobody may write there.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)
+            Path(folder, "kernel.json").write_text(json.dumps(self.content(), indent=1))
+            try:
+                return Path(KernelSpecManager().install_kernel_spec(folder, name, user=user, prefix=prefix))
+            except (OSError, ValueError) as exc:
+                raise InvalidParams(f"The kernelspec cannot be installed: {exc} Try --user or --sys-prefix.") from exc
+
+
+def sandbox_config(options: Mapping[str, Any], work_dir: str, cwd: str) -> Config:
+    """Return the options of a sandbox whose folder is that of the notebook, or a fresh one.
+
+    Raises:
+        InvalidParams: `work_dir` is neither 'cwd' nor 'fresh', or also an option.
+    """
+    if work_dir not in ("cwd", "fresh"):
+        raise InvalidParams(f"work_dir={work_dir!r:.40} is not usable: give 'cwd' or 'fresh'.")
+    if "work_dir" in options:
+        raise InvalidParams("The options name a work_dir; kernels have that of the notebook ('cwd'), or a fresh one.")
+    return {**options, **({"work_dir": cwd} if work_dir == "cwd" else {})}
+
+
+def is_plain(outputs: str) -> bool:
+    """Return whether outputs are to be plain.
+
+    Raises:
+        InvalidParams: it is neither 'all' nor 'plain'.
+    """
+    if outputs not in ("all", "plain"):
+        raise InvalidParams(f"outputs={outputs!r:.40} is not usable: give 'all' or 'plain'.")
+    return outputs == "plain"
+
+
+def read_options(pairs: Sequence[str]) -> Config:
+    """Return options from NAME=JSON, as `argv` has them; what is no JSON is taken as text.
+
+    Raises:
+        InvalidParams: there is no '='.
+    """
+    found: Config = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidParams(f"--set {pair!r:.60}: write NAME=VALUE.")
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value
+    return found

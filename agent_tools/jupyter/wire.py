@@ -1,0 +1,109 @@
+"""Jupyter's messages as frames: those of clients are read, once their signature is right; those to clients are signed.
+
+Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html#the-wire-protocol
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_client.session import DELIM, Session
+
+from agent_tools.errors import ProtocolViolation
+from agent_tools.guest.wire.messages import MAX_PARTS
+from agent_tools.marks import has_more_parts
+from agent_tools.settings import MIB
+
+MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
+MAX_IDENTITIES = 16  # frames before the delimiter
+MAX_REQUEST_BYTES = 64 * MIB  # of one message
+MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
+
+
+class BadRequest(ProtocolViolation):
+    """A client sent what is no message, or one without the right signature."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One message of a client."""
+
+    channel: str
+    identities: tuple[bytes, ...]
+    kind: str
+    id: str
+    parts: tuple[bytes, ...]
+    """Header, parent header, metadata and content as JSON objects; buffers."""
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def header(self) -> bytes:
+        """The header as the client wrote it."""
+        return self.parts[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its parts."""
+        return sum(map(len, self.parts))
+
+    @property
+    def reply_kind(self) -> str:
+        """The type of the reply, '' for a message that gets none."""
+        return self.kind.removesuffix("_request") + "_reply" if self.kind.endswith("_request") else ""
+
+
+class Wire:
+    """Reads and writes the frames of one kernel's clients."""
+
+    def __init__(self, key: bytes, scheme: str) -> None:
+        self._session = Session(key=key, signature_scheme=scheme, username="kernel")
+
+    def read(self, channel: str, frames: list[bytes]) -> Request:
+        """Return the message of a client.
+
+        Raises:
+            BadRequest: it is no message, or is not signed with the key.
+        """
+        try:
+            place = frames.index(DELIM, 0, MAX_IDENTITIES + 1)
+            identities, parts = frames[:place], frames[place + 1 :]
+            _refuse_costly(parts)
+            message = self._session.deserialize(parts)
+            header, content = message["header"], message["content"]
+            kind, id_ = header["msg_type"], header["msg_id"]
+        except BadRequest:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as exc:
+            raise BadRequest(f"a malformed message ({type(exc).__name__}: {exc!s:.100})") from exc
+        if not isinstance(kind, str) or not isinstance(id_, str) or not isinstance(content, dict):
+            raise BadRequest("a message without a type, an id or a content")
+        return Request(channel, tuple(identities), kind, id_, tuple(parts[1:]), content)
+
+    def write(
+        self,
+        kind: str,
+        parent: bytes,
+        content: bytes | Mapping[str, Any],
+        metadata: bytes = b"{}",
+        buffers: Sequence[bytes] = (),
+    ) -> list[bytes]:
+        """Return the frames of a message of the kernel, without identities. `parent` is the header of its request."""
+        header = self._session.pack(self._session.msg_header(kind))
+        packed = content if isinstance(content, bytes) else json.dumps(content).encode()
+        signed = [header, parent or b"{}", metadata, packed]
+        return [DELIM, self._session.sign(signed), *signed, *buffers]
+
+
+def _refuse_costly(parts: Sequence[bytes]) -> None:
+    """Refuse what would cost more to read than it can be worth.
+
+    Raises:
+        BadRequest: it is too long, or has too many parts.
+    """
+    if len(parts) - 1 > MAX_PARTS or sum(map(len, parts)) > MAX_REQUEST_BYTES:
+        raise BadRequest("a message of too many parts, or of too many bytes")
+    if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]) or has_more_parts(b"".join(parts[4:5]), MAX_MARKS):
+        raise BadRequest("a header that is too long, or a content of too many parts")
