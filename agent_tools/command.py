@@ -55,6 +55,11 @@ class CommandResult:
         """Both streams as text, stdout first; bytes that are no UTF-8 are replaced."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Stdout and stderr as text; bytes that are no UTF-8 are replaced."""
+        return self.stdout.decode("utf-8", "replace"), self.stderr.decode("utf-8", "replace")
+
 
 class Cursor(NamedTuple):
     """A place in the output of a command: bytes of each stream since its start."""

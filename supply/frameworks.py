@@ -1,0 +1,50 @@
+"""The frameworks that `scripts/integrations` tries, each with the versions that were tried last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASYNCIO = "pytest-asyncio==1.5.0"
+AWAITED = ("--asyncio-mode=auto", "--override-ini=asyncio_default_fixture_loop_scope=function")
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework.
+
+    Attributes:
+        title: what of it is tried.
+        packages: its distributions, pinned.
+        beside: what its suite needs.
+        options: what pytest needs to be told.
+        modules: those of `agent_tools.integrations`, for which there is an extra of its name; without, it has an example.
+    """
+
+    title: str
+    packages: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+
+FRAMEWORKS = {
+    "langchain": Framework(
+        "LangChain: a tool, their tools in the code, and langchain_tests for tools",
+        ("langchain==1.4.7", "langchain-core==1.7.2", "langchain-tests==1.1.9"),
+        (ASYNCIO,),
+        AWAITED,
+        ("langchain",),
+    ),
+    "deepagents": Framework(
+        "deepagents: a backend, and langchain_tests' SandboxIntegrationTests",
+        ("deepagents==0.7.32", "langchain-tests==1.1.9"),
+        (ASYNCIO,),
+        AWAITED,
+        ("deepagents",),
+    ),
+    "openai-agents": Framework(
+        "OpenAI Agents SDK: a function tool, an executor for ShellTool, a client for SandboxAgent",
+        ("openai-agents==0.24.0",),
+        modules=("openai_agents", "openai_sandbox_agents"),
+    ),
+}

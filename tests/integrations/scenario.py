@@ -1,0 +1,50 @@
+"""What every framework's agent does: runs code, goes on from its variables, draws, writes a file, and is cancelled."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools import AsyncSandbox
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "integrations"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+STATE = "x = 6 * 7\nx"
+PICTURE = "plt.plot([1, x])\nplt.show()"
+FILE = "print(open('out.txt', 'w').write(str(x)))"
+STEPS = (STATE, PICTURE, FILE)
+ENDLESS = "y = x + 1\nopen('started', 'w').close()\nimport time\ntime.sleep(600)"
+AFTER = "y"
+"""What the code of ENDLESS has set, though it was cancelled: 43."""
+PNG = b"\x89PNG"
+
+
+async def cancelled(call: Awaitable[Any], sandbox: AsyncSandbox) -> None:
+    """Await a call that runs ENDLESS, and cancel it once its code runs."""
+    job = asyncio.ensure_future(call)
+    while not await sandbox.exists("started"):
+        assert not job.done(), job.result()
+        await asyncio.sleep(0.05)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+def run_page(name: str, **names: Any) -> dict[str, Any]:
+    """Run the blocks of a page of the docs, one after the other, and return all names."""
+    for block in BLOCK.findall((PAGES / f"{name}.md").read_text()):
+        code = compile(block, f"{name}.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if inspect.isawaitable(running := eval(code, names)):
+            asyncio.run(_done(running))
+    return names
+
+
+async def _done(running: Awaitable[Any]) -> None:
+    await running
