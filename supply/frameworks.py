@@ -47,4 +47,21 @@ FRAMEWORKS = {
         ("openai-agents==0.24.0",),
         modules=("openai_agents", "openai_sandbox_agents"),
     ),
+    "inspect": Framework(
+        "Inspect: a provider by entry point, and self_check",
+        ("inspect-ai==0.3.285",),
+        (ASYNCIO,),
+        AWAITED,
+        ("inspect",),
+    ),
+    "pydantic-ai": Framework(
+        "Pydantic AI: a workspace, a capability with code, code mode over the agent's tools, and WorkspaceBackendSuite",
+        ("pydantic-ai-slim==2.68.0",),
+        modules=("pydantic_ai", "pydantic_ai_code_mode"),
+    ),
+    "smolagents": Framework(
+        "smolagents: an executor with tools on the host, and their tests of remote executors",
+        ("smolagents==1.26.0",),
+        modules=("smolagents",),
+    ),
 }

@@ -1,88 +1,100 @@
-"""Inspect's `self_check`: what a `SandboxEnvironment` must do."""
+"""Inspect: an evaluation whose model uses tools in our sandbox, and Inspect's own `self_check`."""
 
 from __future__ import annotations
 
-import errno
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxEnvironment,
-    SandboxEnvironmentLimits,
-    SandboxUserUnsupportedError,
-)
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.log import EvalLog
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import includes
+from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
+from inspect_ai.tool import bash, python
+from inspect_ai.util import SandboxEnvironmentSpec, sandbox
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
 from agent_tools import AsyncSandbox
-from agent_tools.command import NOT_EXECUTABLE
+from agent_tools.integrations.inspect import AgentToolsConfig, AgentToolsSandboxEnvironment
+from tests.integrations.scenario import run_page
 
-TIMEOUT = 3600.0  # seconds of a command, unless it says otherwise
 EXPECTED = {
     "test_exec_as_user": "a sandbox has one user and no root, by design: it adds a user as root",
 }
 
 
-class Environment(SandboxEnvironment):
-    """An environment of Inspect's on a sandbox of ours."""
-
-    def __init__(self, sandbox: AsyncSandbox) -> None:
-        super().__init__()
-        self.sandbox = sandbox
-
-    @classmethod
-    async def sample_cleanup(cls, *_: Any) -> None:
-        """Leave it to the fixture."""
-
-    async def exec(
-        self,
-        cmd: list[str],
-        input: str | bytes | None = None,  # noqa: A002
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        user: str | None = None,
-        timeout: int | None = None,
-        timeout_retry: bool = True,
-        concurrency: bool = True,
-    ) -> ExecResult[str]:
-        if user is not None:
-            raise SandboxUserUnsupportedError(f"the sandbox has one user; it cannot run as {user!r}")
-        stdin = input.encode() if isinstance(input, str) else input
-        most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        given = {"stdin": stdin, "cwd": cwd or "", "env": env, "timeout": timeout or TIMEOUT, "max_output": most}
-        done = await self.sandbox.run_command(cmd, **given)  # type: ignore[arg-type]
-        if done.timed_out:
-            raise TimeoutError(f"the command ran over {timeout} s")
-        if done.exit_code == NOT_EXECUTABLE:
-            raise PermissionError(errno.EACCES, done.stderr.decode())
-        out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        if done.truncated:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, out or err)
-        return ExecResult(done.ok, done.exit_code, out, err)
-
-    async def write_file(self, file: str, contents: str | bytes) -> None:
-        await self.sandbox.write_file(file, contents)
-
-    async def read_file(self, file: str, text: bool = True) -> Any:
-        try:
-            most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
-            data = await self.sandbox.read_file(file, max_bytes=most + 1)
-        except OSError as exc:
-            if exc.errno == errno.EFBIG:
-                raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from exc
-            raise
-        if len(data) > most:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        return data.decode() if text else data
-
-
 @pytest.fixture(scope="session")
-def environment(new_async_sandbox: Callable[[], AsyncSandbox]) -> Environment:
-    return Environment(new_async_sandbox())
+def environment(new_sandbox: Callable[[], AsyncSandbox]) -> AgentToolsSandboxEnvironment:
+    return AgentToolsSandboxEnvironment(new_sandbox())
 
 
 @pytest.fixture
-def sandbox_env(environment: Environment) -> Environment:
+def sandbox_env(environment: AgentToolsSandboxEnvironment) -> AgentToolsSandboxEnvironment:
     return environment
+
+
+def scripted(*calls: tuple[str, dict[str, Any]]) -> Any:
+    outputs = [ModelOutput.for_tool_call("mockllm", name, args) for name, args in calls]
+    outputs.append(ModelOutput.from_content("mockllm", "The answer is 42"))
+    for output in outputs:
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # or the mock asks for a tokeniser
+    return get_model("mockllm/model", custom_outputs=outputs)
+
+
+@solver
+def look_and_cancel(found: dict[str, Any]) -> Solver:
+    """Read a picture, and cancel a command."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        found["picture"] = await sandbox().read_file("fig.png", text=False)
+        with anyio.move_on_after(1.0):
+            await sandbox().exec(["sleep", "600"])
+        found["after"] = (await sandbox().exec(["sh", "-c", "cat kept; pgrep sleep || echo ended"])).stdout
+        return state
+
+    return solve
+
+
+def run(log_dir: Path, found: dict[str, Any], model: Any, spec: Any) -> EvalLog:
+    sample = Sample("6 * 7?", target="42", files={"data.txt": "from the sample\n"}, setup="#!/bin/sh\necho made > setup.txt\n")
+    steps = [use_tools(python(), bash()), generate(), look_and_cancel(found)]
+    (log,) = eval(
+        Task(dataset=[sample], solver=steps, scorer=includes(), sandbox=spec), model=model, display="none", log_dir=str(log_dir)
+    )
+    return log
+
+
+def test_an_evaluation_runs_in_sandboxes_of_its_samples(cfg: dict[str, Any], tmp_path: Path) -> None:
+    draw = "import numpy as np, matplotlib.pyplot as plt\nprint(np.arange(7).sum() * 2)\nplt.plot([1, 42]); plt.savefig('fig.png')"
+    calls = [("python", {"code": draw}), ("bash", {"command": "cat data.txt setup.txt; ls; echo kept > kept"})]
+    found: dict[str, Any] = {}
+    log = run(tmp_path, found, scripted(*calls), SandboxEnvironmentSpec("agent-tools", AgentToolsConfig(**cfg)))
+    assert log.status == "success", log.error
+    assert log.results is not None
+    assert log.results.scores[0].metrics["accuracy"].value == 1
+    assert log.samples
+    answers = [message.text for message in log.samples[0].messages if message.role == "tool"]
+    assert answers[0].strip() == "42"
+    assert answers[1].split() == ["from", "the", "sample", "made", "data.txt", "fig.png", "setup.txt"]
+    assert found["picture"].startswith(b"\x89PNG")
+    assert found["after"] == "kept\nended\n"
+
+
+def test_options_come_from_a_file_and_an_unknown_one_is_an_error(tmp_path: Path) -> None:
+    options = tmp_path / "options.json"
+    options.write_text(json.dumps({"memroy": 1}))
+    log = run(tmp_path, {}, scripted(), ("agent-tools", str(options)))
+    assert log.status == "error"
+    assert log.error is not None
+    assert "Did you mean 'memory'?" in log.error.message
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (log,) = run_page("inspect", model=scripted(("python", {"code": "print(6 * 7)"})))["logs"]
+    assert log.status == "success", log.error

@@ -6,13 +6,16 @@ import ast
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable
+import threading
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_tools import AsyncSandbox
+from agent_tools import AsyncSandbox, Sandbox
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "integrations"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,6 +38,21 @@ async def cancelled(call: Awaitable[Any], sandbox: AsyncSandbox) -> None:
     job.cancel()
     with pytest.raises(asyncio.CancelledError):
         await job
+
+
+@contextmanager
+def interrupting(sandbox: Sandbox) -> Iterator[None]:
+    """Interrupt ENDLESS once its code runs, from another thread."""
+
+    def wait_and_interrupt() -> None:
+        while not sandbox.exists("started"):
+            time.sleep(0.05)
+        sandbox.interrupt()
+
+    thread = threading.Thread(target=wait_and_interrupt)
+    thread.start()
+    yield
+    thread.join()
 
 
 def run_page(name: str, **names: Any) -> dict[str, Any]:
