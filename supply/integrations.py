@@ -109,7 +109,7 @@ def typed(name: str, python: Path) -> Outcome:
     """Check the types of its adapters against a framework; what lies below them is checked by scripts/check."""
     modules = [ROOT / "agent_tools" / "integrations" / f"{module}.py" for module in FRAMEWORKS[name].modules]
     places = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", python.parents[1] / "mypy_cache"]
-    how = ["--python-version", ".".join(map(str, sys.version_info[:2])), "--follow-imports=silent", "--no-pretty"]
+    how = ["--python-version", ".".join(map(str, sys.version_info[:2])), "--follow-imports=silent", "--follow-untyped-imports"]
     start = time.monotonic()
     done = subprocess.run([python, "-m", "mypy", *places, *how, *modules], cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if ": note:" not in line]

@@ -1,148 +1,159 @@
-"""Pydantic AI's `WorkspaceBackendSuite`, with files by the shell as it derives them, and with files of our own."""
+"""Pydantic AI: agents with our capabilities, and its `WorkspaceBackendSuite`."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import posixpath
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
-from pydantic_ai.workspaces import (
-    CommandResult,
-    FileEntry,
-    SupportsCommands,
-    SupportsFilesystem,
-    WorkspaceBackend,
-    WorkspaceOutputLimitError,
-    WorkspaceRef,
-    WorkspaceTimeoutError,
-    WorkspaceUnavailableError,
-)
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.workspaces import SupportsCommands, WorkspaceBackend, WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from agent_tools import AsyncSandbox
-from agent_tools.errors import SandboxGone
-from agent_tools.file_info import FileInfo
+from agent_tools.integrations.pydantic_ai import AgentToolsSandbox, AgentToolsWorkspace
+from agent_tools.integrations.pydantic_ai_code_mode import CodeMode
+from tests.integrations.scenario import AFTER, ENDLESS, PNG, STATE, STEPS, cancelled, run_page
 
-TIMEOUT = 86_000.0  # seconds of a command, unless it says otherwise
-EXPECTED: dict[str, str] = {}
+
+class Scripted(FunctionModel):
+    """Calls `run_code` with each code, and remembers the tools that it was shown."""
+
+    def __init__(self, *codes: str) -> None:
+        steps = iter([*(ToolCallPart("run_code", {"code": code}) for code in codes), TextPart("done")])
+        self.shown: dict[str, str] = {}
+
+        async def answer(messages: Any, info: AgentInfo) -> ModelResponse:
+            self.shown = {tool.name: tool.description or "" for tool in info.function_tools}
+            return ModelResponse([next(steps)])
+
+        super().__init__(answer)
+
+
+def parts(result: Any, kind: type[Any]) -> list[Any]:
+    return [part for message in result.all_messages() for part in message.parts if isinstance(part, kind)]
+
+
+@pytest.fixture
+def capability(cfg: dict[str, Any]) -> Iterator[AgentToolsSandbox]:
+    made = AgentToolsSandbox(cfg=cfg)
+    yield made
+    made.sandbox.sync.close()
+
+
+@pytest.fixture
+def code_mode(cfg: dict[str, Any]) -> Iterator[CodeMode]:
+    made = CodeMode(cfg=cfg)
+    yield made
+    made.sandbox.sync.close()
+
+
+def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(capability: AgentToolsSandbox) -> None:
+    result = asyncio.run(Agent(Scripted(*STEPS), capabilities=[capability]).run("go"))
+    state, _, file = parts(result, ToolReturnPart)
+    assert "42" in state.content
+    assert state.metadata.value == 42
+    pictures = [each for part in parts(result, UserPromptPart) if isinstance(part.content, list) for each in part.content]
+    assert [each.data.startswith(PNG) for each in pictures if hasattr(each, "data")] == [True]
+    assert file.content.endswith("files written: out.txt (2 bytes)")
+    assert asyncio.run(capability.workspace.read_bytes("out.txt")) == b"42"
+
+
+def test_a_cancelled_run_keeps_the_variables(capability: AgentToolsSandbox) -> None:
+    async def turns() -> Any:
+        await Agent(Scripted(STATE), capabilities=[capability]).run("go")
+        await cancelled(Agent(Scripted(ENDLESS), capabilities=[capability]).run("go"), capability.sandbox)
+        return await Agent(Scripted(AFTER), capabilities=[capability]).run("go")
+
+    (after,) = parts(asyncio.run(turns()), ToolReturnPart)
+    assert after.metadata.value == 43
+
+
+def price(item: str, count: int = 1) -> float:
+    """The price of some of an item."""
+    if item not in ("pear", "plum"):
+        raise ModelRetry(f"there are no {item}s; ask for pears or plums")
+    return {"pear": 1.5, "plum": 2.5}[item] * count
+
+
+def test_code_calls_the_tools_of_the_agent(code_mode: CodeMode) -> None:
+    gathered = "import asyncio\nsum(await asyncio.gather(price(item='pear', count=2), price(item='plum')))"
+    model = Scripted(gathered, "try:\n    await price(item='apple')\nexcept Exception as e:\n    print(e)", "await price(item='plum')")
+    agent = Agent(model, tools=[price], capabilities=[code_mode])
+    first, refused, last = parts(asyncio.run(agent.run("go")), ToolReturnPart)
+    assert list(model.shown) == ["run_code"]
+    assert "async def price(*, item: str, count: int | None = None)" in model.shown["run_code"]
+    assert (first.metadata.value, last.metadata.value) == (5.5, 2.5)
+    assert len(first.metadata.host_calls) == 2
+    assert "there are no apples; ask for pears or plums" in refused.content
+
+
+def test_tools_that_do_not_run_here_stay_tools(cfg: dict[str, Any]) -> None:
+    code_mode = CodeMode(cfg=cfg, keeps=lambda tool: tool.name == "price")
+    model = Scripted("1")
+    asyncio.run(Agent(model, tools=[price], capabilities=[code_mode]).run("go"))
+    assert set(model.shown) == {"price", "run_code"}
+    assert "def price" not in model.shown["run_code"]
+    code_mode.sandbox.sync.close()
+
+
+def test_a_workspace_of_somebody_else_is_left_to_them(capability: AgentToolsSandbox) -> None:
+    context: Any = None
+    assert capability.get_workspace(context, ref=WorkspaceRef(provider="other", id="1")) is None
+
+
+def test_the_page_runs() -> None:
+    names = run_page("pydantic-ai", model=Scripted("6 * 7"), code_model=Scripted("await price(item='pear') * 28"))
+    assert "42" in parts(names["result"], ToolReturnPart)[0].content
+    assert "42" in parts(names["code_result"], ToolReturnPart)[0].content
 
 
 class Commands(WorkspaceBackend, SupportsCommands):
-    """A workspace of Pydantic AI's on a sandbox of ours: commands only."""
+    """The workspace without its files: Pydantic AI then makes them of commands."""
 
-    def __init__(self, sandbox: AsyncSandbox) -> None:
-        self.sandbox = sandbox
-        self._ref: WorkspaceRef | None = None
+    def __init__(self, workspace: AgentToolsWorkspace) -> None:
+        self.sandbox, self.run = workspace.sandbox, workspace.run  # type: ignore[method-assign]
+        self._workspace = workspace
 
     @property
     def ref(self) -> WorkspaceRef | None:
-        return self._ref
+        return self._workspace.ref
 
     async def working_dir(self) -> str:
-        if self._ref is None:
-            await self.sandbox.start()
-            self._ref = WorkspaceRef(provider="agent-tools", id=self.sandbox.id)
-        return self.sandbox.root
+        return await self._workspace.working_dir()
 
-    async def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        shell: bool = False,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult:
-        if shell != isinstance(command, str):
-            raise TypeError("a text wants shell=True, a sequence shell=False")
-        if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
-            raise ValueError("timeout must be a positive finite number or None")
-        await self.working_dir()
-        try:
-            done = await self.sandbox.run_command(command, env=env, timeout=timeout or TIMEOUT)
-        except SandboxGone as exc:
-            raise WorkspaceUnavailableError(str(exc)) from exc
-        out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        if done.timed_out:
-            raise WorkspaceTimeoutError(f"it ran over {timeout} s", stdout=out, stderr=err)
-        if done.truncated:
-            raise WorkspaceOutputLimitError("too much output", limit=len(done.stdout), stdout=out, stderr=err)
-        return CommandResult(exit_code=done.exit_code, stdout=out, stderr=err)
-
-
-class Files(Commands, SupportsFilesystem):
-    """The same with files."""
-
-    async def read_bytes(self, path: str) -> bytes:
-        await self.working_dir()
-        return await self.sandbox.read_file(path)
-
-    async def write_bytes(self, path: str, data: bytes) -> None:
-        await self.working_dir()
-        await self.sandbox.write_file(path, data)
-
-    async def stat(self, path: str) -> FileEntry:
-        await self.working_dir()
-        return _entry(await self.sandbox.stat(path), path)
-
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
-        await self.working_dir()
-        return [await self._followed(info) for info in await self.sandbox.list_files(path)]
-
-    async def make_dir(self, path: str) -> None:
-        await self.working_dir()
-        await self.sandbox.make_dir(path)
-
-    async def remove(self, path: str) -> None:
-        root = await self.working_dir()
-        if posixpath.commonpath([root, posixpath.normpath(path)]) == posixpath.normpath(path):
-            raise ValueError("the working directory and those above it stay")
-        await self.sandbox.remove(path, recursive=True)
-
-    async def exists(self, path: str) -> bool:
-        await self.working_dir()
-        return await self.sandbox.exists(path)
-
-    async def _followed(self, info: FileInfo) -> FileEntry:
-        """An entry, of a link what it leads to."""
-        if info.kind == "link":
-            with contextlib.suppress(OSError):  # it leads nowhere
-                info = await self.sandbox.stat(info.path)
-        return _entry(info, info.path)
-
-
-def _entry(info: FileInfo, path: str) -> FileEntry:
-    size = info.size if info.kind == "file" else None
-    return FileEntry(name=posixpath.basename(path), path=path, is_dir=info.is_dir, size=size)
+    async def run(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class _Suite(WorkspaceBackendSuite):
-    of: type[Commands]
+    of: Callable[[AsyncSandbox], Any]
 
     @pytest.fixture(scope="class")
     def anyio_backend(self) -> str:
         return "asyncio"
 
     @pytest.fixture(scope="class")
-    def backend(self, new_async_sandbox: Callable[[], AsyncSandbox]) -> Commands:
-        return self.of(new_async_sandbox())
+    def backend(self, new_sandbox: Callable[[], AsyncSandbox]) -> Any:
+        return type(self).of(new_sandbox())
 
     @pytest.fixture
-    def fresh_backend(self, new_async_sandbox: Callable[[], AsyncSandbox]) -> Callable[[], Commands]:
-        return lambda: self.of(new_async_sandbox())
+    def fresh_backend(self, new_sandbox: Callable[[], AsyncSandbox]) -> Callable[[], Any]:
+        return lambda: type(self).of(new_sandbox())
 
     @pytest.fixture
-    def destroy_environment(self) -> Callable[[Commands], Awaitable[None]]:
-        async def destroy(backend: Commands) -> None:
+    def destroy_environment(self) -> Callable[[Any], Awaitable[None]]:
+        async def destroy(backend: Any) -> None:
             await backend.sandbox.close()
 
         return destroy
 
 
 class TestCommands(_Suite):
-    of = Commands
+    of = staticmethod(lambda sandbox: Commands(AgentToolsWorkspace(sandbox)))
 
 
 class TestFiles(_Suite):
-    of = Files
+    of = staticmethod(AgentToolsWorkspace)
