@@ -64,4 +64,27 @@ FRAMEWORKS = {
         ("smolagents==1.26.0",),
         modules=("smolagents",),
     ),
+    "adk": Framework("Google's ADK: a code executor", ("google-adk==2.13.0",), modules=("adk",)),
+    "autogen": Framework(
+        "AutoGen: a code executor as a component, and its tests of executors",
+        ("autogen-agentchat==0.7.5", "autogen-ext==0.7.5"),
+        modules=("autogen",),
+    ),
+    "dspy": Framework("DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)),
+    "llama-index": Framework(
+        "LlamaIndex: tools, and what runs CodeActAgent's code", ("llama-index-core==0.14.25",), modules=("llama_index",)
+    ),
+    "litellm": Framework(
+        "LiteLLM: a sandbox for OpenAI's code_interpreter with any model",
+        ("litellm==1.106.2",),
+        ("mcp==2.3.0",),
+        modules=("litellm",),
+    ),
+    "qwen-agent": Framework(
+        "Qwen-Agent: our tool under the name of theirs",
+        ("qwen-agent==0.0.34",),
+        ("soundfile==0.14.0", "python-dateutil==2.9.0.post0"),
+        modules=("qwen_agent",),
+    ),
+    "strands": Framework("Strands: a sandbox with streams", ("strands-agents==1.62.0",), modules=("strands",)),
 }

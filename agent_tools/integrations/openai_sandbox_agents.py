@@ -6,16 +6,17 @@ The contract is that of https://openai.github.io/openai-agents-python/sandbox/: 
 from __future__ import annotations
 
 import io
-import tarfile
 import tempfile
 import uuid
-from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
+
+from anyio import to_thread
 
 from agent_tools import AsyncSandbox
 from agent_tools.errors import SandboxGone
 from agent_tools.integrations.extras import extra
+from agent_tools.integrations.workspace_tar import without
 
 with extra("openai-agents"):
     from agents.sandbox import Manifest
@@ -94,7 +95,13 @@ class AgentToolsSandboxSession(BaseSandboxSession):
         await self.sandbox.save_to(saved, variables=False)  # type: ignore[arg-type]
         saved.seek(0)
         skipped = {PurePosixPath(path.as_posix()) for path in self._persist_workspace_skip_relpaths()}
-        return _without(saved, skipped) if skipped else saved  # type: ignore[return-value]
+        if not skipped:
+            return saved  # type: ignore[return-value]
+        kept = tempfile.SpooledTemporaryFile(MAX_IN_MEMORY)  # noqa: SIM115 - the caller closes it
+        with saved:
+            await to_thread.run_sync(without, saved, skipped, kept)
+        kept.seek(0)
+        return kept  # type: ignore[return-value]
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         """Unpack a tar into the workspace, within the sandbox."""
@@ -181,15 +188,3 @@ def _refuse_users(user: object) -> None:
 
 def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message=message, error_code=ErrorCode.SANDBOX_CONFIG_INVALID, op="start", context={})
-
-
-def _without(archive: IO[bytes], skipped: Collection[PurePosixPath]) -> IO[bytes]:
-    """Return a tar without some paths and what lies below them. Nothing of it is unpacked here."""
-    kept = tempfile.SpooledTemporaryFile(MAX_IN_MEMORY)  # noqa: SIM115 - the caller closes it
-    with archive, tarfile.open(fileobj=archive, mode="r|") as old, tarfile.open(fileobj=kept, mode="w|") as new:
-        for member in old:
-            path = PurePosixPath(member.name)
-            if not ({path, *path.parents} & set(skipped)):
-                new.addfile(member, old.extractfile(member) if member.isreg() else None)
-    kept.seek(0)
-    return kept

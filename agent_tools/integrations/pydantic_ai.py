@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import posixpath
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +30,7 @@ with extra("pydantic-ai"):
         FileEntry,
         SupportsCommands,
         SupportsFilesystem,
+        SupportsRealpath,
         WorkspaceBackend,
         WorkspaceOutputLimitError,
         WorkspaceRef,
@@ -39,15 +42,25 @@ PROVIDER = "agent-tools"
 TIMEOUT = 86_000.0  # seconds of a command, unless it says otherwise
 
 
-class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem):
+_BY_ID: weakref.WeakValueDictionary[str, AsyncSandbox] = weakref.WeakValueDictionary()
+
+
+class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
     """The commands and files of a sandbox, which starts with the first of them and ends with `sandbox.close()`.
 
-    A sandbox is not found again by its ref: it ends with the process that started it.
+    A sandbox is found again by its ref in the process that started it: it ends with that.
     """
 
     def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
         self.sandbox = sandbox or AsyncSandbox()
         self._ref: WorkspaceRef | None = None
+
+    @classmethod
+    def attach(cls, ref: WorkspaceRef) -> AgentToolsWorkspace:
+        """Return the workspace of a ref; one whose sandbox is no more says so when it is used."""
+        attached = cls(_BY_ID.get(ref.id))
+        attached._ref = ref
+        return attached
 
     @property
     def ref(self) -> WorkspaceRef | None:
@@ -55,10 +68,17 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         return self._ref
 
     async def working_dir(self) -> str:
-        """Return the folder that relative paths count from."""
+        """Return the folder that relative paths count from.
+
+        Raises:
+            WorkspaceUnavailableError: the sandbox has ended.
+        """
         if self._ref is None:
             await self.sandbox.start()
             self._ref = WorkspaceRef(provider=PROVIDER, id=self.sandbox.id)
+            _BY_ID[self.sandbox.id] = self.sandbox
+        elif self.sandbox.id != self._ref.id or not (self.sandbox.is_alive or self.sandbox.sync.options.idle_stop):
+            raise WorkspaceUnavailableError(f"The sandbox {self._ref.id} has ended.")
         return self.sandbox.root
 
     async def run(
@@ -123,6 +143,14 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         await self.working_dir()
         return await self.sandbox.exists(path)
 
+    async def realpath(self, path: str) -> str:
+        """Return where a path leads to; parts that are not there are kept."""
+        await self.working_dir()
+        done = await self.sandbox.run_command(["realpath", "--canonicalize-missing", "--zero", "--", path])
+        if not done.ok:
+            raise OSError(errno.ELOOP, done.output.strip(), path)
+        return done.stdout.rstrip(b"\0").decode("utf-8", "surrogateescape")
+
     async def _followed(self, info: FileInfo) -> FileEntry:
         """Return an entry, of a link what it leads to."""
         if info.kind == "link":
@@ -149,8 +177,10 @@ class AgentToolsSandbox(AbstractCapability[Any]):
         return self.workspace.sandbox
 
     def get_workspace(self, ctx: RunContext[Any], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
-        """Return the workspace for a run that wants a fresh one, or this one."""
-        return self.workspace if ref in (None, self.workspace.ref) else None
+        """Return this workspace for a run that wants a fresh one, and another of ours by its ref."""
+        if ref is None:
+            return self.workspace
+        return AgentToolsWorkspace.attach(ref) if ref.provider == PROVIDER else None
 
     def get_toolset(self) -> FunctionToolset[Any]:
         """Return the tool."""

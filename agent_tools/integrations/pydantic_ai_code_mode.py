@@ -87,7 +87,14 @@ class CodeModeToolset(WrapperToolset[Any]):
         definition = ToolDefinition(
             name=NAME, description=f"{DESCRIPTION}\n\n{stubs}".strip(), parameters_json_schema=_ARGUMENTS.json_schema()
         )
-        run_code = _RunCode(self, definition, RETRIES, _ARGUMENTS.validator, tools=inside, functions=functions)
+        run_code = _RunCode(
+            toolset=self,
+            tool_def=definition,
+            max_retries=RETRIES,
+            args_validator=_ARGUMENTS.validator,  # type: ignore[arg-type]
+            tools=inside,
+            functions=functions,
+        )
         return {**{name: tool for name, tool in tools.items() if name not in inside}, NAME: run_code}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:

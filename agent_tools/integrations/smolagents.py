@@ -120,7 +120,7 @@ class FinalFunction:
 class ToolFunction:
     """A tool, or a managed agent, as a host function."""
 
-    def __init__(self, name: str, tool: Tool | CodeAgent) -> None:
+    def __init__(self, name: str, tool: Any) -> None:
         check_name(name)
         self.name, self.tool = name, tool
         self.policy = Policy()

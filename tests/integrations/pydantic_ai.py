@@ -151,6 +151,15 @@ class _Suite(WorkspaceBackendSuite):
         return destroy
 
 
+    @pytest.fixture
+    def destructive_backend(self, fresh_backend: Callable[[], Any]) -> Callable[[], Any]:
+        return fresh_backend
+
+    @pytest.fixture
+    def attach_backend(self) -> Callable[[WorkspaceRef], Any]:
+        return AgentToolsWorkspace.attach
+
+
 class TestCommands(_Suite):
     of = staticmethod(lambda sandbox: Commands(AgentToolsWorkspace(sandbox)))
 

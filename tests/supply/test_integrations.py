@@ -1,13 +1,16 @@
-"""The runs of other people's suites: what they are run with, and how their reports are read."""
+"""The runs of frameworks with our adapters: what they are run with, and how their reports are read."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 
 import pytest
 
-from supply.suites import FOLDER, SUITES, Outcome, command_line, main, read_report
+from supply.frameworks import FRAMEWORKS
+from supply.integrations import FOLDER, ROOT, Outcome, command_line, main, read_report
 
+SHARED = {"__init__", "answer", "extras", "workspace_tar"}
 REPORT = b"""<testsuites><testsuite>
 <testcase name="a" time="0.5"/>
 <testcase name="b" time="1.5"><failure message="AssertionError: x&#10;more">trace</failure></testcase>
@@ -40,21 +43,34 @@ def test_expected_exceptions_alone_are_no_failure() -> None:
     assert not read_report(xml, Outcome("s", "sockets")).is_bad
 
 
-@pytest.mark.parametrize("name", SUITES)
-def test_every_suite_has_its_file_and_pins_what_it_comes_in(name: str) -> None:
-    assert command_line(name, "stdio", "")[-1] == str(FOLDER / f"{name}.py")
-    assert "EXPECTED" in (FOLDER / f"{name}.py").read_text()
-    assert all(re.fullmatch(r"[\w-]+==[\d.]+", package) for package in SUITES[name].packages)
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_framework_has_its_file_its_page_and_pins_what_it_comes_in(name: str) -> None:
+    file = FOLDER / f"{name.replace('-', '_')}.py"
+    assert command_line(name, "stdio", "")[-1] == str(file)
+    assert f'run_page("{name}"' in file.read_text()
+    assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()
+    pinned = (*FRAMEWORKS[name].packages, *FRAMEWORKS[name].beside)
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+(post\d+)?", package) for package in pinned)
 
 
-def test_suites_are_listed_and_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_adapter_belongs_to_a_framework_with_an_extra_of_its_name() -> None:
+    modules = {path.stem for path in (ROOT / "agent_tools" / "integrations").glob("*.py")}
+    assert modules - SHARED == {module for framework in FRAMEWORKS.values() for module in framework.modules}
+    extras = importlib.metadata.metadata("agent-tools-sandbox").get_all("Provides-Extra") or []
+    assert {name for name, framework in FRAMEWORKS.items() if framework.modules} <= set(extras)
+    for name, framework in FRAMEWORKS.items():
+        for module in framework.modules:
+            assert f'extra("{name}")' in (ROOT / "agent_tools" / "integrations" / f"{module}.py").read_text()
+
+
+def test_frameworks_are_listed_and_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in SUITES)
+    assert all(name in listed for name in FRAMEWORKS)
     with pytest.raises(SystemExit):
         main(["unknown"])
     assert "there are langchain" in capsys.readouterr().err
 
 
-def test_no_suite_is_collected_with_the_other_tests() -> None:
+def test_no_framework_is_collected_with_the_other_tests() -> None:
     assert not list(FOLDER.glob("test_*.py"))
