@@ -17,7 +17,8 @@ class Framework:
         packages: its distributions, pinned.
         beside: what its suite needs.
         options: what pytest needs to be told.
-        modules: those of `agent_tools.integrations`, for which there is an extra of its name; without, it has an example.
+        modules: those of `agent_tools.integrations`, for which there is an extra of its name.
+        example: the file of `examples/frameworks` instead.
     """
 
     title: str
@@ -25,6 +26,7 @@ class Framework:
     beside: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    example: str = ""
 
 
 FRAMEWORKS = {
@@ -70,7 +72,9 @@ FRAMEWORKS = {
         ("autogen-agentchat==0.7.5", "autogen-ext==0.7.5"),
         modules=("autogen",),
     ),
-    "dspy": Framework("DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)),
+    "dspy": Framework(
+        "DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)
+    ),
     "llama-index": Framework(
         "LlamaIndex: tools, and what runs CodeActAgent's code", ("llama-index-core==0.14.25",), modules=("llama_index",)
     ),
@@ -83,8 +87,16 @@ FRAMEWORKS = {
     "qwen-agent": Framework(
         "Qwen-Agent: our tool under the name of theirs",
         ("qwen-agent==0.0.34",),
-        ("soundfile==0.14.0", "python-dateutil==2.9.0.post0"),
         modules=("qwen_agent",),
     ),
     "strands": Framework("Strands: a sandbox with streams", ("strands-agents==1.62.0",), modules=("strands",)),
+    "crewai": Framework("CrewAI: an example", ("crewai==1.15.30",), example="crewai_agent"),
+    "haystack": Framework("Haystack: an example", ("haystack-ai==3.4.0",), example="haystack_agent"),
+    "agno": Framework("Agno: an example", ("agno==3.1.10",), example="agno_agent"),
+    "agent-framework": Framework(
+        "Microsoft Agent Framework: an example", ("agent-framework-core==1.23.0",), example="agent_framework_agent"
+    ),
+    "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
+    "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),
+    "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
 }

@@ -1,9 +1,10 @@
 """The adapters for frameworks, each tried in a venv of its own: `scripts/integrations NAME...`.
 
-No framework meets another one's pins, and none is installed beside our own tests. For each one its adapter is type-checked
-against the framework, and a file of `tests/integrations/` is run: an agent of the framework's own with a scripted model,
-the page of the docs, and the suite that the framework publishes, if it does. What a suite asks and a sandbox does not do
-by design stands in that file as EXPECTED, by the test's name, with its reason; one that passes all the same has failed.
+No framework meets another one's pins, and none is installed beside our own tests. For each one its adapter is
+type-checked against the framework, and a file of `tests/integrations/` is run: an agent of the framework's own with a
+scripted model, the page of the docs, and the suite that the framework publishes, if it does. What a suite asks and a
+sandbox does not do by design stands in that file as EXPECTED, by the test's name, with its reason; one that passes all
+the same has failed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,12 @@ def typed(name: str, python: Path) -> Outcome:
     """Check the types of its adapters against a framework; what lies below them is checked by scripts/check."""
     modules = [ROOT / "agent_tools" / "integrations" / f"{module}.py" for module in FRAMEWORKS[name].modules]
     places = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", python.parents[1] / "mypy_cache"]
-    how = ["--python-version", ".".join(map(str, sys.version_info[:2])), "--follow-imports=silent", "--follow-untyped-imports"]
+    how = [
+        "--python-version",
+        ".".join(map(str, sys.version_info[:2])),
+        "--follow-imports=silent",
+        "--follow-untyped-imports",
+    ]
     start = time.monotonic()
     done = subprocess.run([python, "-m", "mypy", *places, *how, *modules], cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if ": note:" not in line]

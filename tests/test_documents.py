@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
+PAGES = sorted(ROOT.glob("docs/integrations/*.md"))
 SANDBOX = next(block for _, block in BLOCKS if "AsyncSandbox() as" in block)
 
 
@@ -48,3 +49,21 @@ def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine
     assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
     with tarfile.open(fileobj=io.BytesIO(names["saved"].tar)) as tar:
         assert "data.csv" in {Path(name).name for name in tar.getnames()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_page_of_a_framework_can_be_read(page: Path) -> None:
+    """Its blocks run where the framework is installed: scripts/integrations."""
+    blocks = [parsed(block) for block in BLOCK.findall(page.read_text())]
+    assert len(blocks[0].body) <= 10
+    named = [node.module for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    named += [
+        each.name for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import) for each in node.names
+    ]
+    assert any(str(module).startswith("agent_tools.integrations.") for module in named)
+
+
+def test_every_page_of_a_framework_is_in_the_readme() -> None:
+    assert {page.name for page in PAGES} == set(
+        re.findall(r"docs/integrations/([\w-]+\.md)", (ROOT / "README.md").read_text())
+    )

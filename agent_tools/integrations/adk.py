@@ -30,7 +30,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
     Attributes:
         cfg: the options of `agent_tools.CodeInterpreter`. A sandbox is stopped after `idle_stop` seconds without use.
         max_sandboxes: sessions that keep their sandbox; beyond, the one that was used longest ago is removed.
-        max_file_bytes: bytes of a file that becomes an artifact; a larger one stays in the sandbox, and a note tells so.
+        max_file_bytes: bytes of a file that becomes an artifact; a larger one stays in the sandbox, which is noted.
     """
 
     stateful: bool = True
@@ -70,9 +70,15 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
     def _result(self, sandbox: Sandbox, execution: Execution) -> CodeExecutionResult:
         written = [change for change in execution.changes if change.size <= self.max_file_bytes][:MAX_FILES]
         left = [change.name for change in execution.changes if change not in written]
-        notes = [f"[{len(left):,} files stay in the sandbox, too large or too many: {', '.join(left)[:500]}]"] if left else []
+        notes = (
+            [f"[{len(left):,} files stay in the sandbox, too large or too many: {', '.join(left)[:500]}]"]
+            if left
+            else []
+        )
         shown = [execution.stdout, execution.result.text if execution.result else "", *notes]
-        files = [File(f"figure_{at}{each.suffix}", each.data, each.mime) for at, each in enumerate(execution.pictures, 1)]
+        files = [
+            File(f"figure_{at}{each.suffix}", each.data, each.mime) for at, each in enumerate(execution.pictures, 1)
+        ]
         for change in written:
             data = sandbox.read_file(change.name, max_bytes=self.max_file_bytes)
             files.append(File(change.name, data, mimetypes.guess_type(change.name)[0] or "application/octet-stream"))

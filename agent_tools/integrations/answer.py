@@ -8,14 +8,15 @@ from agent_tools.text import one_line
 NAME = "code_interpreter"
 CODE = "The Python code. Magics and `await` work; show figures with plt.show()."
 DESCRIPTION = (
-    "Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from call to "
-    "call. The answer has what the code printed, the value of its last expression, its figures, and the files it wrote."
+    "Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from "
+    "call to call. The answer has what the code printed, the value of its last expression, its figures, and the files "
+    "it wrote."
 )
 MAX_FILES = 20  # names of files in an answer
 
 
 def answer(execution: Execution) -> list[Text | Picture]:
-    """Return what a chat model is handed: text and pictures in order, and the names of the files that the code wrote."""
+    """Return what a chat model is handed: text and pictures in order, and the names of the files that were written."""
     shown = execution.blocks()
     names = [f"{one_line(change.name)} ({change.size:,} bytes)" for change in execution.changes]
     if names:

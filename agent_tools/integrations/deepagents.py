@@ -1,7 +1,7 @@
 """deepagents: a backend whose commands and files are those of a sandbox.
 
-`SandboxBackendProtocol` is theirs (https://docs.langchain.com/oss/python/deepagents/backends); reading, writing, searching
-and editing come from their `BaseSandbox`, which makes them of commands.
+`SandboxBackendProtocol` is theirs (https://docs.langchain.com/oss/python/deepagents/backends); reading, writing,
+searching and editing come from their `BaseSandbox`, which makes them of commands.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class AgentToolsInterpreter:
     """
 
     execution_instructions = (
-        "CPython with numpy, pandas, scipy, scikit-learn and matplotlib, in a container without network. Variables stay."
+        "CPython with numpy, pandas, scipy, scikit-learn and matplotlib, in a container without network. "
+        "Variables stay."
     )
 
     def __init__(

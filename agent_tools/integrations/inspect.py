@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, overload
+
+import anyio
 
 from agent_tools import AsyncSandbox
 from agent_tools.command import NOT_EXECUTABLE, CommandResult
@@ -60,7 +61,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         """Start the sandbox of a sample. `config` is an `AgentToolsConfig`, or the path of one as JSON."""
         if isinstance(config, str):
-            config = AgentToolsConfig.model_validate_json(Path(config).read_bytes())
+            config = AgentToolsConfig.model_validate_json(await anyio.Path(config).read_bytes())
         made = cls(AsyncSandbox(config.model_dump() if config else None))
         try:
             await made.sandbox.start()
@@ -125,7 +126,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
         return data.decode() if text else data
 
     async def _interpreted(self, script: str) -> list[str]:
-        """Return the command that reads a script of /tmp, from where nothing is executed; Inspect sets samples up so."""
+        """Return the command that reads a script of /tmp, where nothing is executed; Inspect sets samples up so."""
         if not script.startswith("/tmp/") or not await self.sandbox.exists(script):
             return []
         if not (await self.sandbox.stat(script)).mode & 0o111:

@@ -1,4 +1,4 @@
-"""LiteLLM: OpenAI's `code_interpreter` tool for any model, run here. A sandbox for each request, for its SDK and its proxy.
+"""LiteLLM: OpenAI's `code_interpreter` tool for any model, run here, in a sandbox for each request.
 
 `BaseSandboxConfig` is theirs (litellm.llms.base_llm.sandbox): it has no files and no state over requests.
 """
@@ -19,7 +19,7 @@ PROVIDER = "agent_tools"
 
 
 class AgentToolsSandboxConfig(BaseSandboxConfig):
-    """For `CodeInterpreterInterceptionLogger(enabled=True, sandbox_config=AgentToolsSandboxConfig())` among the callbacks.
+    """The `sandbox_config` of LiteLLM's `CodeInterpreterInterceptionLogger`, for its SDK and its proxy.
 
     Args:
         cfg: the options of `agent_tools.CodeInterpreter`.
@@ -62,12 +62,16 @@ def _id(container: ContainerHandle | str) -> str:
 
 def _result(execution: Execution) -> CodeExecutionResult:
     results: list[dict[str, Any]] = [
-        {each.suffix.lstrip(".").replace("jpg", "jpeg"): base64.b64encode(each.data).decode()} for each in execution.pictures
+        {each.suffix.lstrip(".").replace("jpg", "jpeg"): base64.b64encode(each.data).decode()}
+        for each in execution.pictures
     ]
     if execution.result and execution.result.text:
         results.append({"text": execution.result.text, "is_main_result": True})
     return CodeExecutionResult(
-        stdout=execution.stdout, stderr=execution.stderr, results=results, error=_error(execution) if execution.error else None
+        stdout=execution.stdout,
+        stderr=execution.stderr,
+        results=results,
+        error=_error(execution) if execution.error else None,
     )
 
 

@@ -30,8 +30,8 @@ class AgentToolsToolSpec(BaseToolSpec):
         self.sandbox = sandbox or AsyncSandbox()
 
     def code_interpreter(self, code: str) -> list[TextBlock | ImageBlock]:
-        """Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from
-        call to call. The answer has what the code printed, the value of its last expression, its figures and files.
+        """Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay
+        from call to call. The answer has what the code printed, the value of its last expression, and its figures.
         """
         return _blocks(self.sandbox.sync.run_code(code))
 

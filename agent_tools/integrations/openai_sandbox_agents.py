@@ -1,6 +1,6 @@
 """OpenAI's Agents SDK: a client whose sessions give a `SandboxAgent` one of our sandboxes as its workspace.
 
-The contract is that of https://openai.github.io/openai-agents-python/sandbox/: commands, files, and the workspace as a tar.
+The contract is that of https://openai.github.io/openai-agents-python/sandbox/: commands, files, the workspace as a tar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pydantic AI's code mode on a full CPython: the agent's tools become functions that the model's code calls.
 
-A capability that wraps the agent's toolset (https://ai.pydantic.dev/toolsets/#wrapping-a-toolset): the model sees `run_code`
-alone, with the tools as typed stubs, and calls many of them in one round.
+A capability that wraps the agent's toolset (https://ai.pydantic.dev/toolsets/#wrapping-a-toolset): the model sees
+`run_code` alone, with the tools as typed stubs, and calls many of them in one round.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from agent_tools.integrations.pydantic_ai import tool_return
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
 with extra("pydantic-ai"):
+    from typing import Annotated
+
     from pydantic import Field, TypeAdapter
     from pydantic_ai import RunContext, ToolReturn
     from pydantic_ai.capabilities import AbstractCapability
@@ -29,7 +31,7 @@ with extra("pydantic-ai"):
     from pydantic_ai.tool_manager import ToolManager
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-    from typing_extensions import Annotated, TypedDict
+    from typing_extensions import TypedDict
 
 NAME = "run_code"
 RETRIES = 3  # rounds in which the model may mend the arguments of run_code
@@ -97,7 +99,9 @@ class CodeModeToolset(WrapperToolset[Any]):
         )
         return {**{name: tool for name, tool in tools.items() if name not in inside}, NAME: run_code}
 
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
         """Run the code, or call a tool that stayed what it is."""
         if not isinstance(tool, _RunCode):
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)

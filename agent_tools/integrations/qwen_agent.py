@@ -1,6 +1,6 @@
 """Qwen-Agent: our code interpreter under the name of theirs. Importing this module registers it, for every agent.
 
-Qwen-Agent takes a tool by its registered name, and an object if it is one of its own `BaseTool` (qwen_agent.tools.base).
+Qwen-Agent takes a tool by its registered name, and an object if it is one of its own `BaseTool`.
 """
 
 from __future__ import annotations

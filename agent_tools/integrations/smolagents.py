@@ -1,7 +1,8 @@
 """smolagents: `CodeAgent(executor=AgentToolsExecutor())`. Tools stay on the host, and are called from the code.
 
-`RemotePythonExecutor` is theirs (https://huggingface.co/docs/smolagents/tutorials/secure_code_execution). Where it sends the
-source of tools into the sandbox, this one calls them where they are: tools of MCP servers and tools with secrets work.
+`RemotePythonExecutor` is theirs (https://huggingface.co/docs/smolagents/tutorials/secure_code_execution). Where it
+sends the source of tools into the sandbox, this one calls them where they are: those of MCP servers and with secrets
+work.
 """
 
 from __future__ import annotations

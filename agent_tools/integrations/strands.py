@@ -11,23 +11,24 @@ from contextlib import aclosing
 from typing import Any
 
 from agent_tools import AsyncSandbox
+from agent_tools.command import Cursor
 from agent_tools.errors import InvalidParams
 from agent_tools.integrations.answer import NAME
 from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Died, Display, Error, Picture, Result, Stream, TimedOut, pictures_of
 
 with extra("strands"):
-    from strands.sandbox.base import ExecutionResult, FileInfo, Sandbox, StreamChunk
+    from strands.sandbox.base import Sandbox
     from strands.sandbox.errors import SandboxPathNotFoundError, SandboxTimeoutError
-    from strands.sandbox.types import OutputFile
+    from strands.sandbox.types import ExecutionResult, FileInfo, OutputFile, StreamChunk
     from strands.types.tools import AgentTool
     from strands.vended_tools.file_editor import make_file_editor
     from strands.vended_tools.python_repl import make_python_repl
     from strands.vended_tools.shell import make_shell
 
 DESCRIPTION = (
-    "Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from call to "
-    "call. The answer has what the code printed and the value of its last expression; save figures as files."
+    "Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from "
+    "call to call. The answer has what the code printed and the value of its last expression; save figures as files."
 )
 TIMEOUT = 86_000.0  # seconds of a command, unless it says otherwise
 LOOK_EVERY = 0.25  # seconds
@@ -57,7 +58,7 @@ class AgentToolsSandbox(Sandbox):
         """Run a command of the shell; leaving the stream ends it."""
         process = await self.inner.start_command(command, cwd=cwd or "", env=env, timeout=timeout or TIMEOUT)
         decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in range(2)]
-        cursor = (0, 0)
+        cursor = Cursor()
         try:
             while True:
                 is_over = process.poll() is not None
@@ -65,9 +66,9 @@ class AgentToolsSandbox(Sandbox):
                 for name, decoder, data in zip(("stdout", "stderr"), decoders, (new.stdout, new.stderr)):
                     if text := decoder.decode(data):
                         yield StreamChunk(data=text, stream_type=name)  # type: ignore[arg-type]
-                if is_over and tuple(new.cursor) == cursor:
+                if is_over and new.cursor == cursor:
                     break
-                cursor = tuple(new.cursor)
+                cursor = new.cursor
             done = await process.wait()
         finally:
             process.kill()

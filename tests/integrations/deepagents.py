@@ -17,7 +17,9 @@ from agent_tools import AsyncSandbox
 from agent_tools.integrations.deepagents import AgentToolsBackend
 from tests.integrations.scenario import cancelled, run_page
 
-GLOBS = "from deepagents 0.7 on, their BaseSandbox answers globs by absolute paths; the suite of 1.1.9 wants relative ones"
+GLOBS = (
+    "from deepagents 0.7 on, their BaseSandbox answers globs by absolute paths; the suite of 1.1.9 wants relative ones"
+)
 EXPECTED = (
     {}
     if version("deepagents").startswith("0.6.")

@@ -31,7 +31,11 @@ def interpreter(cfg: dict[str, Any]) -> Iterator[AgentToolsInterpreter]:
 
 
 def test_rlm_reads_a_large_context_by_code_that_calls_a_tool(cfg: dict[str, Any]) -> None:
-    codes = ("v = look('a')\nprint(v, len(context))", f"{PICTURE.replace('x', 'v')}", f"x = 1\n{FILE}\nSUBMIT(answer=v * 2)")
+    codes = (
+        "v = look('a')\nprint(v, len(context))",
+        f"{PICTURE.replace('x', 'v')}",
+        f"x = 1\n{FILE}\nSUBMIT(answer=v * 2)",
+    )
     with dspy.context(lm=scripted(*codes), interpreter_factory=lambda: AgentToolsInterpreter(cfg=cfg)):
         out = dspy.RLM("context -> answer: int", tools=[look], max_iters=5)(context="x" * 20_000_000)
     assert out.answer == 42
@@ -47,7 +51,9 @@ def test_state_tools_and_submissions(interpreter: AgentToolsInterpreter) -> None
     assert interpreter.execute("SUBMIT(x)") == FinalOutput(42)
     interpreter.tools["twice"] = lambda value: value * 2
     interpreter.output_fields = [{"name": "a"}, {"name": "b"}]
-    assert interpreter.execute("try:\n    SUBMIT(x, b=twice(value=x))\nexcept Exception:\n    pass") == FinalOutput({"a": 42, "b": 84})
+    assert interpreter.execute("try:\n    SUBMIT(x, b=twice(value=x))\nexcept Exception:\n    pass") == FinalOutput(
+        {"a": 42, "b": 84}
+    )
 
 
 def test_errors_are_told_apart(interpreter: AgentToolsInterpreter) -> None:

@@ -61,16 +61,21 @@ def look_and_cancel(found: dict[str, Any]) -> Solver:
 
 
 def run(log_dir: Path, found: dict[str, Any], model: Any, spec: Any) -> EvalLog:
-    sample = Sample("6 * 7?", target="42", files={"data.txt": "from the sample\n"}, setup="#!/bin/sh\necho made > setup.txt\n")
+    sample = Sample(
+        "6 * 7?", target="42", files={"data.txt": "from the sample\n"}, setup="#!/bin/sh\necho made > setup.txt\n"
+    )
     steps = [use_tools(python(), bash()), generate(), look_and_cancel(found)]
     (log,) = eval(
-        Task(dataset=[sample], solver=steps, scorer=includes(), sandbox=spec), model=model, display="none", log_dir=str(log_dir)
+        Task(dataset=[sample], solver=steps, scorer=includes(), sandbox=spec),
+        model=model,
+        display="none",
+        log_dir=str(log_dir),
     )
     return log
 
 
 def test_an_evaluation_runs_in_sandboxes_of_its_samples(cfg: dict[str, Any], tmp_path: Path) -> None:
-    draw = "import numpy as np, matplotlib.pyplot as plt\nprint(np.arange(7).sum() * 2)\nplt.plot([1, 42]); plt.savefig('fig.png')"
+    draw = "import numpy as np, matplotlib.pyplot as plt\nprint(np.arange(7).sum() * 2)\nplt.savefig('fig.png')"
     calls = [("python", {"code": draw}), ("bash", {"command": "cat data.txt setup.txt; ls; echo kept > kept"})]
     found: dict[str, Any] = {}
     log = run(tmp_path, found, scripted(*calls), SandboxEnvironmentSpec("agent-tools", AgentToolsConfig(**cfg)))

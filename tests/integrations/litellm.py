@@ -27,18 +27,28 @@ class Server(HTTPServer):
 class Answer(BaseHTTPRequestHandler):
     server: Server
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(request)
         message: dict[str, Any] = {"role": "assistant", "content": "done"}
         if self.server.codes:
             name = request["tools"][0]["function"]["name"]
             arguments = json.dumps({"code": self.server.codes.pop(0)})
-            call = {"id": f"c{len(self.server.requests)}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            call = {
+                "id": f"c{len(self.server.requests)}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        choice = {"index": 0, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop", "message": message}
+        choice = {
+            "index": 0,
+            "finish_reason": "tool_calls" if message.get("tool_calls") else "stop",
+            "message": message,
+        }
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        body = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "usage": usage, "choices": [choice]})
+        body = json.dumps(
+            {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "usage": usage, "choices": [choice]}
+        )
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
@@ -71,7 +81,11 @@ def test_any_model_runs_code_here(cfg: dict[str, Any], server: Server) -> None:
     server.codes = [f"{STATE}\nprint(x)", "print(x + 1)"]
     tools = [{"type": "code_interpreter", "container": {"type": "auto"}}]
     asked = litellm.acompletion(
-        model="openai/m", api_base=base_url(server), api_key="k", messages=[{"role": "user", "content": "go"}], tools=tools
+        model="openai/m",
+        api_base=base_url(server),
+        api_key="k",
+        messages=[{"role": "user", "content": "go"}],
+        tools=tools,
     )
     answer = asyncio.run(asked)
     assert answer.choices[0].message.content == "done"

@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK: agents of its own on our tool, our executor and our client. It publishes no suite for clients."""
+"""OpenAI's Agents SDK: agents of its own on our tool, executor and client. It publishes no suite for clients."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_the_shell_tool_runs_its_commands(new_sandbox: Callable[[], AsyncSandbox
         {"id": "s", "call_id": "s", "type": "shell_call", "status": "completed", "action": action, "environment": None}
     )
     tool = ShellTool(executor=shell_executor(new_sandbox()))
-    result = run(Runner.run(Agent(name="a", model=ScriptedModel([[call], [assistant_message("done")]]), tools=[tool]), "go"))
+    result = run(
+        Runner.run(Agent(name="a", model=ScriptedModel([[call], [assistant_message("done")]]), tools=[tool]), "go")
+    )
     (item,) = [each.raw_item for each in result.new_items if isinstance(each, ToolCallOutputItem)]
     first, second = item["output"]
     assert (first["stdout"], first["stderr"], first["outcome"]) == ("42\n", "no\n", {"type": "exit", "exit_code": 3})
@@ -98,7 +100,9 @@ def test_a_session_goes_on_elsewhere_from_its_snapshot(cfg: dict[str, Any], tmp_
 
     async def turns() -> tuple[str, str, str]:
         options = AgentToolsSandboxClientOptions(cfg=cfg)
-        session = await client.create(manifest=manifest, snapshot=LocalSnapshotSpec(base_path=tmp_path), options=options)
+        session = await client.create(
+            manifest=manifest, snapshot=LocalSnapshotSpec(base_path=tmp_path), options=options
+        )
         async with session:
             done = await session.exec("echo made > made.txt; ls")
             payload = client.serialize_session_state(session.state)

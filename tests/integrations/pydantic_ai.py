@@ -56,7 +56,9 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(capability: 
     state, _, file = parts(result, ToolReturnPart)
     assert "42" in state.content
     assert state.metadata.value == 42
-    pictures = [each for part in parts(result, UserPromptPart) if isinstance(part.content, list) for each in part.content]
+    pictures = [
+        each for part in parts(result, UserPromptPart) if isinstance(part.content, list) for each in part.content
+    ]
     assert [each.data.startswith(PNG) for each in pictures if hasattr(each, "data")] == [True]
     assert file.content.endswith("files written: out.txt (2 bytes)")
     assert asyncio.run(capability.workspace.read_bytes("out.txt")) == b"42"
@@ -81,7 +83,11 @@ def price(item: str, count: int = 1) -> float:
 
 def test_code_calls_the_tools_of_the_agent(code_mode: CodeMode) -> None:
     gathered = "import asyncio\nsum(await asyncio.gather(price(item='pear', count=2), price(item='plum')))"
-    model = Scripted(gathered, "try:\n    await price(item='apple')\nexcept Exception as e:\n    print(e)", "await price(item='plum')")
+    model = Scripted(
+        gathered,
+        "try:\n    await price(item='apple')\nexcept Exception as e:\n    print(e)",
+        "await price(item='plum')",
+    )
     agent = Agent(model, tools=[price], capabilities=[code_mode])
     first, refused, last = parts(asyncio.run(agent.run("go")), ToolReturnPart)
     assert list(model.shown) == ["run_code"]
@@ -149,7 +155,6 @@ class _Suite(WorkspaceBackendSuite):
             await backend.sandbox.close()
 
         return destroy
-
 
     @pytest.fixture
     def destructive_backend(self, fresh_backend: Callable[[], Any]) -> Callable[[], Any]:

@@ -23,7 +23,14 @@ class Scripted(BaseChatModel):
         codes = self.cfg["codes"]
         if not codes:
             return [Message(ASSISTANT, "done")]
-        return [Message(ASSISTANT, "", function_call=FunctionCall("code_interpreter", json.dumps({"code": codes.pop(0)})), extra={})]
+        return [
+            Message(
+                ASSISTANT,
+                "",
+                function_call=FunctionCall("code_interpreter", json.dumps({"code": codes.pop(0)})),
+                extra={},
+            )
+        ]
 
     def __init__(self, cfg: dict[str, Any]) -> None:
         super().__init__(cfg)
@@ -65,7 +72,9 @@ def test_it_is_the_tool_of_that_name() -> None:
     assert qwen_agent.tools.base.TOOL_REGISTRY["code_interpreter"] is AgentToolsCodeInterpreter
 
 
-def test_an_agent_runs_code_on_a_file_and_gets_pictures_and_files(tool: AgentToolsCodeInterpreter, tmp_path: Path) -> None:
+def test_an_agent_runs_code_on_a_file_and_gets_pictures_and_files(
+    tool: AgentToolsCodeInterpreter, tmp_path: Path
+) -> None:
     given = tmp_path / "given.csv"
     given.write_text("a,b\n6,7\n")
     state, picture, _ = asked(tool, "x = pd.read_csv('given.csv').prod(axis=1)[0]\nx", PICTURE, FILE, file=str(given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import linecache
 import re
@@ -18,7 +19,9 @@ import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "integrations"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "integrations"
+EXAMPLES = ROOT / "examples" / "frameworks"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STATE = "x = 6 * 7\nx"
 PICTURE = "plt.plot([1, x])\nplt.show()"
@@ -65,6 +68,16 @@ def run_page(name: str, **names: Any) -> dict[str, Any]:
         if inspect.isawaitable(running := eval(code, names)):
             asyncio.run(_done(running))
     return names
+
+
+def load_example(name: str) -> Any:
+    """Return an example of `examples/frameworks` as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 async def _done(running: Awaitable[Any]) -> None:

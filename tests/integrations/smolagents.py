@@ -51,7 +51,9 @@ def asked(executor: AgentToolsExecutor, *codes: str, **given: Any) -> tuple[Any,
 
 
 def test_an_agent_calls_tools_keeps_state_and_recovers_from_an_error(executor: AgentToolsExecutor) -> None:
-    answer, (first, failed, last) = asked(executor, "x = add(20, b=given)\nprint(x)", "1 / 0", "final_answer({'x': x})", given=22)
+    answer, (first, failed, last) = asked(
+        executor, "x = add(20, b=given)\nprint(x)", "1 / 0", "final_answer({'x': x})", given=22
+    )
     assert answer == {"x": 42}
     assert "42" in first.observations
     assert "ZeroDivisionError" in str(failed.error)

@@ -44,12 +44,16 @@ def test_expected_exceptions_alone_are_no_failure() -> None:
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_every_framework_has_its_file_its_page_and_pins_what_it_comes_in(name: str) -> None:
-    file = FOLDER / f"{name.replace('-', '_')}.py"
+def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes_in(name: str) -> None:
+    framework, file = FRAMEWORKS[name], FOLDER / f"{name.replace('-', '_')}.py"
     assert command_line(name, "stdio", "")[-1] == str(file)
-    assert f'run_page("{name}"' in file.read_text()
-    assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()
-    pinned = (*FRAMEWORKS[name].packages, *FRAMEWORKS[name].beside)
+    if framework.example:
+        assert f'load_example("{framework.example}")' in file.read_text()
+        assert (ROOT / "examples" / "frameworks" / f"{framework.example}.py").is_file()
+    else:
+        assert f'run_page("{name}"' in file.read_text()
+        assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()
+    pinned = (*framework.packages, *framework.beside)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+(post\d+)?", package) for package in pinned)
 
 

@@ -38,6 +38,15 @@ TARGET = Target(
     copy,
     allowed=(FileRejected,),
     bound=Bound(seconds=1.0),
-    words=(_tar(("a/x", b"1"), ("kept", b"2")), _tar(("b/c", b"")), b"ustar\x0000", b"ustar  \x00", b"x" * 100, b"L", b"K", b"g"),
+    words=(
+        _tar(("a/x", b"1"), ("kept", b"2")),
+        _tar(("b/c", b"")),
+        b"ustar\x0000",
+        b"ustar  \x00",
+        b"x" * 100,
+        b"L",
+        b"K",
+        b"g",
+    ),
     max_len=16384,
 )
