@@ -109,15 +109,11 @@ def command_line(name: str, transport: str, only: str) -> list[str]:
 def typed(name: str, python: Path) -> Outcome:
     """Check the types of its adapters against a framework; what lies below them is checked by scripts/check."""
     modules = [ROOT / "agent_tools" / "integrations" / f"{module}.py" for module in FRAMEWORKS[name].modules]
-    places = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", python.parents[1] / "mypy_cache"]
-    how = [
-        "--python-version",
-        ".".join(map(str, sys.version_info[:2])),
-        "--follow-imports=silent",
-        "--follow-untyped-imports",
-    ]
+    cache, python_version = python.parents[1] / "mypy_cache", ".".join(map(str, sys.version_info[:2]))
+    how = [f"--config-file={ROOT / 'pyproject.toml'}", f"--cache-dir={cache}", f"--python-version={python_version}"]
+    how += ["--follow-imports=silent", "--follow-untyped-imports"]
     start = time.monotonic()
-    done = subprocess.run([python, "-m", "mypy", *places, *how, *modules], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([python, "-m", "mypy", *how, *modules], cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if ": note:" not in line]
     outcome = Outcome(name, "types", seconds=time.monotonic() - start)
     outcome.counts["failed" if done.returncode else "passed"] += 1

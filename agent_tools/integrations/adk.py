@@ -14,6 +14,7 @@ from typing import Any
 
 from agent_tools import Execution, Sandbox
 from agent_tools.integrations.extras import extra
+from agent_tools.text import one_line
 
 with extra("adk"):
     from google.adk.agents.invocation_context import InvocationContext
@@ -69,7 +70,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
 
     def _result(self, sandbox: Sandbox, execution: Execution) -> CodeExecutionResult:
         written = [change for change in execution.changes if change.size <= self.max_file_bytes][:MAX_FILES]
-        left = [change.name for change in execution.changes if change not in written]
+        left = [one_line(change.name) for change in execution.changes if change not in written]
         notes = (
             [f"[{len(left):,} files stay in the sandbox, too large or too many: {', '.join(left)[:500]}]"]
             if left
@@ -81,7 +82,8 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
         ]
         for change in written:
             data = sandbox.read_file(change.name, max_bytes=self.max_file_bytes)
-            files.append(File(change.name, data, mimetypes.guess_type(change.name)[0] or "application/octet-stream"))
+            name = change.name.replace(":", "_")  # `user:` would make it an artifact of other sessions as well
+            files.append(File(name, data, mimetypes.guess_type(name)[0] or "application/octet-stream"))
         stderr = execution.error.text if execution.error else execution.stderr
         exit_code = 0 if execution.ok else 1
         return CodeExecutionResult("\n".join(filter(None, shown)), stderr if exit_code else "", files, exit_code)

@@ -92,7 +92,7 @@ class AgentToolsCodeExecutor(CodeExecutor, Component[AgentToolsExecutorConfig]):
         language = block.language.lower()
         if language in SHELL:
             command = await self.sandbox.run_command(block.code, timeout=self._config.timeout)
-            return AgentToolsCodeResult(command.exit_code, command.output)
+            return AgentToolsCodeResult(command.exit_code, "".join(command.texts))
         if language not in PYTHON:
             raise ValueError(f"There is no {block.language!r} here: use python or sh.")
         execution = await self.sandbox.run_code(block.code, timeout=self._config.timeout)

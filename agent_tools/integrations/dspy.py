@@ -21,6 +21,12 @@ with extra("dspy"):
     from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
 
 VARIABLES = "/tmp/.variables.json"  # in the sandbox
+SET_VARIABLES = f"""
+with open({VARIABLES!r}) as _file:
+    globals().update(__import__("json").load(_file))
+__import__("os").remove({VARIABLES!r})
+del _file
+"""
 DEFINE_SUBMIT = """
 class Submitted(BaseException):
     pass
@@ -91,7 +97,7 @@ class AgentToolsInterpreter:
             self._set(variables or {})
             self._submitted.clear()
             execution = self.sandbox.run_code(code)
-        except AgentToolsError as exc:
+        except (AgentToolsError, OSError) as exc:
             raise CodeInterpreterError(str(exc)) from exc
         if self._submitted:
             return FinalOutput(self._submitted[-1])
@@ -115,7 +121,7 @@ class AgentToolsInterpreter:
                 self.sandbox.write_file(VARIABLES, json.dumps(variables))
             except (TypeError, ValueError) as exc:
                 raise CodeInterpreterError(f"A variable is no JSON value: {exc}") from exc
-            _raise_error(self.sandbox.run_code(f"globals().update(__import__('json').load(open({VARIABLES!r})))"))
+            _raise_error(self.sandbox.run_code(SET_VARIABLES))
 
     async def _call(self, payload: dict[str, Any]) -> Any:
         tool = self._tools[payload["name"]]

@@ -23,10 +23,10 @@ with extra("inspect"):
         SandboxEnvironment,
         SandboxEnvironmentConfigType,
         SandboxEnvironmentLimits,
+        SandboxUnavailableError,
         SandboxUserUnsupportedError,
         sandboxenv,
     )
-    from inspect_ai.util._sandbox.environment import SandboxUnavailableError
     from pydantic import BaseModel, ConfigDict
 
 MAX_SHEBANG = 256  # bytes of a script's first line, as the kernel has it

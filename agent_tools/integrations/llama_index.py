@@ -41,11 +41,11 @@ class AgentToolsToolSpec(BaseToolSpec):
 
     def run_command(self, command: str) -> str:
         """Runs a command of the shell, where the code and its files are. The answer is what it printed."""
-        return self.sandbox.sync.run_command(command).output
+        return "".join(self.sandbox.sync.run_command(command).texts)
 
     async def arun_command(self, command: str) -> str:
         """Do the same; being cancelled ends the command."""
-        return (await self.sandbox.run_command(command)).output
+        return "".join((await self.sandbox.run_command(command)).texts)
 
     async def code_execute_fn(self, code: str) -> dict[str, Any]:
         """Run code for `CodeActAgent(code_execute_fn=...)`."""

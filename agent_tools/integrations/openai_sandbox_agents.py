@@ -120,7 +120,8 @@ class AgentToolsSandboxSession(BaseSandboxSession):
             raise ExecTransportError(command=command, cause=exc, message=str(exc), retryable=False) from exc
         if done.timed_out:
             raise ExecTimeoutError(command=command, timeout_s=timeout)
-        return ExecResult(stdout=done.stdout, stderr=done.stderr, exit_code=done.exit_code)
+        note = b"\n[of the output, the last bytes alone are here]\n" if done.truncated else b""
+        return ExecResult(stdout=done.stdout, stderr=done.stderr + note, exit_code=done.exit_code)
 
     def _prepare_exec_command(
         self, *command: str | Path, shell: bool | list[str], user: str | User | None

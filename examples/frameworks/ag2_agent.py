@@ -20,7 +20,7 @@ class AgentToolsCode:
     async def run(self, code: str, language: CodeLanguage, *, context: Any = None) -> CodeRunResult:
         if language == "bash":
             done = await self.sandbox.run_command(code)
-            return CodeRunResult(done.output, done.exit_code)
+            return CodeRunResult("".join(done.texts), done.exit_code)
         execution = await self.sandbox.run_code(code)
         return CodeRunResult(text_of(execution), 0 if execution.ok else 1)
 

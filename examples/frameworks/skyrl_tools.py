@@ -20,4 +20,4 @@ class AgentToolsGroup(ToolGroup):
 
     @tool
     def shell(self, command: str) -> str:
-        return self.sandbox.run_command(command).output
+        return "".join(self.sandbox.run_command(command).texts)

@@ -85,6 +85,10 @@ def test_a_file_that_is_too_large_stays_and_is_told(executor: AgentToolsCodeExec
     assert "[1 files stay in the sandbox, too large or too many: big]" in done.stdout
 
 
+def test_a_file_cannot_become_an_artifact_of_other_sessions(executor: AgentToolsCodeExecutor) -> None:
+    assert [file.name for file in run(executor, "open('user:a', 'w').close()").output_files] == ["user_a"]
+
+
 def test_sessions_share_nothing_and_the_oldest_makes_way(cfg: dict[str, Any]) -> None:
     executor = AgentToolsCodeExecutor(cfg=cfg, max_sandboxes=2)
     threads = [threading.Thread(target=run, args=(executor, f"x = {at}"), kwargs={"session": str(at)}) for at in (1, 2)]
