@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,15 @@ from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import default_runtime
+
+os.environ.update(  # frameworks that tell of their use by default
+    AGNO_TELEMETRY="false",
+    CREWAI_DISABLE_TELEMETRY="true",
+    DO_NOT_TRACK="1",
+    HAYSTACK_TELEMETRY_ENABLED="False",
+    OPENAI_AGENTS_DISABLE_TRACING="1",
+    OTEL_SDK_DISABLED="true",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,9 +27,9 @@ STATE = "x = 6 * 7\nx"
 PICTURE = "plt.plot([1, x])\nplt.show()"
 FILE = "print(open('out.txt', 'w').write(str(x)))"
 STEPS = (STATE, PICTURE, FILE)
-ENDLESS = "y = x + 1\nopen('started', 'w').close()\nimport time\ntime.sleep(600)"
-AFTER = "y"
-"""What the code of ENDLESS has set, though it was cancelled: 43."""
+ENDLESS = "open('started', 'w').close()\nimport time\ntime.sleep(600)"
+AFTER = "x + 1"
+"""What a call after the cancelled one of ENDLESS finds: 43."""
 PNG = b"\x89PNG"
 
 
