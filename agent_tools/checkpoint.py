@@ -17,7 +17,7 @@ _HINDRANCES: dict[Hindrance, str] = {
 
 @dataclass(frozen=True)
 class Variables:
-    """What became of the variables when the kernel ended.
+    """The fate of the variables when the kernel ended.
 
     Attributes:
         kept: a checkpoint of them went on as the kernel.

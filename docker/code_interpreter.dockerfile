@@ -62,7 +62,7 @@ COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/pip /opt/pip
 # One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
-# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/names.py).
+# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/names.py).
 RUN set -eu; \
     base=$(readlink -f /opt/kernel/bin/python); \
     for name in python python3; do [ -e "/usr/local/bin/$name" ] || ln -s "$base" "/usr/local/bin/$name"; done; \

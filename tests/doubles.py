@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 
 
 class ProcessEngine:
@@ -91,34 +92,6 @@ class ProcessEngine:
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
         return [(Container(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
-
-
-class SocketStdio:
-    """Implements the Stdio protocol on one end of a socketpair."""
-
-    def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
-        self._end = end
-
-    def fileno(self) -> int:
-        return self._end.fileno()
-
-    def receive(self) -> bytes | None:
-        try:
-            return self._end.recv(65536)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    def send(self, data: bytes | bytearray) -> int:
-        try:
-            return self._end.send(data)
-        except BlockingIOError:
-            return 0
-
-    def close(self) -> None:
-        self._end.close()
 
 
 def _children(pid: int) -> list[int]:

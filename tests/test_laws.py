@@ -92,4 +92,4 @@ def test_nothing_is_unpickled_on_the_host() -> None:
         if module.partition(".")[0] in UNPICKLERS
     ]
     assert imported == []
-    assert any("pickle" in path.read_text() for path in (PACKAGE / "guest").glob("*.py"))
+    assert any("pickle" in path.read_text() for path in (PACKAGE / "guest").rglob("*.py"))

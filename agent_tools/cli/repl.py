@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli import session_file
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
+from agent_tools.cli.session_file import resume, save
 from agent_tools.cli.show import notes, show
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -48,14 +48,14 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
     with interpreter(**options) as tool, _history():
         ensure_with_progress(tool.options.recipe)
         if session:
-            session_file.resume(session, tool)
+            resume(session, tool)
         for staged in tool.stage(files):
             notes.print(f"{staged.source}: {staged.name or staged.error}", markup=False)
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
         while (code := _read_block()) is not None:
             _obey(code, tool, timeout)
         if session and tool.sandbox:
-            session_file.save(session, tool)
+            save(session, tool)
 
 
 def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
@@ -80,7 +80,7 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
 
 def _save(name: str, tool: CodeInterpreter) -> None:
     if name and tool.sandbox:
-        session_file.save(Path(name).expanduser(), tool)
+        save(Path(name).expanduser(), tool)
     else:
         notes.print(f"Write {SAVE} FILE, once there is something to save.", style="red", markup=False)
 

@@ -6,7 +6,7 @@ from . import bundle
 
 if __name__ == "__main__":
     bundle.install()
-    from .supervisor import main
+    from .pid1.supervisor import main
 
     main()
     os._exit(0)  # the shell that kernels are forks of has nothing to put away

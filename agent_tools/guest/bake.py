@@ -2,8 +2,8 @@
 
 import sys
 
-from . import supervisor
 from .bundle import PATH, write
+from .pid1 import supervisor
 
 if __name__ == "__main__":
     supervisor.boot("/")

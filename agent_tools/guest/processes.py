@@ -7,12 +7,14 @@ Theory of operation
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 2.0  # seconds for which the doomed are waited for
 ROUNDS = 100  # in which others may come up
 PAUSE = 0.002  # seconds between two looks
@@ -139,24 +141,21 @@ def kill_tree(root: int, known: Family) -> None:
         table = processes()
         roots = {root, *(pid for pid, started in known.items() if pid in table and table[pid].started == started)}
         doomed = [pid for pid in table if table[pid].session == root or descends(pid, roots, table)]
-        if all(table[pid].is_stopped for pid in doomed):
+        if _all_stopped(doomed, table):
             break
-        for pid in doomed:
-            _signal(pid, signal.SIGSTOP)
-    for pid in (-root, *doomed):
-        _signal(pid, signal.SIGKILL)
+        _signal_all(doomed, signal.SIGSTOP)
+    _signal_all((-root, *doomed), signal.SIGKILL)
 
 
 def kill_subreaper(root: int) -> None:
     """Kill all that comes from a process which adopts its orphans, and then itself; at most for PATIENCE."""
-    for _ in _rounds():
-        table = processes()
-        doomed = [pid for pid in table if pid != root and descends(pid, (root,), table)]
-        if not doomed:
-            break
-        for pid in doomed:
-            _signal(pid, signal.SIGKILL)
+    kill_below(root, ())
     _signal(root, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Be the parent of all that comes from this process and has lost its own."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _all_stopped(pids: Collection[int], table: dict[int, Process]) -> bool:
@@ -171,7 +170,7 @@ def _rounds() -> Iterator[None]:
         time.sleep(PAUSE)
 
 
-def _signal_all(pids: Collection[int], number: int) -> None:
+def _signal_all(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         _signal(pid, number)
 

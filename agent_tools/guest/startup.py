@@ -13,13 +13,13 @@ from traitlets.config import Config
 from . import packages
 from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
-from .kernel import SandboxKernel
-from .outlet import Outlet
-from .sandbox_module import install
-from .session import WireSession
-from .shell import SandboxShell, prepare_shell
-from .streams import Stream
-from .watcher import Watcher
+from .host_calls.sandbox_module import install
+from .kernel.kernel import SandboxKernel
+from .kernel.outlet import Outlet
+from .kernel.session import WireSession
+from .kernel.shell import SandboxShell, prepare_shell
+from .kernel.streams import Stream
+from .kernel.watcher import Watcher
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 Supervise = Callable[[list[int], Callable[[list[int]], None]], NoReturn]

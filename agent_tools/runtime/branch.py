@@ -1,8 +1,8 @@
 """A branch of a running sandbox: a kernel beside the one it was forked from, with variables of its own.
 
 All else it shares with the sandbox: files, commands, network, quota, and the sandbox's end. Its kernels are held by a
-supervisor in the sandbox (guest/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within the
-code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
+supervisor in the sandbox (guest/pid1/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within
+the code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Union
 
-from agent_tools.checkpoint import LOST, Variables
+from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import KernelDied
 from agent_tools.runtime.background import Do, do_now
@@ -22,10 +22,9 @@ from agent_tools.runtime.branches import Branches
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel_holder import KernelHolder
-from agent_tools.runtime.kernels import Kernels, hindrance
+from agent_tools.runtime.kernels import Kernels
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
@@ -132,23 +131,18 @@ class Branch(KernelHolder):
         """Have another kernel go on: from the latest checkpoint, or from where the branch was made."""
         if self.has_ended or not self.has_work_dir:
             return LOST
+        deadline = time.monotonic() + patience
         with self.use():
-            return self._woken(time.monotonic() + patience)
+            variables = self.kernels.go_back(deadline)
+            return variables if variables.kept else self._begin_again(deadline, variables.hindrance)
 
-    def _woken(self, deadline: float) -> Variables:
-        try:
-            undone = self.kernels.wake(deadline)
-            return Variables(True, undone, self.kernels.hindrance)
-        except NoCheckpoint as exc:
-            why = str(exc)
-        except (KernelDied, OSError):
-            why = ""
+    def _begin_again(self, deadline: float, why: Hindrance) -> Variables:
         undone = self.runs.cells
         try:
             self.kernels.start(deadline)
         except (KernelDied, OSError):
             return LOST
-        return Variables(True, undone, hindrance(why))
+        return Variables(True, undone, why)
 
     def use(self) -> AbstractContextManager[None]:
         """Around a use, as for `RunningSandbox.use`."""

@@ -1,4 +1,4 @@
-"""What holds kernels, one at a time: a running sandbox, and a branch of one."""
+"""A holder of kernels, one at a time: a running sandbox, or a branch of one."""
 
 from __future__ import annotations
 

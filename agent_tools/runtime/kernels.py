@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import get_args
 
-from agent_tools.checkpoint import Hindrance
+from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
@@ -85,6 +85,16 @@ class Kernels:
             self.define(self.prelude, deadline - time.monotonic())
         self.hindrance = hindrance(news.get("skipped"))
         return undone
+
+    def go_back(self, deadline: float) -> Variables:
+        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        try:
+            undone = self.wake(deadline)
+        except NoCheckpoint as exc:
+            return Variables(hindrance=hindrance(str(exc)))
+        except (KernelDied, OSError):
+            return LOST
+        return Variables(True, undone, self.hindrance)
 
     def fork(self, seconds: float) -> tuple[int, socket.socket]:
         """Have a copy of the kernel as it is now become the supervisor of a branch; return its number and its lifeline.

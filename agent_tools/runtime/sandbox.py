@@ -30,10 +30,9 @@ from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.way import identity_now
 from agent_tools.runtime.idle import IdleStop
-from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel_holder import KernelHolder
-from agent_tools.runtime.kernels import Kernels, hindrance
+from agent_tools.runtime.kernels import Kernels
 from agent_tools.runtime.owner import NAME_LABEL, Owner
 from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.start import await_guest, egress
@@ -168,13 +167,10 @@ class RunningSandbox(KernelHolder):
         deadline = time.monotonic() + patience
         try:
             with self.use():
-                undone = self.kernels.wake(deadline)
                 self._open_network(deadline)
-        except NoCheckpoint as exc:
-            return Variables(hindrance=hindrance(str(exc)))
+                return self.kernels.go_back(deadline)
         except (KernelDied, OSError):
             return LOST
-        return Variables(True, undone, self.kernels.hindrance)
 
     def _open_network(self, deadline: float) -> None:
         """Start the guest's end of a network by list, which outlives a kernel; code can end it.

@@ -1,6 +1,6 @@
 """The state of a session as an archive: the files of work_dir, and the variables of its kernel.
 
-The kernel itself pickles and unpickles, in the sandbox (guest/saving.py, guest/loading.py). Here it is only told to, in
+The kernel itself pickles and unpickles, in the sandbox (guest/variables/). Here it is only told to, in
 code that is no cell of anybody's, between two runs. It forks to save, so the next run need not wait until all is saved.
 """
 

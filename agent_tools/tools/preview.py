@@ -31,6 +31,7 @@ SAMPLE_ROWS = 5
 _DELIMITERS = ",;\t|"
 _EMPTY = frozenset(("", "na", "n/a", "nan", "null", "none"))
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")  # with its end; of a file of one line, no copy
+_JSON_LINE = re.compile(r"[^\n]+")
 _MAX_BEGINNING = 20_000  # characters of a text that are looked at to show its first lines
 _MARK = re.compile(r"[,;\t|\n\r\[{]")  # each can begin a part
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -38,9 +39,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 @dataclass
 class _Column:
-    """A column: the types of its values, an example, and the count of those that are missing."""
+    """A column: the types of its values, an example, and the counts of those that are there and that are missing."""
 
     name: str
+    present: int = 0
     missing: int = 0
     kinds: set[str] = field(default_factory=set)
     example: str = ""
@@ -147,12 +149,15 @@ def _table(rows: Iterator[list[str]], is_whole: bool) -> str:
 
 
 def _lines(text: str, is_whole: bool) -> str:
-    lines = text.split("\n") if is_whole else text.split("\n")[:-1]
-    return _records([json.loads(line) for line in lines if line.strip()], is_whole)
+    end = len(text) if is_whole else text.rfind("\n") + 1
+    lines = (line[0] for line in _JSON_LINE.finditer(text, 0, end))  # one at a time: each takes more than its bytes
+    return _records((json.loads(line) for line in lines if line.strip()), is_whole)
 
 
 def _json(text: str, is_whole: bool) -> str:
-    value = json.loads(text) if is_whole else list(_elements(text))
+    if not is_whole:
+        return _records(_elements(text), is_whole)
+    value = json.loads(text)
     if isinstance(value, list):
         return _records(value, is_whole)
     shown = _beginning(_dumped(value))
@@ -193,20 +198,35 @@ def _dumped(value: Any, indent: int | None = 1) -> str:
     return "".join(pieces)
 
 
-def _records(records: Sequence[Any], is_whole: bool) -> str:
-    first = _beginning(_dumped(records[:SAMPLE_ROWS]))
-    if not records or not all(isinstance(record, dict) for record in records):
-        return f"{'' if is_whole else 'More than '}{len(records):,} values. The first:\n\n{first}"
-    names = dict.fromkeys(str(key) for record in records for key in record)
-    columns = {name: _Column(name) for name in list(names)[:MAX_COLUMNS]}
-    present = dict.fromkeys(columns, 0)
+def _records(records: Iterable[Any], is_whole: bool) -> str:
+    columns: dict[str, _Column] = {}
+    names: set[str] = set()
+    sample: list[Any] = []
+    count = odd = 0
     for record in records:
-        for name in record.keys() & columns.keys():
-            present[name] += 1
-            columns[name].add(record[name])
-    for name, column in columns.items():
-        column.missing += len(records) - present[name]
-    return f"{_described(list(columns.values()), len(records), len(names), is_whole)}\n\nThe first:\n\n{first}"
+        count += 1
+        if len(sample) < SAMPLE_ROWS:
+            sample.append(record)
+        if isinstance(record, dict):
+            _add(record, columns, names)
+        else:
+            odd += 1
+    first = _beginning(_dumped(sample))
+    if odd or not count:
+        return f"{'' if is_whole else 'More than '}{count:,} values. The first:\n\n{first}"
+    for column in columns.values():
+        column.missing += count - column.present
+    return f"{_described(list(columns.values()), count, len(names), is_whole)}\n\nThe first:\n\n{first}"
+
+
+def _add(record: dict[str, Any], columns: dict[str, _Column], names: set[str]) -> None:
+    names.update(record)
+    for name, value in record.items():
+        if name not in columns and len(columns) < MAX_COLUMNS:
+            columns[name] = _Column(name)
+        if name in columns:
+            columns[name].present += 1
+            columns[name].add(value)
 
 
 def _described(columns: Iterable[_Column], rows: int, width: int, is_whole: bool) -> str:

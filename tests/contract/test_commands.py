@@ -18,31 +18,12 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.settings import MIB
 from tests.doubles import ProcessEngine
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.fixture(scope="module", params=["docker", "process"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
-
-
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def runtime(engine: Engine) -> Runtime:
-    tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
-    return Runtime(engine, lambda packages: tag)
 
 
 @pytest.fixture

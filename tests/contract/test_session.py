@@ -27,21 +27,9 @@ from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import MIB, Limits
 from agent_tools.tools.render import markdown
-from tests.doubles import ProcessEngine
 
 pytestmark = pytest.mark.docker
 PATIENCE = 3.0  # seconds a call may take beyond its time limit
-
-
-@pytest.fixture(scope="module", params=["docker", "process"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
-
-
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def transport(request: pytest.FixtureRequest) -> TransportName:
-    name: TransportName = request.param
-    return name
 
 
 def make_session(engine: Engine, transport: TransportName, work_dir: Path, **limits: float) -> Session:

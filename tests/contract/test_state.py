@@ -12,33 +12,17 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import KernelError
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.saved_state import SavedState
-from tests.doubles import ProcessEngine
 
 pytestmark = pytest.mark.docker
 
 New = Callable[..., Sandbox]
 
 
-@pytest.fixture(scope="module", params=["docker", "process"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
-
-
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def new_sandbox(engine: Engine, transport: str) -> Iterator[New]:
-    tag = image.tag_for() if isinstance(engine, DockerEngine) else "none"
-    runtime = Runtime(engine, lambda packages: tag)
+def new_sandbox(runtime: Runtime, transport: str) -> Iterator[New]:
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(Sandbox({"transport": transport, **options}, runtime=runtime))
 

@@ -36,7 +36,7 @@ def test_a_fresh_kernel_has_loaded_nothing_that_a_first_cell_does_not_need(tool:
 
 
 def test_a_kernel_comes_from_the_bundle_and_what_code_imports_from_its_file(tool: CodeInterpreter) -> None:
-    names = ["IPython", "asyncio", "json", "ipykernel.kernelbase", "agent_tools_guest.kernel", "csv"]
+    names = ["IPython", "asyncio", "json", "ipykernel.kernelbase", "agent_tools_guest.kernel.kernel", "csv"]
     code = f"import sys, csv; ' '.join(type(sys.modules[name].__spec__.loader).__name__ for name in {names})"
     assert result(tool, code) == repr(" ".join(["BundledLoader"] * 5 + ["SourceFileLoader"]))
 

@@ -8,11 +8,11 @@ import pytest
 from agent_tools import Sandbox
 from agent_tools.execution import Died, Restarted, TimedOut
 from agent_tools.outputs import Variables
+from tests.docker.crashing import LIMITS
 
 MIB = 1024 * 1024
 TIMEOUT = 2.0
 ENOUGH = 60.0  # seconds in which a call has ended, on the slowest of machines
-LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
 ALIVE = """
 import asyncio, copy, os, random, sqlite3, sys, threading
 import numpy as np, pandas as pd, pyarrow as pa

@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,11 +13,10 @@ from agent_tools.checkpoint import Variables
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.sandbox import RunningSandbox
+from tests.docker.crashing import LIMITS, crash, run
 
 MIB = 1024 * 1024
-LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
 DEAF = "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\nwhile True: pass"
-CRASH = "import os; os._exit(1)"
 ENOUGH = 60.0  # seconds in which a call has ended, on the slowest of machines
 SUPERVISORS = """
 import os, signal
@@ -25,24 +24,6 @@ def parent(pid): return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].
 supervisor = os.getpid()
 while parent(supervisor) != 1: supervisor = parent(supervisor)
 """
-
-
-@pytest.fixture(params=["sockets", "stdio"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with Sandbox({"transport": request.param, "limits": LIMITS}) as made:
-        yield made
-
-
-def run(sandbox: Sandbox, *cells: str) -> None:
-    for cell in cells:
-        execution = sandbox.run_code(cell)
-        assert execution.ok, execution.error
-
-
-def crash(sandbox: Sandbox, code: str = CRASH) -> Variables:
-    error = sandbox.run_code(code, timeout=5).error
-    assert isinstance(error, Died), error
-    return error.variables
 
 
 def processes(sandbox: Sandbox) -> int:

@@ -1,35 +1,14 @@
 """Checkpoints in a real sandbox: going back, what keeps one from being taken, and what the code notices of them."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from agent_tools import Sandbox
 from agent_tools.checkpoint import Hindrance, Variables
 from agent_tools.errors import CheckpointMissing
 from agent_tools.execution import Died, Restarted
+from tests.docker.crashing import CRASH, LIMITS, crash, run
 
 MIB = 1024 * 1024
-CRASH = "import os; os._exit(1)"
-LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}
-
-
-@pytest.fixture(params=["sockets", "stdio"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with Sandbox({"transport": request.param, "limits": LIMITS}) as made:
-        yield made
-
-
-def run(sandbox: Sandbox, *cells: str) -> None:
-    for cell in cells:
-        execution = sandbox.run_code(cell)
-        assert execution.ok, execution.error
-
-
-def crash(sandbox: Sandbox, code: str = CRASH) -> Variables:
-    error = sandbox.run_code(code, timeout=5).error
-    assert isinstance(error, Died), error
-    return error.variables
 
 
 def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> None:

@@ -97,7 +97,7 @@ def test_only_the_loopback_interface_exists(shared_tool: CodeInterpreter) -> Non
 FORBIDDEN = {
     "write to /etc": "open('/etc/x', 'w')",
     "write to the kernel": "open('/opt/kernel/x', 'w')",
-    "write to our guest code": "open('/opt/guest/agent_tools_guest/init.py', 'a')",
+    "write to our guest code": "open('/opt/guest/agent_tools_guest/pid1/init.py', 'a')",
     "write to the run directory": "open('/run/kernel/x', 'w')",
     "reach the lifeline": "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect('/run/kernel/init.sock')",
     "slow PID 1 down": "os.setpriority(os.PRIO_PROCESS, 1, 19)",

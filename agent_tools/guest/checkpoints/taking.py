@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from . import memory, threads
 from .frozen import Woken, freeze
-from .words import CHILDREN, MEMORY, THREADS, TIME
+from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
 
 SHARE = 0.05  # of the time that copies may take, in the long run
 BURST = 0.1  # seconds that they may take at once
@@ -37,7 +37,7 @@ class Allowance:
 
 
 class Locked(Protocol):
-    """What the kernel's other thread works with under a lock, which is free at a fork."""
+    """Something that the kernel's other thread works with under a lock, which is free at a fork."""
 
     lock: Any
 
@@ -60,7 +60,7 @@ class Checkpoints:
     def connect(self, descriptor: int) -> None:
         """Speak to PID 1 over this descriptor from now on, and say that this process is the kernel."""
         self._keeper = socket.socket(fileno=os.dup(descriptor))
-        self._say(b"awake")
+        self._say(AWAKE)
 
     def note(self, run: object, is_urgent: object = False) -> None:
         """Want a copy after the request with this number, at once if it is urgent; none after one without."""

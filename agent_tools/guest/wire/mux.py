@@ -1,7 +1,7 @@
 """Several byte streams and a line of words over one pipe: what both ends of the stdio transport speak.
 
     frame     u32 channel, u32 length (at most MAX_FRAME), payload
-    channel 0 one frame is one line of words (see init.py)
+    channel 0 one frame is one line of words (words.py)
     other     bytes of that stream; an empty payload ends it
     CREDIT|n  u32: so many more bytes may be sent on channel n
 

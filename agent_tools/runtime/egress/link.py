@@ -1,4 +1,4 @@
-"""The host's end of the frames that carry a sandbox's connections (guest/proxy.py has the other).
+"""The host's end of the frames that carry a sandbox's connections (guest/network/proxy.py has the other).
 
 Every connection is a channel, which its task reads and writes like a stream. A channel is granted as many bytes as were
 read of it, so that no more than WINDOW of each wait here, and one that is not read holds up no other. A guest that

@@ -1,7 +1,7 @@
 """Archives of a sandbox: its files and, on request, its variables, as a tar that the guest writes and reads.
 
 Nothing in it is looked at here but its first name, which tells whether there are variables. The kernel sends and takes
-them within the sandbox (guest/archive.py); what it says became of them is read here, within bounds.
+them within the sandbox (guest/files/archive.py); what it says became of them is read here, within bounds.
 """
 
 from __future__ import annotations

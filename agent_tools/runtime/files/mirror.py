@@ -1,4 +1,4 @@
-"""Keeps work_dir the same on both sides of an engine that shares no folder with this machine (guest/files.py serves).
+"""Keeps work_dir the same on both sides where an engine shares no folder with this machine (guest/files/ serves).
 
 Before a run, what is new or changed here goes in; after it, what the code wrote, changed or deleted comes out. Regular
 files only. What the guest says is bounded before it is held, and its names are checked before anything is written.

@@ -1,4 +1,4 @@
-"""The call of a script's function, as the runner in the guest (guest/host.py, `run_function`) takes part in it.
+"""The call of a script's function, as the runner in the guest (guest/host_calls/, `run_function`) takes part in it.
 
 The runner fetches the arguments and hands over what the function yields and returns, by requests that look like calls
 of host functions. No host function can have their names, and no limits apply to them: they belong to a call that the

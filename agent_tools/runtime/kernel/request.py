@@ -12,7 +12,7 @@ from agent_tools.runtime.kernel.time_limit import TimeLimit
 
 @dataclass(eq=False)
 class Request:
-    """How far it has come, and its last error."""
+    """Its progress, and its last error."""
 
     request_id: str
     limit: TimeLimit

@@ -48,7 +48,7 @@ class Runs:
 
     @property
     def cells(self) -> int:
-        """How many cells the variables of now have seen."""
+        """The number of cells that the variables of now have seen."""
         return len(self._cells)
 
     def before_last_cell(self) -> int | None:

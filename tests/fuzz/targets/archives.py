@@ -7,18 +7,13 @@ themselves.
 from __future__ import annotations
 
 import struct
-from typing import Any
 
-from agent_tools.errors import SandboxGone
 from agent_tools.runtime.files.archives import MAX_NAME, MAX_REASON, Archives, opened
-from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.saved_state import VariablesReport
 from agent_tools.settings import MIB, Limits
-from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
-from tests.fuzz.targets.guest_files import unfold_answers
-from tests.fuzz.targets.mirror import Answers
+from tests.fuzz.targets.guest_files import LENGTHS, ask_each, unfold_answers
 
 WORDS = ("address", "report", "kept", "missing", "errno", "a", "agent_tools-0", "x" * 300, "\x1b[2J", "\ud800")
 LIMITS = Limits(max_archive_bytes=MIB, max_variables=1_000, max_listed_files=1_000)
@@ -29,30 +24,22 @@ LONGEST = 12  # characters that stand for one that is escaped
 def ask(parts: Parts) -> None:
     """Save and load: what comes is within the limits, or an error that says so."""
     opened(b"".join(parts))
-    for question in (_save, _save_variables, _load_variables):
-        answers: Any = Answers(b"".join(parts))
-        files = GuestFiles(LIMITS, lambda most, answers=answers: Conversation(answers, most))
-        told = ""
-        try:
-            question(Archives(files, LIMITS))
-        except (OSError, SandboxGone) as exc:
-            told = str(exc)
-        assert len(told) < 1_000, "an error without end"
+    ask_each((_save, _save_variables, _load_variables), parts, LIMITS)
 
 
-def _save(archives: Archives) -> None:
-    assert sum(map(len, archives.save(".", MIB))) <= MIB
+def _save(files: GuestFiles) -> None:
+    assert sum(map(len, Archives(files, LIMITS).save(".", MIB))) <= MIB
 
 
-def _save_variables(archives: Archives) -> None:
-    with archives.saving(".") as saving:
+def _save_variables(files: GuestFiles) -> None:
+    with Archives(files, LIMITS).saving(".") as saving:
         assert len(saving.address) <= MAX_NAME
         assert sum(map(len, saving.content(MIB))) <= MIB
         _check(saving.report())
 
 
-def _load_variables(archives: Archives) -> None:
-    with archives.loading(".") as loading:
+def _load_variables(files: GuestFiles) -> None:
+    with Archives(files, LIMITS).loading(".") as loading:
         loading.give(iter(()))
         _check(loading.report())
 
@@ -77,8 +64,6 @@ TARGET = Target(
         b'{"address": "a"}',
         b'{"report": null}',
         b'{"report": {"kept": ["a"], "missing": [["b", "c"]]}}',
-        struct.pack(">I", 0xFFFFFFFF),
-        struct.pack(">I", 0),
-        unfold.repeat(2, 12),
+        *LENGTHS,
     ),
 )

@@ -7,6 +7,8 @@ themselves.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from agent_tools.errors import SandboxGone
@@ -19,6 +21,7 @@ from tests.fuzz.targets.mirror import Answers
 
 WORDS = ("entries", "total", "entry", "errno", "a", "../a", "file", "folder", "link", "other", "a" * 255, "\ud800")
 LIMITS = Limits(max_transfer_bytes=MIB, max_listed_files=1_000, max_variables=1_000)
+LENGTHS = (struct.pack(">I", 0xFFFFFFFF), struct.pack(">I", 0), unfold.repeat(2, 12))  # words of any such service
 
 
 def unfold_answers(data: bytes) -> Parts:
@@ -38,12 +41,16 @@ def _packed(answer: Any) -> bytes:
 
 def ask(parts: Parts) -> None:
     """Read, list and look: what comes is within the limits, or an error that says so."""
-    for question in (_read, _scan, _stat):
+    ask_each((_read, _scan, _stat), parts, LIMITS)
+
+
+def ask_each(questions: Iterable[Callable[[GuestFiles], None]], parts: Parts, limits: Limits) -> None:
+    """Put each question to a service that gives these answers; an error that may come is short."""
+    for question in questions:
         answers: Any = Answers(b"".join(parts))
-        files = GuestFiles(LIMITS, lambda most, answers=answers: Conversation(answers, most))
         told = ""
         try:
-            question(files)
+            question(GuestFiles(limits, partial(Conversation, answers)))
         except (OSError, SandboxGone) as exc:
             told = str(exc)
         assert len(told) < 1_000, "an error without end"
@@ -73,8 +80,6 @@ TARGET = Target(
         b'{"errno": 2}',
         b'{"entry": ["a", "file", 1, 1, 420]}',
         b'{"entries": [["a", "file", 1, 1, 420]], "total": 1}',
-        struct.pack(">I", 0xFFFFFFFF),
-        struct.pack(">I", 0),
-        unfold.repeat(2, 12),
+        *LENGTHS,
     ),
 )

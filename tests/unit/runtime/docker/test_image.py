@@ -109,7 +109,7 @@ def test_the_context_has_all_that_is_shipped() -> None:
     assert {"Dockerfile", "requirements.lock", "font_fallback.py", "matplotlibrc"} <= names
     for folder, pattern in (("guest", "*.py"), ("fonts", "*")):
         assert {f"{folder}/{path.name}" for path in shipped(folder).glob(pattern)} <= names
-    assert {"guest/init.py", "guest/startup.py", "fonts/DroidSansFallbackFull.ttf"} <= names
+    assert {"guest/pid1/init.py", "guest/startup.py", "fonts/DroidSansFallbackFull.ttf"} <= names
 
 
 @pytest.mark.parametrize("recipe", [[], ["polars"], *(Recipe(flavour=flavour) for flavour in FLAVOURS)], ids=str)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[4]
         "docker/requirements.lock",
         "docker/seccomp.json",
         "fonts/DroidSansFallbackFull.ttf",
-        "guest/init.py",
+        "guest/pid1/init.py",
         "guest/startup.py",
     ],
 )
@@ -40,7 +40,7 @@ def test_the_guests_code_is_part_of_the_package() -> None:
     assert shipped("guest") == ROOT / "agent_tools" / "guest"
 
 
-@pytest.mark.parametrize("name", ["guest/init.py", "guest/startup.py", "docker/font_fallback.py"])
+@pytest.mark.parametrize("name", ["guest/pid1/init.py", "guest/startup.py", "docker/font_fallback.py"])
 def test_shipped_python_is_valid_where_it_runs(name: str) -> None:
     ast.parse(shipped(name).read_text(), feature_version=(3, 13))
 

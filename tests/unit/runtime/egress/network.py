@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from agent_tools.guest import proxy
+from agent_tools.guest.network import proxy
 from agent_tools.runtime.egress.dialling import Surroundings
 from agent_tools.runtime.egress.egress import Egress
 from agent_tools.runtime.network import NetworkPolicy

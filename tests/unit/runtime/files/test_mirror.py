@@ -23,7 +23,7 @@ from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 from agent_tools.settings import MIB, Limits
 
 ME = (os.getuid(), os.getgid())
-SERVER = "import sys\nfrom agent_tools.guest import files\nfiles.serve(int(sys.argv[1]), sys.argv[2])"
+SERVER = "import sys\nfrom agent_tools.guest.files import files\nfiles.serve(int(sys.argv[1]), sys.argv[2])"
 
 
 class Pair:

@@ -18,6 +18,7 @@ import pytest
 from agent_tools.guest.wire.mux import Mux
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from agent_tools.runtime.transport.transport import (
     SocketTransport,
     StdioTransport,
@@ -25,7 +26,6 @@ from agent_tools.runtime.transport.transport import (
     TransportName,
     choose,
 )
-from tests.doubles import SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 ME = (os.getuid(), os.getgid())

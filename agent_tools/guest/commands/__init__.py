@@ -1,0 +1,1 @@
+"""Commands beside the kernel: one process that runs them all."""

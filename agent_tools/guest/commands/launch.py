@@ -1,0 +1,103 @@
+"""The start of a command's process: in a session of its own, on pipes or on a pseudo-terminal."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+
+from ..wire.commands import Spec, StreamName
+
+SHELLS = ("/bin/bash", "/bin/sh")
+GIVEN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
+"""The sandbox's environment, without what IPython adds to it when its shell is made: forced colours, a terminal."""
+NAMES = ("USER", "LOGNAME")  # which are told later (names.py)
+Launched = tuple[int, int, dict[int, StreamName]]
+"""Its pid, the descriptor that writes to its stdin (-1: at its end), and those that read what it prints."""
+
+
+def start(spec: Spec, folder: str) -> Launched:
+    """Start a command in a folder; all descriptors are the caller's, and none of them waits.
+
+    Raises:
+        OSError: there is no such program, or, with that as its `filename`, no such folder.
+        ValueError: an argument holds a NUL.
+    """
+    return _on_terminal(spec, folder, spec.terminal) if spec.terminal else _on_pipes(spec, folder)
+
+
+def resize(terminal: int, rows: int, columns: int) -> None:
+    """Give a terminal another size."""
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _on_pipes(spec: Spec, folder: str) -> Launched:
+    started = subprocess.Popen(
+        _argv(spec),
+        stdin=subprocess.PIPE if spec.has_stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=_environment(spec, folder),
+        start_new_session=True,
+        bufsize=0,
+    )
+    assert started.stdout
+    assert started.stderr
+    outputs: dict[int, StreamName] = {
+        _own(started.stdout.fileno()): "stdout",
+        _own(started.stderr.fileno()): "stderr",
+    }
+    stdin = _own(started.stdin.fileno()) if started.stdin else -1
+    return _let_go(started), stdin, outputs
+
+
+def _on_terminal(spec: Spec, folder: str, size: tuple[int, int]) -> Launched:
+    master, slave = pty.openpty()
+    try:
+        resize(master, *size)
+        started = subprocess.Popen(
+            _argv(spec),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=folder,
+            env={"TERM": "xterm-256color", **_environment(spec, folder)},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        ours = _own(master)
+    finally:
+        os.close(master)
+        os.close(slave)
+    return _let_go(started), ours, {ours: "stdout"}
+
+
+def _argv(spec: Spec) -> list[str]:
+    if not isinstance(spec.argv, str):
+        return list(spec.argv)
+    return [next((shell for shell in SHELLS if os.path.exists(shell)), SHELLS[-1]), "-c", spec.argv]
+
+
+def _environment(spec: Spec, folder: str) -> dict[str, str]:
+    names = {name: os.environ[name] for name in NAMES if name in os.environ}
+    return {**GIVEN, **names, "PWD": folder, **spec.env}
+
+
+def _own(descriptor: int) -> int:
+    """A copy of a descriptor that never waits."""
+    copied = os.dup(descriptor)
+    os.set_blocking(copied, False)
+    return copied
+
+
+def _let_go(started: "subprocess.Popen[bytes]") -> int:
+    """Take the process over from who started it: it is reaped by the caller."""
+    for stream in (started.stdin, started.stdout, started.stderr):
+        if stream:
+            stream.close()
+    started.returncode = 0
+    return started.pid

@@ -1,0 +1,1 @@
+"""The service of the sandbox's files."""

@@ -1,0 +1,1 @@
+"""Functions of the host, as the code calls them."""

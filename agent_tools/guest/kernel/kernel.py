@@ -1,0 +1,254 @@
+"""The kernel: ipykernel's, without its application, its threads and its sockets; one socket instead, read in turn.
+
+Requests are read and answered in the main thread, one after the other. A cell that does not await runs without an
+event loop's turn: the loop is only marked as running, so that `asyncio.create_task` works as it does in a notebook. The
+loop itself runs while a cell awaits, and, once code has used it, also between requests, so that tasks go on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from traitlets import Type
+
+from ..checkpoints.taking import Checkpoints
+from ..wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, Reader
+from ..wire.waiting import await_input
+from . import interrupts
+from .session import Channel
+from .shell import SandboxShell, is_users
+
+READ_SIZE = 64 * 1024
+SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
+
+
+class CellLoop(asyncio.SelectorEventLoop):
+    """The event loop of all cells; `was_used` once code has given it something to do."""
+
+    was_used = False
+    _selector: selectors.BaseSelector
+    _ssock: socket.socket
+    _csock: socket.socket
+    _internal_fds: int
+    _make_self_pipe: Callable[[], None]
+
+    def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Note the use."""
+        self.was_used = True
+        return super().call_soon(*args, **kwargs)
+
+    def call_at(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Note the use."""
+        self.was_used = True
+        return super().call_at(*args, **kwargs)
+
+    def renew(self) -> None:
+        """Have a selector of its own in a fork, where the parent's is shared with it; tasks and timers go on."""
+        if self.is_closed():
+            return
+        shared = self._selector
+        self._selector = selectors.DefaultSelector()
+        for key in list(shared.get_map().values()):
+            if key.fd != self._ssock.fileno():
+                with contextlib.suppress(OSError, ValueError):
+                    self._selector.register(key.fileobj, key.events, key.data)
+        shared.close()
+        self._ssock.close()
+        self._csock.close()
+        self._internal_fds -= 1
+        self._make_self_pipe()
+
+
+class NoShellThread:
+    """Stands for the thread that would feed subshells; there are none."""
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class SandboxKernel(IPythonKernel):
+    """IPython's kernel; nobody is there to answer `input()`, and an interrupt wakes a cell that only awaits."""
+
+    shell_class = Type(SandboxShell)
+    debugger_class = Type(object)  # there is none; the stock default would be imported for its name
+
+    def __init__(self, **kwargs: Any) -> None:
+        log = logging.getLogger("kernel")
+        log.setLevel(logging.CRITICAL)  # nobody reads it
+        sockets = {"iopub_socket": Channel(IOPUB), "stdin_socket": Channel(STDIN)}
+        super().__init__(log=log, shell_channel_thread=NoShellThread(), **sockets, **kwargs)
+        self.shell_channel = Channel(SHELL)
+        self.loop = CellLoop()
+        asyncio.set_event_loop(self.loop)
+
+    @property
+    def io_loop(self) -> Any:
+        """The loop as tornado's, which is imported when something asks for it."""
+        from tornado.ioloop import IOLoop
+
+        return IOLoop.current()
+
+    def serve(self, connected: socket.socket, checkpoints: Checkpoints, **news: Any) -> None:
+        """Answer requests until the host hangs up. The first message, that the kernel is ready, carries the `news`.
+
+        Raises:
+            Woken: in a copy that was left between two requests and is to go on as the kernel.
+        """
+        self._wake_loop_by_signals()
+        self.session.send(self.iopub_socket, "status", {"execution_state": "starting", **news})
+        self.session.flush()
+        reader = Reader(MAX_REQUEST_BYTES)
+        while data := self._receive(connected, checkpoints):
+            for _, parts in reader.feed(data):
+                self._handle(self.session.read(parts), checkpoints)
+
+    def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
+        """Wait for bytes; meanwhile a copy of this process is left, and tasks of earlier cells go on."""
+        patience = checkpoints.patience()
+        if patience is not None and not (patience and self._await_input(connected, patience)):
+            checkpoints.take()
+        if self.loop.was_used:
+            self._await_input(connected)
+        data = connected.recv(READ_SIZE)
+        checkpoints.settle()
+        return data
+
+    def _await_input(self, connected: socket.socket, seconds: float | None = None) -> bool:
+        """Wait for bytes, at most so long; return whether some are there."""
+        if not self.loop.was_used:
+            return await_input(connected.fileno(), seconds)
+        self.loop.run_until_complete(_readable(self.loop, connected, seconds))
+        return await_input(connected.fileno(), 0)
+
+    def renew(self) -> None:
+        """Be ready to serve in a fork."""
+        for end in self._signals:
+            self.loop.remove_reader(end)
+            os.close(end)
+        self.loop.renew()
+
+    def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
+        """Answer one request, between `busy` and `idle`."""
+        checkpoints.begin()
+        self.set_parent([], request, channel="shell")
+        self._publish_status("busy", "shell")
+        try:
+            handler = self.shell_handlers.get(request["msg_type"])
+            if handler:
+                self._answer(handler(self.shell_channel, [], request), request)
+        finally:
+            self._publish_status("idle", "shell")
+            self.session.flush()
+        checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
+
+    def _answer(self, answer: Any, request: dict[str, Any]) -> None:
+        """Do what a handler promised, within the reach of interrupts."""
+        interrupts.expect()
+        try:
+            if not asyncio.iscoroutine(answer):
+                return
+            if self._awaits(str(request["content"].get("code", ""))):
+                self.loop.run_until_complete(answer)
+            else:
+                self._run_at_once(answer)
+        except (Exception, KeyboardInterrupt):
+            self.log.error("Exception in message handler:", exc_info=True)
+        finally:
+            interrupts.ignore()
+
+    def _awaits(self, code: str) -> bool:
+        """Return whether a cell needs a running loop."""
+        if "await" not in code and "async" not in code:
+            return False
+        try:
+            return bool(self.shell.should_run_async(code, transformed_cell=self.shell.transform_cell(code)))
+        except Exception:  # noqa: BLE001  (what is wrong with it, the shell tells when it runs)
+            return False
+
+    def _run_at_once(self, answer: Coroutine[Any, Any, Any]) -> None:
+        """Run a handler that never waits, as if in the loop; one that does wait is run in the loop."""
+        asyncio._set_running_loop(self.loop)
+        try:
+            waits_for = answer.send(None)
+        except StopIteration:
+            return
+        finally:
+            asyncio._set_running_loop(None)
+        self.loop.run_until_complete(_rest(answer, waits_for))
+
+    def raw_input(self, prompt: str = "") -> str:
+        """Refuse at once, where the stock kernel would ask a front end."""
+        raise NotImplementedError("Python input() function is disabled.")
+
+    def getpass(self, prompt: str = "", stream: Any = None) -> str:
+        """Refuse at once."""
+        raise NotImplementedError("Python getpass() function is disabled.")
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        """End a cell that awaits: at once where code runs, in whatever task; the stock kernel waits until it awaits."""
+        last, is_cancelled = 0.0, False
+
+        def end(_number: int, frame: Any) -> None:
+            nonlocal last, is_cancelled
+            before, last = last, time.monotonic()
+            if last - before < SETTLE_SECONDS or interrupts.is_shielded():
+                return
+            if is_users(frame):
+                raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
+            if not is_cancelled:  # once: what follows is the telling of it
+                is_cancelled = True
+                self.loop.call_soon_threadsafe(future.cancel)
+
+        before = signal.signal(signal.SIGINT, end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _abort_queues(self, *_: Any) -> None:
+        """Do nothing when a cell fails: requests are read one at a time, so none has been taken in."""
+
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        return False
+
+    def _wake_loop_by_signals(self) -> None:
+        """Have signals wake an idle event loop: a stock kernel awaits on through SIGINT."""
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        self._signals = reader, writer
+        self.loop.add_reader(reader, lambda: os.read(reader, 4096))
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket, seconds: float | None) -> None:
+    """Wait until the socket has something, at most so long."""
+    arrived = loop.create_future()
+    loop.add_reader(connected, arrived.cancel)
+    try:
+        await asyncio.wait([arrived], timeout=seconds)
+    finally:
+        loop.remove_reader(connected)
+
+
+async def _rest(answer: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+    """Go on with a coroutine that has begun without a loop, and waits for a future."""
+    with contextlib.suppress(StopIteration):
+        while True:
+            with contextlib.suppress(Exception):  # raised again in the coroutine, by the future that it waits for
+                await (asyncio.sleep(0) if waits_for is None else waits_for)
+            waits_for = answer.send(None)

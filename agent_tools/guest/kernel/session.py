@@ -1,0 +1,175 @@
+"""The kernel's session: makes messages and sends them, after the text that was printed before them.
+
+Cuts what is too long before it is sent, so that honest code never meets the host's limits. A courtesy: the host trusts
+none of it and has limits of its own.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jupyter_client.session import Session
+
+from ..told import MESSAGE_LIMITS
+from ..wire.messages import IOPUB
+from .outlet import Outlet
+from .streams import Header, Printed
+
+MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: the host counts a little more
+MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
+MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
+CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
+MAX_BUFFERS = 60  # of one message; comms send them
+
+
+class Channel:
+    """Stands for a socket in what ipykernel passes to `send`: the number of a channel."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class WireSession(Session):
+    """Jupyter's session over an outlet. Messages are not signed: there is one reader, and it knows who speaks."""
+
+    def __init__(self, outlet: Outlet, **kwargs: Any) -> None:
+        super().__init__(packer="json", unpacker="json", key=b"", **kwargs)
+        self._outlet = outlet
+        self.printed = Printed(outlet.lock, self._publish)
+        self.printed.await_room = outlet.await_room
+
+    def send(
+        self,
+        stream: Any,
+        msg_or_type: Any,
+        content: Any = None,
+        parent: Any = None,
+        ident: Any = None,
+        buffers: Any = None,
+        track: bool = False,
+        header: Any = None,
+        metadata: Any = None,
+    ) -> Any:
+        """Send a message on the channel that stands for a stream; return it as it was made."""
+        message = msg_or_type
+        if not isinstance(message, dict):
+            message = self.msg(msg_or_type, content=content, parent=parent, header=header, metadata=metadata)
+        parts = self.parts_of(message)
+        parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
+        with self._outlet.lock:
+            self.printed.send()
+            self._outlet.send(stream.number, parts, can_wait=message["msg_type"] in CAN_WAIT)
+        self._outlet.await_room()
+        return message
+
+    def flush(self) -> None:
+        """Send all that was printed, and the messages that could wait."""
+        with self._outlet.lock:
+            self.printed.send()
+            self._outlet.flush()
+        self._outlet.await_room()
+
+    def parts_of(self, message: dict[str, Any]) -> list[bytes]:
+        """Return a message as its four parts; one that is too large becomes a note of what it was."""
+        content = message.get("content")
+        if isinstance(content, dict):
+            _shorten(content)
+        try:
+            parts = self._packed(message)
+        except UnicodeEncodeError:
+            parts = self._packed({**message, "content": _encodable(content)})
+        if _is_too_large(parts):
+            note = f"[{_describe(content)} left out: {sum(map(len, parts)):,} bytes are too much for one message]"
+            content = _replacement(content if isinstance(content, dict) else {}, note)
+            parts = self._packed({**message, "content": content, "metadata": {}})
+        return parts
+
+    def read(self, parts: list[bytes]) -> dict[str, Any]:
+        """Return a request as ipykernel knows it."""
+        header, parent, metadata, content = map(json.loads, parts[:4])
+        return {
+            "header": header,
+            "msg_id": header["msg_id"],
+            "msg_type": header["msg_type"],
+            "parent_header": parent,
+            "metadata": metadata,
+            "content": content,
+            "buffers": parts[4:],
+        }
+
+    def _packed(self, message: dict[str, Any]) -> list[bytes]:
+        heads = (message["header"], message["parent_header"], message["metadata"])
+        return [*map(self.pack, heads), self._pack_content(message.get("content"))]
+
+    def _pack_content(self, content: Any) -> bytes:
+        """Return a content as JSON; text is taken to be JSON already, as the stock session takes it."""
+        if isinstance(content, (bytes, str)):
+            return content.encode() if isinstance(content, str) else content
+        packed: bytes = self.pack(content or {})
+        return packed
+
+    def _publish(self, name: str, parent: Header, text: str) -> None:
+        """Send printed text, without waiting until it is written."""
+        self._outlet.send(IOPUB, self.parts_of(self.msg("stream", {"name": name, "text": text}, parent=parent)))
+
+
+def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:
+    """Return as many buffers as a message may have; none if they are together larger than its room."""
+    first = buffers[:MAX_BUFFERS]
+    return [bytes(each) for each in first] if sum(memoryview(each).nbytes for each in first) <= room else []
+
+
+def _encodable(value: Any) -> Any:
+    """The same value, with lone surrogates, which UTF-8 does not have, written as escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_too_large(parts: list[bytes]) -> bool:
+    if sum(map(len, parts)) > MAX_MESSAGE_BYTES:
+        return True
+    content = parts[3]
+    return len(content) > MAX_MESSAGE_MARKS and sum(map(content.count, (b",", b"[", b"{"))) > MAX_MESSAGE_MARKS
+
+
+def _describe(content: Any) -> str:
+    data = content.get("data") if isinstance(content, dict) else None
+    return " and ".join(data) if isinstance(data, dict) and data else "a message"
+
+
+def _replacement(content: Any, note: str) -> dict[str, Any]:
+    """The same content with its large parts replaced."""
+    small: dict[str, Any] = {
+        key: value for key, value in content.items() if isinstance(value, (int, float, bool, type(None)))
+    }
+    for key in ("status", "name", "ename", "evalue", "execution_state"):
+        if isinstance(content.get(key), str):
+            small[key] = content[key][:1000]
+    if "data" in content:
+        small.update(data={"text/plain": note}, metadata={}, transient=content.get("transient", {}))
+    if "text" in content:
+        small["text"] = note
+    if "traceback" in content:
+        small["traceback"] = [note]
+    return small
+
+
+def _shorten(content: dict[str, Any]) -> None:
+    data = content.get("data")
+    if isinstance(data, dict) and isinstance(data.get("text/plain"), str):
+        content["data"] = {**data, "text/plain": _cut(data["text/plain"])}
+    lines = content.get("traceback")
+    if isinstance(lines, list) and sum(map(len, map(str, lines))) > MAX_TEXT_CHARS:
+        content["traceback"] = [_cut("\n".join(map(str, lines)))]
+    if isinstance(content.get("evalue"), str):
+        content["evalue"] = _cut(content["evalue"])
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    half = MAX_TEXT_CHARS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

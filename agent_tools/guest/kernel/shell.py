@@ -1,0 +1,254 @@
+"""IPython's shell as this project wants it: a countdown, lazy names, tracebacks of the user's own code."""
+
+import ast
+import asyncio
+import builtins
+import contextlib
+import importlib
+import os
+import re
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.error import StdinNotImplementedError
+from IPython.core.ultratb import AutoFormattedTB
+
+from . import figures, interrupts, magics
+from .streams import drain
+
+# Names a cell may use without importing them; the module is imported when a cell first mentions the name.
+GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
+LAZY_NAMES = {
+    "json": ("json", None),
+    "math": ("math", None),
+    "os": ("os", None),
+    "re": ("re", None),
+    "signal": ("signal", None),
+    "np": ("numpy", None),
+    "pd": ("pandas", None),
+    "matplotlib": ("matplotlib", None),
+    "plt": ("matplotlib.pyplot", None),
+    "sns": ("seaborn", None),
+    "sympy": ("sympy", None),
+    "Eq": ("sympy", "Eq"),
+    "solve": ("sympy", "solve"),
+    "symbols": ("sympy", "symbols"),
+}
+
+
+def prepare_shell(shell: Any) -> None:
+    """Give a fresh shell all that is in this room."""
+    shell.lazy_names = LazyNames(shell.user_ns)
+    shell.ast_transformers.append(shell.lazy_names)
+    magics.register(shell)
+    figures.show_as_png(shell.display_formatter)
+    shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
+    groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
+    shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
+    countdown = Countdown(shell)
+    shell.events.register("pre_execute", countdown.start)
+    shell.events.register("post_execute", countdown.cancel)
+    shell.events.register("post_execute", drain)
+    shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
+    warnings.filterwarnings("ignore", message="To exit: use")
+
+
+def _leave(code: object = 0) -> None:
+    """Stand in for `exit` and `quit`: ends the cell, keeps the kernel."""
+    raise SystemExit(code)
+
+
+class Countdown:
+    """The time limit as seen from inside: an interval timer that interrupts the cell as Ctrl-C would.
+
+    It is armed from the request's metadata, so the user's code gains no line. Code can disarm it; the host has its own.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def start(self) -> None:
+        """Arm the timer for the request that is about to run."""
+        timeout = self.shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
+        if isinstance(timeout, (int, float)) and timeout > 0:
+            signal.signal(signal.SIGALRM, self.expire)
+            signal.setitimer(signal.ITIMER_REAL, timeout)
+
+    def cancel(self) -> None:
+        """Disarm the timer."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def expire(self, _signum: int, frame: FrameType | None) -> None:
+        """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt) and not self.shell.is_held():
+            interrupt(signal.SIGINT, frame)
+
+
+class LazyNames(ast.NodeTransformer):
+    """Imports the well-known names a cell mentions, before it runs, unless the user has defined them."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        """Look at the cell; change nothing."""
+        self.look_at(node)
+        return node
+
+    def visit_Expression(self, node: ast.Expression) -> ast.Expression:
+        """Do the same for what %time and %timeit compile."""
+        self.look_at(node)
+        return node
+
+    def look_at(self, node: ast.AST) -> None:
+        """Provide every name that is mentioned."""
+        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & LAZY_NAMES.keys():
+            self.provide(name)
+
+    def provide(self, name: str) -> None:
+        """Import what `name` stands for; an image without the module leaves the name undefined."""
+        if name in self.namespace or hasattr(builtins, name):
+            return
+        module, attribute = LAZY_NAMES[name]
+        with contextlib.suppress(ImportError):
+            found = importlib.import_module(module)
+            self.namespace[name] = getattr(found, attribute) if attribute else found
+
+
+class Unkept(dict[int, Any]):
+    """Keeps nothing. IPython would keep, for writing notebooks, all that cells ever printed, showed and raised."""
+
+    def __missing__(self, key: int) -> list[Any]:
+        return []
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        """Forget it."""
+
+
+class UserTraceback(AutoFormattedTB):
+    """IPython's traceback without the frames of installed libraries, which only cost the reader time."""
+
+    def get_records(self, etb: Any, context: int, tb_offset: int) -> Any:
+        """Return the frames of the user's own code."""
+        records = super().get_records(etb, context, tb_offset)
+        return [record for record in records if not _is_library(str(record.filename))]
+
+
+def _is_library(filename: str) -> bool:
+    """Return whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
+    if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
+        return True
+    return filename.startswith((sys.prefix, sys.base_prefix, "/usr/", GUEST))
+
+
+def is_users(frame: FrameType | None) -> bool:
+    """Return whether the user's code runs in this frame, or called what does."""
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
+    """Format with the standard library: exception groups, which IPython does not know, and interruptions.
+
+    An interruption has to be told in milliseconds, and the first use of IPython's formatter takes many.
+    """
+    told = traceback.TracebackException(etype, value, tb)
+    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not _is_library(frame.filename)])
+    cells = {file: f"Cell In[{number}]" for file, number in shell.compile._filename_map.items()}
+    text = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), "".join(told.format()))
+    lines = text.rstrip("\n").split("\n")
+    shell._showtraceback(etype, value, lines)
+    return lines
+
+
+class SandboxShell(ZMQInteractiveShell):
+    """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
+
+    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal.
+    """
+
+    lazy_names: LazyNames
+    is_held: Callable[[], bool] = staticmethod(lambda: False)
+    """Tells whether the run's clock stands still."""
+    transformed = ("", "")  # the latest cell, and what its magics were made of
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Transform a cell's magics, once: ipykernel and IPython both ask for it."""
+        before, self.transformed = self.transformed, ("", "")
+        if before[0] is raw_cell:
+            return before[1]
+        transformed: str = super().transform_cell(raw_cell)
+        self.transformed = raw_cell, transformed
+        return transformed
+
+    @contextlib.contextmanager
+    def _tee(self, channel: str) -> Iterator[None]:
+        """Copy nothing of what is printed."""
+        yield
+
+    async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
+        self._last_traceback, self._last_traceback_during_displayhook = None, False
+        return await super().run_cell_async(*args, **kwargs)
+
+    async def run_code(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one compiled piece of a cell, which interrupts now reach."""
+        with interrupts.reaching_code(is_users):
+            return await super().run_code(*args, **kwargs)
+
+    def init_user_ns(self) -> None:
+        """Fill the user's namespace, at the start and again for %reset."""
+        super().init_user_ns()
+        leaving = {"exit": _leave, "quit": _leave}
+        self.user_ns.update(leaving)
+        self.user_ns_hidden.update(leaving)
+
+    def system(self, cmd: str) -> None:
+        """Run a shell command whose output is the cell's."""
+        if not magics.handles(cmd):
+            self.system_raw(cmd)
+
+    def ask_yes_no(self, *args: Any, **kwargs: Any) -> bool:
+        """Say that nobody answers, so that magics do as their documentation says for this case."""
+        raise StdinNotImplementedError("Nobody is here to answer.")
+
+    def set_next_input(self, text: str, replace: bool = False) -> None:
+        """Show what a notebook would put into a cell."""
+        print(text)
+        magics.say(magics.NOT_RUN)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Choose a backend that needs no screen."""
+        return super().enable_matplotlib(figures.backend_for(gui))
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Start no event loop of a window system."""
+        if gui not in (None, "none", "inline"):
+            magics.say(figures.NO_LOOP.format(gui))
+
+    def _object_find(self, oname: str, namespaces: Any = None) -> Any:
+        """Find what `?` and its like ask about, the well-known names included."""
+        name = oname.partition(".")[0]
+        if name in LAZY_NAMES:
+            self.lazy_names.provide(name)
+        return super()._object_find(oname, namespaces)
+
+    def show_usage_error(self, exc: Any) -> None:
+        """Show a wrong use in one line, and only as the error that it is."""
+        self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {exc}"])
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
+        """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""
+        etype, value, _ = self._get_exc_info(exc_tuple)
+        if exception_only and issubclass(etype, SystemExit):
+            self._showtraceback(etype, value, [f"SystemExit: {value}"])
+        else:
+            super().showtraceback(exc_tuple, *args, exception_only=exception_only, **kwargs)

@@ -1,0 +1,123 @@
+"""The sandbox's end of its network by list: a port on the loopback, whose connections are carried to the host.
+
+It has no policy and no name service: what a connection asks for is the host's to read, to allow and to reach.
+
+    host  -> guest   u32 length, PEM certificates     written to a file that the environment names to clients
+    guest -> host    READY
+    then both ways   frames (mux.py): one channel for each connection, numbered by this end from 1 up, which begins with
+                     the first bytes of the connection and ends with an empty frame of either side. No words.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+
+from ..wire.mux import Mux, MuxError
+
+PORT = 3128
+CERTIFICATES = "/opt/session/certificates.pem"  # the sandbox's own memory; the environment names it, and is not asked
+MAX_CERTIFICATES = 8 * 1024 * 1024
+MAX_CONNECTIONS = 128  # at once; more wait in the port's queue
+READ_SIZE = 256 * 1024
+READY = b"\1"
+
+
+def listen() -> socket.socket:
+    """Return the port on which connections are taken."""
+    return socket.create_server(("127.0.0.1", PORT), backlog=MAX_CONNECTIONS)
+
+
+def serve(descriptor: int, listener: socket.socket, certificates: str = CERTIFICATES) -> None:
+    """Carry connections until the host hangs up. What the host trusts is written to `certificates`."""
+    with socket.socket(fileno=os.dup(descriptor)) as host, listener:
+        _keep(_read_certificates(host), certificates)
+        host.sendall(READY)
+        host.setblocking(False)
+        listener.setblocking(False)
+        Carrier(host, listener).run()
+
+
+def _read_certificates(host: socket.socket) -> bytes:
+    with host.makefile("rb", buffering=0) as stream:
+        size = struct.unpack(">I", _exactly(stream, 4))[0]
+        return _exactly(stream, min(size, MAX_CERTIFICATES))
+
+
+def _exactly(stream: socket.SocketIO, size: int) -> bytes:
+    """Read so many bytes and none of what follows."""
+    data = b""
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            raise EOFError("the host hung up")
+        data += more
+    return data
+
+
+def _keep(content: bytes, path: str) -> None:
+    """Write a file anew, whatever stands there: it may be the code's. Without the sandbox's own folder, do nothing."""
+    with contextlib.suppress(OSError):
+        with open(f"{path}.new", "wb") as file:
+            file.write(content)
+        os.replace(f"{path}.new", path)
+
+
+class Carrier:
+    """Moves bytes between the connections and the host's socket, in one thread that never waits for one of them."""
+
+    def __init__(self, host: socket.socket, listener: socket.socket) -> None:
+        self.host = host
+        self.listener = listener
+        self.mux = Mux()
+        self.opened = 0
+
+    def run(self) -> None:
+        """Carry on until the host hangs up."""
+        with contextlib.suppress(OSError, MuxError):
+            while True:
+                ready = self.poll()
+                if self.host.fileno() in ready:
+                    self.hear()
+                if self.listener.fileno() in ready:
+                    self.accept()
+                self.mux.exchange(ready)
+                self.tell()
+
+    def poll(self) -> set[int]:
+        """Wait until something can be moved; the descriptors that are ready."""
+        readers, writers = self.mux.wants()
+        events = {self.host.fileno(): select.POLLIN | (select.POLLOUT if self.mux.out else 0)}
+        if len(self.mux.streams) < MAX_CONNECTIONS:
+            events[self.listener.fileno()] = select.POLLIN
+        for wanted, mask in ((readers, select.POLLIN), (writers, select.POLLOUT)):
+            for end in wanted:
+                events[end.fileno()] = events.get(end.fileno(), 0) | mask
+        poller = select.poll()
+        for descriptor, mask in events.items():
+            poller.register(descriptor, mask)
+        return {descriptor for descriptor, _ in poller.poll()}
+
+    def accept(self) -> None:
+        """Take one connection on."""
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            end, _ = self.listener.accept()
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.opened += 1
+            self.mux.open(self.opened, end)
+
+    def hear(self) -> None:
+        """Take in what the host says."""
+        with contextlib.suppress(BlockingIOError):
+            data = self.host.recv(READ_SIZE)
+            if not data:
+                raise OSError("the host hung up")
+            for _ in self.mux.feed(data):
+                raise MuxError("there are no words here")
+
+    def tell(self) -> None:
+        """Write what the host can take."""
+        with contextlib.suppress(BlockingIOError):
+            while self.mux.out:
+                del self.mux.out[: self.host.send(self.mux.out)]

@@ -1,0 +1,317 @@
+"""PID 1 of the sandbox: preloads IPython, forks kernels, reaps, and ends the sandbox when the host goes away.
+
+The host speaks to it in the words of wire/words.py, over a unix socket or over stdio (lifeline.py).
+
+A kernel is a fork of this process, so a fresh one costs no imports. It inherits nothing of this process but its
+sockets. When the host process ends, however it ends, the lifeline reaches end-of-file here and PID 1 returns, which
+ends every process of the sandbox. It handles no signal: those sent from inside a PID namespace do not reach its init.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from ..checkpoints import victims
+from ..checkpoints.keeper import Keeper
+from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
+from ..processes import is_child
+from ..wire.alarm import LOOK_EVERY, AlarmReader
+from ..wire.words import (
+    NO_COPY,
+    Arm,
+    Branch,
+    Disarm,
+    EndBranch,
+    EndCommands,
+    Exit,
+    Failed,
+    Files,
+    Interrupt,
+    Kill,
+    Mark,
+    Marked,
+    Order,
+    Pause,
+    Proxy,
+    Resume,
+    Spawn,
+    Start,
+    Wake,
+)
+from .attendants import Attendants
+from .branches import Branches
+from .lifeline import SocketLifeline, StdioLifeline
+from .reach import Reach
+
+Alarms = list[tuple[float, int]]
+"""Monotonic times and signals, in order."""
+RunKernel = Callable[[list[int], str], None]
+"""Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
+
+RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
+WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
+OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+class Init:
+    """Holds at most one kernel, a fork that does `run_kernel`, and speaks to the host."""
+
+    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel, reach: Reach) -> None:
+        self.host = host
+        self.run_kernel = run_kernel
+        self.reach = reach
+        self.kernel_pid = 0
+        self.kernel_fd = -1
+        self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
+        self.generation = 0
+        self.oom_kills = 0
+        self.attendants = Attendants(self.let_go, WORK_DIR)
+        self.keeper = Keeper()
+        self.branches = Branches()
+        self.victims = victims.Victims()
+        self.ordered: Alarms = []
+        self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
+        self.page: AlarmReader | None = None
+
+    def serve(self) -> None:
+        """Obey the host, watch the kernel and reap, until the host hangs up."""
+        while self.host.is_open:
+            readers, writers = self.host.watched()
+            readers += self.attendants.watched()
+            readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
+            readers += self.branches.filenos()
+            readable, writable, _ = select.select(readers, writers, [], self.patience())
+            self.look_at_page()
+            self.ring()
+            self.hear()
+            self.victims.look(self.kernel_pid, self.keeper.ranked())
+            self.reap()
+            self.attendants.serve_names(readable)
+            for order, descriptors in self.host.exchange({*readable, *writable}):
+                try:
+                    self.obey(order, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        self.keeper.drop()
+        self.kill()
+
+    def patience(self) -> float:
+        """Seconds until something is due without anyone's word."""
+        due = [alarms[0][0] - time.monotonic() for alarms in (self.ordered, self.shown) if alarms]
+        look = victims.LOOK_EVERY if due and self.keeper.copies else LOOK_EVERY
+        return max(0.0, min([*due, look]))
+
+    def look_at_page(self) -> None:
+        """Take over what the host has written on the page since the last look."""
+        times = self.page.changed() if self.page else None
+        if times:
+            interrupt_at, kill_at = times
+            self.shown = [(interrupt_at, signal.SIGINT), (kill_at, signal.SIGKILL)] if interrupt_at else []
+
+    def ring(self) -> None:
+        """Send the signals that are due to a kernel that runs over its time."""
+        for alarms in (self.ordered, self.shown):
+            while alarms and alarms[0][0] <= time.monotonic():
+                _, number = alarms.pop(0)
+                if number == signal.SIGKILL:
+                    self.kill()
+                elif self.kernel_pid:
+                    os.kill(self.kernel_pid, number)
+
+    def obey(self, order: Order | None, descriptors: list[int]) -> None:  # noqa: C901  (a table)
+        """Carry out one order; unknown ones are ignored."""
+        match order:
+            case Start(number):
+                if descriptors[2:] and self.page is None:
+                    self.page = AlarmReader(descriptors[2])
+                self.start(number, descriptors)
+            case Wake(number, run):
+                self.wake(number, run, descriptors)
+            case Files():
+                self.attendants.serve_files(descriptors)
+            case Spawn():
+                self.attendants.spawn(descriptors)
+            case Proxy():
+                self.attendants.serve_network(descriptors)
+            case EndCommands():
+                self.attendants.end_commands()
+            case Arm(interrupt, kill):
+                first = time.monotonic() + interrupt
+                self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
+            case Disarm():
+                self.ordered = []
+            case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
+                os.kill(self.kernel_pid, signal.SIGINT)
+            case Mark(run):
+                self.hear()
+                self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
+            case Branch(number, run):
+                self.branch(number, run, descriptors)
+            case EndBranch(number):
+                self.end_branch(number)
+            case Kill():
+                self.kill()
+            case Pause():
+                self.reach.signal(signal.SIGSTOP)
+            case Resume():
+                self.reach.signal(signal.SIGCONT)
+
+    def is_armed(self, number: int) -> bool:
+        """Return whether the run goes on that was armed by the page's change of this number; 0: by an order."""
+        if number == 0:
+            return bool(self.ordered)
+        return bool(self.shown) and self.page is not None and self.page.number == number
+
+    def start(self, generation: int, descriptors: list[int]) -> None:
+        """Fork a fresh kernel, after everything the last one left behind is gone."""
+        self.keeper.drop()
+        self.clear_for(generation)
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        with self.keeper.connect() as keeper:
+            pid = os.fork()
+            if pid == 0:
+                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach()]), writer)
+        os.close(writer)
+        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
+
+    def become_kernel(self, descriptors: list[int]) -> None:
+        """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
+        self.let_go()
+        set_dumpable(True)
+        prefer_as_oom_victim()
+        self.run_kernel(descriptors, WORK_DIR)
+
+    def wake(self, generation: int, run: int, descriptors: list[int]) -> None:
+        """Have a copy of the last kernel go on in its place; while that lives, only one of this very run."""
+        self.hear()
+        is_exact = bool(self.kernel_pid)
+        if is_exact and not self.keeper.has(run):
+            self.host.say(Failed(generation, NO_COPY))
+            return
+        self.clear_for(generation)
+        with self.keeper.connect() as keeper:
+            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
+                self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
+
+    def branch(self, number: int, run: int, descriptors: list[int]) -> None:
+        """Have the copy of this very run fork the supervisor of a branch; tell the host whether there is one."""
+        self.hear()
+        with self.branches.expect(number) as announced:
+            is_asked = self.keeper.branch(run, [*descriptors, announced.fileno()])
+        self.host.say(Marked(self.generation, run if is_asked else 0))
+
+    def end_branch(self, number: int) -> None:
+        """End the supervisor of a branch, and all that comes from it."""
+        self.hear()
+        pid = self.branches.end(number)
+        if pid and not self.reach.kill_branch(pid):
+            self.clear_after_branch()
+
+    def hear(self) -> None:
+        """Listen to those who may be the kernel now, or the supervisor of a branch."""
+        self.branches.hear(is_child)
+        pid = self.keeper.hear()
+        if pid and not self.kernel_pid and is_child(pid):
+            self.kernel_pid, self.kernel_fd = pid, _watched(pid)
+
+    def clear_for(self, generation: int) -> None:
+        """End what the last kernel left behind, for the next one."""
+        self.kill()
+        self.generation = generation
+        self.oom_kills = _count_oom_kills()
+
+    def let_go(self) -> None:
+        """In a fork: close what belongs to PID 1 alone."""
+        self.host.close()
+        self.attendants.close()
+        self.keeper.close()
+        self.branches.close()
+        if self.page:
+            self.page.close()
+
+    def kill(self) -> None:
+        """End the kernel and all that comes from it, whoever adopted it; not attendants, copies and branches."""
+        self.ordered, self.shown = [], []
+        self.hear()
+        if self.kernel_pid:
+            self.reach.signal(signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.kernel_pid, signal.SIGKILL)
+            while self.kernel_pid:
+                self.reap(block=True)  # which ends the rest
+            return
+        self.reach.kill_all_but(self.spared())
+        self.reap()  # or there might be no room for the next process
+
+    def spared(self) -> set[int]:
+        """Return the processes that outlive a kernel, with what comes from them."""
+        return self.attendants.pids | self.keeper.pids | self.branches.pids
+
+    def clear_after_branch(self) -> None:
+        """End what a branch left whose supervisor was killed; nobody can tell it from what has left the kernel."""
+        self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
+
+    def reap(self, *, block: bool = False) -> None:
+        """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
+                if pid == 0:
+                    return
+                self.attendants.pids.discard(pid)
+                self.keeper.forget(pid)
+                if self.branches.forget(pid):
+                    self.clear_after_branch()
+                if pid == self.kernel_pid:
+                    report = self.read_report()
+                    self.forget_kernel()
+                    self.reach.signal(signal.SIGSTOP)
+                    self.report_exit(status, report)
+                    self.kill()
+                    return
+        if block:
+            self.forget_kernel()
+
+    def read_report(self) -> bytes:
+        """Return what the kernel said of its start; nothing, as a rule."""
+        with contextlib.suppress(OSError):
+            return os.read(self.kernel_report, MAX_TRACEBACK)
+        return b""
+
+    def forget_kernel(self) -> None:
+        """Note that there is no kernel any more."""
+        self.kernel_pid = 0
+        for descriptor in (self.kernel_fd, self.kernel_report):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.kernel_fd = self.kernel_report = -1
+
+    def report_exit(self, status: int, report: bytes) -> None:
+        """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""
+        if report:
+            self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
+        code = os.waitstatus_to_exitcode(status)
+        oom = _count_oom_kills() > self.oom_kills
+        self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom))
+
+
+def _watched(pid: int) -> int:
+    """A descriptor that tells of the process's end at once; -1 under gVisor, which has none: reaping tells, later."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def _count_oom_kills() -> int:
+    for path in OOM_COUNTERS:
+        with contextlib.suppress(OSError, ValueError), open(path) as counters:
+            for line in counters:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0

@@ -1,0 +1,125 @@
+"""PID 1's end of the lifeline: over a mounted unix socket, or over its own stdin and stdout.
+
+On the first way the sockets of a kernel are made by the host and come as open descriptors with the order. On the
+second, PID 1 makes them in here and carries what they say, so that the kernel cannot tell the difference.
+"""
+
+import contextlib
+import os
+import socket
+
+from ..wire.mux import Mux, MuxError
+from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write_report
+
+READ_SIZE = 256 * 1024
+MAX_DESCRIPTORS = 3  # that come with one order: two sockets, and the page of the alarm
+Received = tuple[Order | None, list[int]]
+"""An order, None if it is unknown, and the open descriptors that belong to it; the taker closes these."""
+
+
+class SocketLifeline:
+    """The host's unix socket: one datagram is one line of words."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(path)
+        self.is_open = True
+
+    def watched(self) -> tuple[list[int], list[int]]:
+        """Return the descriptors to wait for: to read from, and to write to."""
+        return [self.socket.fileno()], []
+
+    def exchange(self, ready: set[int]) -> list[Received]:
+        """Return the orders that have come."""
+        if self.socket.fileno() not in ready:
+            return []
+        line, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        self.is_open = bool(line)
+        return [(read_order(line), list(descriptors))]
+
+    def say(self, report: Report) -> None:
+        """Tell the host; one that does not listen is not waited for."""
+        with contextlib.suppress(OSError):
+            self.socket.send(write_report(report), socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        """Let go of it, in a fork."""
+        self.socket.close()
+
+
+def take_stdio() -> tuple[int, int]:
+    """Return what stdin and stdout are, and make nothing of them for whoever comes later."""
+    stdin, stdout = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return stdin, stdout
+
+
+class StdioLifeline:
+    """Two descriptors, to read and to write: words and the kernel's channels as frames (see mux.py)."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self.stdin, self.stdout = stdin, stdout
+        os.set_blocking(self.stdin, False)
+        os.set_blocking(self.stdout, False)
+        self.mux = Mux()
+        self.is_open = True
+        self.say(Ready())
+
+    def watched(self) -> tuple[list[int], list[int]]:
+        """Return the descriptors to wait for: to read from, and to write to."""
+        readers, writers = self.mux.wants()
+        return (
+            [self.stdin, *(end.fileno() for end in readers)],
+            [*([self.stdout] if self.mux.out else []), *(end.fileno() for end in writers)],
+        )
+
+    def exchange(self, ready: set[int]) -> list[Received]:
+        """Carry what the channels say, and return the orders that have come."""
+        orders = self._read() if self.stdin in ready else []
+        self.mux.exchange(ready)
+        self._write()
+        return orders
+
+    def say(self, report: Report) -> None:
+        """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
+        self.mux.drain()
+        self.mux.say(write_report(report))
+        self._write()
+
+    def close(self) -> None:
+        """Let go of it, in a fork."""
+        self.mux.close_all()
+        os.close(self.stdin)
+        os.close(self.stdout)
+
+    def _read(self) -> list[Received]:
+        try:
+            data = os.read(self.stdin, READ_SIZE)
+            self.is_open = bool(data)
+            return [self._with_sockets(read_order(line)) for line in self.mux.feed(data)]
+        except BlockingIOError:
+            return []
+        except (OSError, MuxError):
+            self.is_open = False
+            return []
+
+    def _write(self) -> None:
+        try:
+            while self.mux.out:
+                del self.mux.out[: os.write(self.stdout, self.mux.out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_open = False
+
+    def _with_sockets(self, order: Order | None) -> Received:
+        """Make the sockets that come along with an order on the other way."""
+        return order, [self._pair(channel) for channel in channels(order)] if isinstance(order, WITH_SOCKETS) else []
+
+    def _pair(self, channel: int) -> int:
+        ours, theirs = socket.socketpair()
+        self.mux.open(channel, ours)
+        return theirs.detach()

@@ -1,0 +1,94 @@
+"""The processes that hold kernels: PID 1 of the sandbox, and the supervisor of each branch.
+
+Theory of operation
+    A branch goes on from a copy of the kernel, beside the kernel, with its own variables. A fork of the copy becomes
+    its supervisor: it does for the branch what PID 1 does for the sandbox, by the same code and in the same words,
+    which come over one socket as they would over stdio. Its kernels are forks of it, so each begins with the state of
+    the copy. It adopts what comes from them, so all of it can be told from the rest of the sandbox, and ended.
+
+    It has the user of the code, which can end it or stop it, and so ends its own branch: the host hears nothing of it
+    any more, and PID 1 ends what is left.
+"""
+
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+from .. import processes
+from ..boot import boot as boot
+from ..checkpoints.victims import prefer_others
+from ..checkpoints.words import AWAKE
+from ..forks import set_dumpable
+from .init import RUN_DIR, WORK_DIR, Init
+from .lifeline import SocketLifeline, StdioLifeline, take_stdio
+from .names import lay_names
+from .reach import Everyone, Offspring
+
+GoOn = Callable[[list[int]], None]
+"""Goes on as the kernel, on the descriptors of its sockets, until the host hangs up."""
+
+
+def main() -> None:
+    """Be PID 1: serve the host until it goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host = StdioLifeline(*take_stdio()) if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
+    lay_names()
+    run_kernel = boot(WORK_DIR)
+    set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
+    Init(host, partial(run_kernel, supervise), Everyone()).serve()
+
+
+def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
+    """Be the supervisor of a branch, on its lifeline and the socket that tells PID 1, until PID 1 ends it.
+
+    The host, which hangs up, orders that as well. One that ended by itself would be one that code has ended.
+    """
+    lifeline, announced = descriptors
+    habits = _Habits()
+    processes.adopt_orphans()
+    prefer_others()
+    set_dumpable(False)
+    with socket.socket(fileno=announced) as to_parent:
+        to_parent.send(AWAKE)
+
+    def run_kernel(sockets: list[int], _work_dir: str) -> None:
+        habits.restore()
+        go_on(sockets)
+
+    try:
+        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, Offspring()).serve()
+        processes.kill_below(os.getpid(), ())
+        while True:
+            signal.pause()
+    finally:
+        os._exit(0)
+
+
+class _Habits:
+    """The handlers, collector and seed that the code has set up, and that must not run in the supervisor."""
+
+    def __init__(self) -> None:
+        self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        self._collects = gc.isenabled()
+        self._seeded = random.getstate()  # each fork is seeded anew
+        gc.disable()  # finalizers are code's, too
+        for number, handler in self._handlers.items():
+            if callable(handler) or number == signal.SIGCHLD:
+                signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+
+    def restore(self) -> None:
+        """Set all of it up again, in a fork."""
+        for number, handler in self._handlers.items():
+            if handler is not None and signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+        random.setstate(self._seeded)
+        if self._collects:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""Variables as records that outlive the sandbox: made and read by the kernel, and nowhere else."""

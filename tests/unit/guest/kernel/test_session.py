@@ -1,0 +1,235 @@
+"""The bounds that the kernel's session keeps to, so that honest code never meets the host's."""
+
+from __future__ import annotations
+
+import array
+import json
+import threading
+from typing import Any
+
+import pytest
+from jupyter_client.session import DELIM, Session
+
+from agent_tools.guest.kernel.session import (
+    MAX_BUFFERS,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_MARKS,
+    MAX_TEXT_CHARS,
+    Channel,
+    WireSession,
+)
+from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, SHELL, pack
+
+CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
+MARKS = (b",", b"[", b"{")
+
+
+class Kept:
+    """An outlet that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.messages: list[tuple[int, list[bytes]]] = []
+
+    def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
+        self.messages.append((channel, parts))
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def await_room(self) -> None:
+        """There always is."""
+
+
+def wire_session(kept: Kept | None = None) -> WireSession:
+    return WireSession(kept or Kept())  # type: ignore[arg-type]
+
+
+def sent(kind: str, content: Any, **more: Any) -> tuple[list[bytes], dict[str, Any]]:
+    """A message as the kernel's session sends it: its parts, and what the host reads from them."""
+    kept = Kept()
+    wire_session(kept).send(Channel(IOPUB), kind, content, **more)
+    ((channel, parts),) = kept.messages
+    assert channel == IOPUB
+    header, _, _, read = map(json.loads, parts[:4])
+    return parts, {"msg_type": header["msg_type"], "content": read}
+
+
+def is_small(parts: list[bytes]) -> bool:
+    size = sum(map(len, parts))
+    return size <= MAX_MESSAGE_BYTES and sum(map(parts[3].count, MARKS)) <= MAX_MESSAGE_MARKS
+
+
+LARGE = {
+    "6 million Chinese characters": {"text/html": "中" * 6_000_000},
+    "1.5 million numbers": {"application/json": [[0, 1, 2]] * 500_000},
+    "a picture": {"image/png": "A" * (MAX_MESSAGE_BYTES + 1)},
+    "numbers with their text": {"application/json": [0] * 1_500_000, "text/plain": "x" * 10},
+    "many dicts": {"application/json": [{}] * MAX_MESSAGE_MARKS},
+}
+
+
+@pytest.mark.parametrize("kind", ["display_data", "execute_result", "update_display_data"])
+@pytest.mark.parametrize("data", LARGE.values(), ids=LARGE.keys())
+def test_a_large_display_is_sent_as_a_note(kind: str, data: dict[str, Any]) -> None:
+    frames, message = sent(kind, {"data": data, "metadata": {"a": "b"}, "transient": {"display_id": "i"}})
+    text = message["content"]["data"].pop("text/plain")
+    assert is_small(frames)
+    assert text.startswith(f"[{' and '.join(data)} left out: ")
+    assert (message["msg_type"], message["content"]) == (
+        kind,
+        {"data": {}, "metadata": {}, "transient": {"display_id": "i"}},
+    )
+
+
+def test_a_result_sent_as_a_note_keeps_its_number() -> None:
+    _, message = sent("execute_result", {"data": {"text/html": "x" * MAX_MESSAGE_BYTES}, "execution_count": 7})
+    assert message["content"]["execution_count"] == 7
+
+
+def test_a_large_stream_is_sent_as_a_note_on_the_same_stream() -> None:
+    frames, message = sent("stream", {"name": "stderr", "text": "x" * (MAX_MESSAGE_BYTES + 1)})
+    assert is_small(frames)
+    assert message["content"]["name"] == "stderr"
+    assert "left out" in message["content"]["text"]
+
+
+def test_large_metadata_is_dropped_with_its_message() -> None:
+    parts, _ = sent("display_data", {"data": {"text/plain": "p"}}, metadata={"a": "x" * MAX_MESSAGE_BYTES})
+    assert is_small(parts)
+    assert parts[2] == b"{}"
+
+
+REPLY: dict[str, Any] = {
+    "status": "error",
+    "ename": "ValueError",
+    "evalue": "wrong",
+    "traceback": ["a", "b"],
+    "execution_count": 3,
+    "payload": [],
+    "user_expressions": {},
+}
+
+
+@pytest.mark.parametrize(
+    "large",
+    [{"user_expressions": {"a": "x" * MAX_MESSAGE_BYTES}}, {"payload": [0] * (MAX_MESSAGE_MARKS + 1)}],
+    ids=["bytes", "marks"],
+)
+def test_a_large_reply_keeps_how_it_ended(large: dict[str, Any]) -> None:
+    frames, message = sent("execute_reply", {**REPLY, **large})
+    kept = {name: message["content"][name] for name in ("status", "ename", "evalue", "execution_count")}
+    assert is_small(frames)
+    assert kept == {"status": "error", "ename": "ValueError", "evalue": "wrong", "execution_count": 3}
+
+
+def test_a_large_ok_reply_stays_ok() -> None:
+    _, message = sent("execute_reply", {"status": "ok", "user_expressions": {"a": "x" * MAX_MESSAGE_BYTES}})
+    assert message["content"] == {"status": "ok"}
+
+
+@pytest.mark.parametrize("kind", ["error", "execute_reply"])
+@pytest.mark.parametrize("lines", [["中" * 20_000_000], ["x" * 100] * 200_000, ["\n"] * 2_000_000])
+def test_a_long_traceback_is_cut_and_the_rest_kept(kind: str, lines: list[str]) -> None:
+    frames, message = sent(kind, {**REPLY, "traceback": ["first", *lines, "last"]})
+    (text,) = message["content"].pop("traceback")
+    assert is_small(frames)
+    assert len(text) < CUT
+    assert text.startswith("first\n")
+    assert text.endswith("\nlast")
+    assert message["content"] == {name: value for name, value in REPLY.items() if name != "traceback"}
+
+
+def test_a_long_error_value_is_cut() -> None:
+    _, message = sent("error", {**REPLY, "evalue": "中" * 20_000_000})
+    assert len(message["content"]["evalue"]) < CUT
+    assert message["content"]["traceback"] == ["a", "b"]
+
+
+def test_long_plain_text_is_cut_and_the_rest_kept() -> None:
+    data = {"text/plain": "a" + "中" * 20_000_000 + "z", "text/html": "<b>"}
+    _, message = sent("execute_result", {"data": data, "execution_count": 1})
+    text = message["content"]["data"]["text/plain"]
+    assert len(text) < CUT
+    assert (text[0], text[-1], message["content"]["data"]["text/html"]) == ("a", "z", "<b>")
+
+
+def test_cutting_leaves_the_codes_own_objects_alone() -> None:
+    data = {"text/plain": "x" * 10**6}
+    sent("display_data", {"data": data})
+    assert len(data["text/plain"]) == 10**6
+
+
+SMALL: list[tuple[str, Any]] = [
+    ("stream", {"name": "stdout", "text": "中\n" * 1000}),
+    ("display_data", {"data": {"text/plain": "x" * MAX_TEXT_CHARS, "text/html": "<b>"}, "metadata": {}}),
+    ("display_data", {"data": {"text/html": "x" * (MAX_MESSAGE_BYTES - 1000)}}),
+    ("display_data", {"data": {"application/json": [0] * (MAX_MESSAGE_MARKS - 10)}}),
+    ("error", REPLY),
+    ("execute_reply", {**REPLY, "traceback": ["x" * (MAX_TEXT_CHARS - 1), "y"]}),
+    ("status", {"execution_state": "idle"}),
+    ("comm_open", {"data": 5, "traceback": None, "evalue": []}),
+    ("iopub_welcome", {}),
+]
+
+
+def stock_parts(message: dict[str, Any]) -> list[bytes]:
+    """The parts that Jupyter's own session makes of a message."""
+    frames = Session(key=b"", packer="json", unpacker="json").serialize(message)
+    return list(frames[frames.index(DELIM) + 2 :])
+
+
+@pytest.mark.parametrize(("kind", "content"), SMALL, ids=[kind for kind, _ in SMALL])
+def test_what_is_small_is_untouched(kind: str, content: Any) -> None:
+    session = wire_session()
+    message = session.msg(kind, content, parent={"header": {"msg_id": "r"}}, metadata={"a": 1})
+    assert session.parts_of(message) == stock_parts(message)
+
+
+@pytest.mark.parametrize("content", [None, b"{}", "{}", {}], ids=repr)
+def test_a_content_that_is_packed_already_is_untouched(content: Any) -> None:
+    session = wire_session()
+    message = {**session.msg("stream"), "content": content}
+    assert session.parts_of(message) == stock_parts(message)
+
+
+def test_a_large_content_that_is_packed_already_is_no_error() -> None:
+    session = wire_session()
+    message = {**session.msg("stream"), "content": b'{"text": "' + b"x" * MAX_MESSAGE_BYTES + b'"}'}
+    assert is_small(session.parts_of(message))
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_lone_surrogates_are_sent_as_escapes(text: str) -> None:
+    _, message = sent("stream", {"name": "stdout", "text": text, "list": [text]})
+    escaped = text.encode("utf-8", "backslashreplace").decode()
+    assert message["content"] == {"name": "stdout", "text": escaped, "list": [escaped]}
+
+
+def test_buffers_are_sent_as_far_as_a_message_has_room_for_them() -> None:
+    parts, _ = sent("comm_msg", {"data": {}}, buffers=[bytes([number % 256]) for number in range(1000)])
+    assert parts[4:] == [bytes([number]) for number in range(MAX_BUFFERS)]
+    assert len(pack(IOPUB, parts)) > len(parts)  # it can be packed
+    assert len(parts) <= MAX_PARTS
+
+
+def test_buffers_that_are_together_too_large_are_left_out() -> None:
+    parts, message = sent("comm_msg", {"data": {"a": "b"}}, buffers=[memoryview(bytes(MAX_MESSAGE_BYTES // 2))] * 2)
+    assert is_small(parts)
+    assert (len(parts), message["content"]) == (4, {"data": {"a": "b"}})
+
+
+def test_buffers_of_any_kind_are_sent_as_bytes() -> None:
+    parts, _ = sent("comm_msg", {}, buffers=[b"a", bytearray(b"b"), memoryview(b"cd"), array.array("H", [1])])
+    assert parts[4:] == [b"a", b"b", b"cd", b"\1\0"]
+
+
+def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
+    kept = Kept()
+    session = wire_session(kept)
+    session.printed.add("stdout", {"msg_id": "r"}, "before")
+    session.send(Channel(SHELL), "execute_reply", {"status": "ok"}, parent={"header": {"msg_id": "r"}})
+    (first, printed), (second, reply) = kept.messages
+    assert (first, second) == (IOPUB, SHELL)
+    assert json.loads(printed[3]) == {"name": "stdout", "text": "before"}
+    assert (json.loads(printed[1]), json.loads(reply[1])) == ({"msg_id": "r"}, {"msg_id": "r"})
