@@ -55,7 +55,7 @@ async def asked(executor: AgentToolsCodeExecutor, *codes: str) -> tuple[list[Any
 
 def test_an_agent_keeps_state_and_gets_pictures_and_files(executor: AgentToolsCodeExecutor) -> None:
     results, names, picture = asyncio.run(asked(executor, "x = 6 * 7\nprint(x)", f"{PICTURE}\n{FILE}", "1 / 0"))
-    assert results[0].output.endswith("42\n") or "42" in results[0].output
+    assert "42" in results[0].output
     assert set(names) == {"figure_1.png", "out.txt"}
     assert picture.inline_data.data.startswith(PNG)
     assert results[2].outcome == types.Outcome.OUTCOME_FAILED

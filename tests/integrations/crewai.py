@@ -9,7 +9,7 @@ from typing import Any
 from crewai import BaseLLM
 
 from agent_tools import AsyncSandbox
-from tests.integrations.scenario import FILE, PICTURE, STATE, interrupting, load_example
+from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, STATE, interrupting, load_example
 
 
 class Scripted(BaseLLM):
@@ -41,8 +41,6 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
 
 
 def test_an_interrupted_call_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
-    from tests.integrations.scenario import AFTER, ENDLESS
-
     sandbox, llm = new_sandbox().sync, Scripted(f"x = 42\n{ENDLESS}", AFTER)
     with interrupting(sandbox):
         load_example("crewai_agent").answer(llm, "go", sandbox)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -95,8 +96,6 @@ def test_any_model_runs_code_here(cfg: dict[str, Any], server: Server) -> None:
 
 
 def test_results_are_theirs_and_a_cancelled_call_keeps_the_variables(cfg: dict[str, Any]) -> None:
-    import base64
-
     async def turns() -> tuple[Any, Any, Any]:
         config = AgentToolsSandboxConfig(cfg)
         container = await config.acreate_sandbox()

@@ -13,7 +13,7 @@ DRAWN = Execution((Stream("stdout", "out\n"), Display({"image/png": PNG.data, "t
 def test_text_and_pictures_come_in_order() -> None:
     first, picture = answer(DRAWN)
     assert isinstance(first, Text)
-    assert first.text == "stdout:\n\n```\nout\n\n```" or "out" in first.text
+    assert "out" in first.text
     assert picture == PNG
 
 
