@@ -18,15 +18,15 @@ from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.integrations.answer import CODE, DESCRIPTION
 from agent_tools.integrations.extras import extra
 from agent_tools.integrations.pydantic_ai import tool_return
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, Refused
 
 with extra("pydantic-ai"):
     from typing import Annotated
 
     from pydantic import Field, TypeAdapter
-    from pydantic_ai import RunContext, ToolReturn
+    from pydantic_ai import RunContext, ToolDenied, ToolReturn
     from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.tool_manager import ToolManager
     from pydantic_ai.tools import ToolDefinition
@@ -34,6 +34,7 @@ with extra("pydantic-ai"):
     from typing_extensions import TypedDict
 
 NAME = "run_code"
+DENIED = "HostCallDenied"  # the kind of error that the code sees
 RETRIES = 3  # rounds in which the model may mend the arguments of run_code
 
 
@@ -70,7 +71,14 @@ class CodeMode(AbstractCapability[Any]):
     async def call(self, name: str, arguments: Keywords) -> Any:
         """Call a tool for the code that runs, with its checks, hooks and approvals."""
         assert self.manager is not None
-        result = await self.manager.handle_call(ToolCallPart(name, arguments), wrap_validation_errors=False)
+        try:
+            result = await self.manager.handle_call(ToolCallPart(name, arguments), wrap_validation_errors=False)
+        except ModelRetry as exc:
+            raise ArgumentError(exc.message) from exc
+        except (ApprovalRequired, CallDeferred) as exc:
+            raise Refused(DENIED, f"{name} waits for an answer from outside, which code cannot do.", "denied") from exc
+        if isinstance(result, ToolDenied):
+            raise Refused(DENIED, f"{name} was denied: {result.message}", "denied")
         return result.return_value if isinstance(result, ToolReturn) else result
 
 
@@ -134,11 +142,8 @@ class ToolFunction:
         self._tool_name, self._mode = tool.name, mode
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Call the tool; what it wants to be tried again is an error that says so."""
+        """Call the tool; one that wants to be tried again, or was denied, is an error that says so."""
         if args:
             raise ArgumentError(f"{self.name} takes keyword arguments only.")
         given = {name: value for name, value in kwargs.items() if value is not None}
-        try:
-            return await self._mode.call(self._tool_name, given)
-        except ModelRetry as exc:
-            raise ArgumentError(exc.message) from exc
+        return await self._mode.call(self._tool_name, given)

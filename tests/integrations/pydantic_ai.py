@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import Agent, ApprovalRequired, ModelRetry
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.workspaces import SupportsCommands, WorkspaceBackend, WorkspaceRef
@@ -95,6 +95,17 @@ def test_code_calls_the_tools_of_the_agent(code_mode: CodeMode) -> None:
     assert (first.metadata.value, last.metadata.value) == (5.5, 2.5)
     assert len(first.metadata.host_calls) == 2
     assert "there are no apples; ask for pears or plums" in refused.content
+
+
+def pay(amount: float) -> str:
+    """Pay."""
+    raise ApprovalRequired
+
+
+def test_a_tool_that_waits_for_an_approval_is_an_error_of_the_code(code_mode: CodeMode) -> None:
+    agent = Agent(Scripted("await pay(amount=1)"), tools=[pay], capabilities=[code_mode])
+    (refused,) = parts(asyncio.run(agent.run("go")), ToolReturnPart)
+    assert "pay waits for an answer from outside" in refused.content
 
 
 def test_tools_that_do_not_run_here_stay_tools(cfg: dict[str, Any]) -> None:
