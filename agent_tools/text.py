@@ -23,7 +23,7 @@ import re
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)"  # OSC, DCS, SOS, PM, APC up to their end: titles, links, clipboard
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|\Z)"  # OSC, DCS, SOS, PM, APC up to their end: titles, links, clipboard
     r"|\x1b[ -/]*[0-~]"  # other escapes
     r"|\x9b[0-?]*[ -/]*[@-~]",  # the one-byte CSI
     re.DOTALL,

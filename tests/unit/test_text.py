@@ -31,6 +31,7 @@ HOSTILE_TEXT = st.lists(NASTY | HIDDEN | st.characters(), max_size=30).map("".jo
         pytest.param("a\x1b]52;c;ZXZpbA==\x07b", "ab", id="OSC 52 clipboard"),
         pytest.param("a\x1b]0;title\x9cb", "ab", id="OSC ended by C1 ST"),
         pytest.param("a\x1b]0;never ended", "a", id="OSC without an end"),
+        pytest.param("a\x1b]0;never ended\n", "a", id="OSC without an end on a line"),
         pytest.param("a\x1bP1$r0m\x1b\\b", "ab", id="DCS"),
         pytest.param("a\x1b_x\x1b\\b\x1b^y\x1b\\c\x1bXz\x1b\\d", "abcd", id="APC, PM and SOS"),
         pytest.param("a\x1bcb\x1b(Bc", "abc", id="reset and charset"),

@@ -10,8 +10,8 @@ from . import memory, threads
 from .frozen import Woken, freeze
 from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
 
-SHARE = 0.05  # of the time that copies may take, in the long run
-BURST = 0.1  # seconds that they may take at once
+SHARE = 0.05  # of the time that copies may take of a processor, in the long run
+BURST = 0.1  # seconds of a processor that they may take at once
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
@@ -55,11 +55,12 @@ class Checkpoints:
         self._maker = 0  # the pid of the child that forks the copy, until it has ended
         self._small = memory.written_by() + memory.small()
         self._is_large = False
+        self._told = ""  # why there is no later copy
         self._unsafe = 0  # how many threads there were when a fork found them to be in the way
 
     def connect(self, descriptor: int) -> None:
         """Speak to PID 1 over this descriptor from now on, and say that this process is the kernel."""
-        self._keeper = socket.socket(fileno=os.dup(descriptor))
+        self._keeper, self._told = socket.socket(fileno=os.dup(descriptor)), ""
         self._say(AWAKE)
 
     def note(self, run: object, is_urgent: object = False) -> None:
@@ -86,7 +87,7 @@ class Checkpoints:
         Raises:
             Woken: in the process that is the kernel from now on.
         """
-        began = time.monotonic()
+        began = time.process_time()
         self._is_due = False
         try:
             if reason := self._hindrance():
@@ -96,19 +97,18 @@ class Checkpoints:
                 self._fork()
         except OSError:  # no room for a process
             self._skip(MEMORY)
-        self._allowance.spend(time.monotonic() - began)
+        self._allowance.spend(time.process_time() - began)
 
     def settle(self) -> None:
         """Wait until the copy is ready and none of the code's children: before anything else runs."""
         if not self._maker:
             return
-        began = time.monotonic()
-        _, status = os.waitpid(self._maker, 0)
+        _, status, used = os.wait4(self._maker, 0)
         self._maker = 0
+        self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
             self._unsafe = threads.count()
             self._skip(THREADS)
-        self._allowance.spend(time.monotonic() - began)
 
     def _hindrance(self) -> str:
         if threads.code_has_threads():
@@ -123,6 +123,7 @@ class Checkpoints:
         kernel, seeded = os.getpid(), random.getstate()  # a fork is seeded anew
         with self._shared.lock:
             self._maker = os.fork()
+        self._told = ""
         if self._maker:
             return
         try:
@@ -146,7 +147,9 @@ class Checkpoints:
 
     def _skip(self, reason: str) -> None:
         self._is_due = False
-        self._say(b"skipped %s" % reason.encode())
+        if reason != self._told:  # else PID 1 knows
+            self._told = reason
+            self._say(b"skipped %s" % reason.encode())
 
     def _say(self, word: bytes) -> None:
         if self._keeper:

@@ -25,7 +25,7 @@ from ..checkpoints.taking import Checkpoints
 from ..wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, Reader
 from ..wire.waiting import await_input
 from . import interrupts
-from .session import Channel
+from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
 from .shell import SandboxShell, is_users
 
 READ_SIZE = 64 * 1024
@@ -143,6 +143,7 @@ class SandboxKernel(IPythonKernel):
         """Answer one request, between `busy` and `idle`."""
         checkpoints.begin()
         self.set_parent([], request, channel="shell")
+        self.session.can_wait = MORE_CAN_WAIT if request["metadata"].get("is_unwatched") is True else CAN_WAIT
         self._publish_status("busy", "shell")
         try:
             handler = self.shell_handlers.get(request["msg_type"])

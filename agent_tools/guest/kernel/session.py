@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
 
 from ..told import MESSAGE_LIMITS
@@ -19,7 +20,9 @@ MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: th
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
+MORE_CAN_WAIT = CAN_WAIT | {"execute_input"}  # where nobody looks how far a request has come
 MAX_BUFFERS = 60  # of one message; comms send them
+_encode = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=False).encode  # as in the stock session
 
 
 class Channel:
@@ -35,6 +38,9 @@ class WireSession(Session):
     def __init__(self, outlet: Outlet, **kwargs: Any) -> None:
         super().__init__(packer="json", unpacker="json", key=b"", **kwargs)
         self._outlet = outlet
+        self.can_wait = CAN_WAIT
+        """Types of messages that go out with the next one."""
+        self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
         self.printed = Printed(outlet.lock, self._publish)
         self.printed.await_room = outlet.await_room
 
@@ -56,16 +62,17 @@ class WireSession(Session):
             message = self.msg(msg_or_type, content=content, parent=parent, header=header, metadata=metadata)
         parts = self.parts_of(message)
         parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
+        can_wait = message["msg_type"] in self.can_wait
         with self._outlet.lock:
-            self.printed.send()
-            self._outlet.send(stream.number, parts, can_wait=message["msg_type"] in CAN_WAIT)
+            self.printed.send(can_wait=can_wait)
+            self._outlet.send(stream.number, parts, can_wait=can_wait)
         self._outlet.await_room()
         return message
 
     def flush(self) -> None:
         """Send all that was printed, and the messages that could wait."""
         with self._outlet.lock:
-            self.printed.send()
+            self.printed.send(can_wait=True)
             self._outlet.flush()
         self._outlet.await_room()
 
@@ -98,19 +105,29 @@ class WireSession(Session):
         }
 
     def _packed(self, message: dict[str, Any]) -> list[bytes]:
-        heads = (message["header"], message["parent_header"], message["metadata"])
-        return [*map(self.pack, heads), self._pack_content(message.get("content"))]
+        parent = message["parent_header"]
+        if parent is not self._parent[0]:  # all messages of a request have the same
+            self._parent = parent, self._json(parent)
+        metadata, content = message["metadata"], message.get("content")
+        return [self._json(message["header"]), self._parent[1], self._json(metadata), self._pack_content(content)]
 
     def _pack_content(self, content: Any) -> bytes:
         """Return a content as JSON; text is taken to be JSON already, as the stock session takes it."""
         if isinstance(content, (bytes, str)):
             return content.encode() if isinstance(content, str) else content
-        packed: bytes = self.pack(content or {})
-        return packed
+        return self._json(content)
 
-    def _publish(self, name: str, parent: Header, text: str) -> None:
+    def _json(self, value: Any) -> bytes:
+        try:
+            return _encode(value).encode("utf-8", "surrogateescape") if value else b"{}"
+        except (TypeError, ValueError):
+            cleaned: bytes = self.pack(value)
+            return cleaned
+
+    def _publish(self, name: str, parent: Header, text: str, can_wait: bool) -> None:
         """Send printed text, without waiting until it is written."""
-        self._outlet.send(IOPUB, self.parts_of(self.msg("stream", {"name": name, "text": text}, parent=parent)))
+        message = self.msg("stream", {"name": name, "text": text}, parent=parent)
+        self._outlet.send(IOPUB, self.parts_of(message), can_wait=can_wait)
 
 
 def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:

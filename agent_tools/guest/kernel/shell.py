@@ -5,6 +5,7 @@ import asyncio
 import builtins
 import contextlib
 import importlib
+import inspect
 import os
 import re
 import signal
@@ -198,6 +199,8 @@ class SandboxShell(ZMQInteractiveShell):
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
         self._last_traceback, self._last_traceback_during_displayhook = None, False
         return await super().run_cell_async(*args, **kwargs)
+
+    run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
 
     async def run_code(self, *args: Any, **kwargs: Any) -> Any:
         """Run one compiled piece of a cell, which interrupts now reach."""

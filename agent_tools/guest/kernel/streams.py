@@ -29,8 +29,8 @@ PIPE_BYTES = 64 * 1024  # read from a descriptor at a time
 DRAINED_BYTES = 4 * 1024 * 1024  # read from a descriptor at the end of a cell, at most
 
 Header = dict[str, Any]
-Publish = Callable[[str, Header, str], None]
-"""Sends text: the stream's name, the header of the request it belongs to, the text."""
+Publish = Callable[[str, Header, str, bool], None]
+"""Sends text: the name of the stream, the header of the request, the text, and whether more follows at once."""
 
 
 class Piece:
@@ -74,14 +74,14 @@ class Printed:
             self.wants_bell = False
             self.rouse()
 
-    def send(self) -> None:
-        """Send all of it, without waiting until it is written."""
+    def send(self, *, can_wait: bool = False) -> None:
+        """Send all of it, without waiting until it is written, or, if it can wait, with the message that follows."""
         with self.lock:
             pieces, self.pieces, self._chars = self.pieces, [], 0
             for piece in pieces:
                 text = "".join(piece.texts)
                 for start in range(0, len(text), MAX_STREAM_CHARS):
-                    self._publish(piece.name, piece.parent, text[start : start + MAX_STREAM_CHARS])
+                    self._publish(piece.name, piece.parent, text[start : start + MAX_STREAM_CHARS], can_wait)
 
     def is_due(self, seconds: float) -> bool:
         """Return whether there is text that has waited for so long."""

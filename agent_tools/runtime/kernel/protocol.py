@@ -57,8 +57,9 @@ def execute_request(
 ) -> tuple[str, bytes]:
     """Return the id and the bytes of a request to run code.
 
-    Its metadata carry the time limit in seconds, and the number of the run if a checkpoint is to be taken after it; an
-    urgent one is taken however much time earlier ones took.
+    Its metadata carry the time limit in seconds, that nobody looks how far it has come, so that messages may be sent
+    together, and the number of the run if a checkpoint is to be taken after it; an urgent one is taken however much
+    time earlier ones took.
     """
     request_id = uuid.uuid4().hex
     header = {
@@ -77,7 +78,9 @@ def execute_request(
         "allow_stdin": False,
         "stop_on_error": False,
     }
-    metadata = {"timeout": timeout, **({"checkpoint": run, "is_urgent": is_urgent} if run else {})}
+    metadata: dict[str, object] = {"timeout": timeout, "is_unwatched": True}
+    if run:
+        metadata |= {"checkpoint": run, "is_urgent": is_urgent}
     return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, metadata, content)])
 
 

@@ -26,17 +26,18 @@ _LOCK = "pool.lock"
 _KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
 
 
-def take_place(blank: Path, work_dir: Path) -> bool:
+def take_place(blank: Path, work_dir: Path, after: ExitStack) -> bool:
     """Rename `blank` to `work_dir`, beside it; False, with everything as it was, where that may not or cannot be.
 
-    The claim on `blank` is one on `work_dir` then: the same folder, in the same place.
+    The claim on `blank` is one on `work_dir` then: the same folder, in the same place. `after` lets go of the folder
+    that was there, which its file system then removes: that takes milliseconds, and nobody need wait for it.
 
     Raises:
         EngineError: the private folder of this user cannot be used.
     """
-    with ExitStack() as after, ExitStack() as undo:
+    with ExitStack() as alone, ExitStack() as undo:
         try:
-            after.enter_context(_alone())
+            alone.enter_context(_alone())
             if os.path.lexists(work_dir):
                 new, old = (after.enter_context(open_folder(folder)) for folder in (blank, work_dir))
                 if not _may_go(old, work_dir, new):

@@ -178,7 +178,9 @@ class Pool:
 
     def _handed_over(self, ready: Ready, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
         if self._engine.guest(spec.work_dir).shares_files:
-            if not take_place(ready.blank.path, spec.work_dir):
+            after = ExitStack()
+            self._later.append(after.close)
+            if not take_place(ready.blank.path, spec.work_dir, after):
                 return None
             self._later.append(ready.blank.forget)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools.plain_value import plain_value
 from tests.fuzz import unfold
-from tests.fuzz.oracle import Parts, Target
+from tests.fuzz.oracle import MIB, Bound, Parts, Target
 from tests.fuzz.pieces import texts
 
 ALLOWED = (int, float, complex, str, bytes, list, tuple, dict, set, bool, type(None))
@@ -25,6 +25,7 @@ def read(parts: Parts) -> None:
 TARGET = Target(
     read,
     lambda data: [unfold.text(data)],
+    bound=Bound(bytes=20 * MIB),  # for MAX_PARTS nodes of a syntax tree
     words=(
         b"[",
         b"]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def blank(work_dir: Path) -> Iterator[Blank]:
     blank.remove()
 
 
+def taken(blank: Path, work_dir: Path) -> bool:
+    with ExitStack() as after:
+        return take_place(blank, work_dir, after)
+
+
 def made(work_dir: Path, *names: str) -> Path:
     """A folder that this process made and staged files into."""
     path = prepare_work_dir(work_dir / "mine", SECOND)
@@ -41,16 +47,25 @@ def made(work_dir: Path, *names: str) -> Path:
 
 def test_a_name_that_is_free_is_taken(blank: Blank, work_dir: Path) -> None:
     was = identity(blank.path)
-    assert take_place(blank.path, work_dir / "new")
+    assert taken(blank.path, work_dir / "new")
     assert identity(work_dir / "new") == was
     assert not blank.path.exists()
+
+
+def test_the_folder_that_was_there_is_held_until_nobody_waits(blank: Blank, work_dir: Path) -> None:
+    (work_dir / "empty").mkdir()
+    with os.scandir("/proc/self/fd") as before, ExitStack() as after:
+        held = len(list(before))
+        assert take_place(blank.path, work_dir / "empty", after)
+        with os.scandir("/proc/self/fd") as now:
+            assert len(list(now)) > held
 
 
 def test_an_empty_folder_is_replaced_and_its_mode_kept(blank: Blank, work_dir: Path) -> None:
     (work_dir / "empty").mkdir()
     (work_dir / "empty").chmod(0o750)
     was = identity(blank.path)
-    assert take_place(blank.path, work_dir / "empty")
+    assert taken(blank.path, work_dir / "empty")
     assert identity(work_dir / "empty") == was
     assert (work_dir / "empty").stat().st_mode & 0o7777 == 0o750
 
@@ -58,14 +73,14 @@ def test_an_empty_folder_is_replaced_and_its_mode_kept(blank: Blank, work_dir: P
 def test_files_staged_into_a_folder_made_here_come_along_as_they_are(blank: Blank, work_dir: Path) -> None:
     path = made(work_dir, "a.csv", "b.csv")
     was = identity(path / "a.csv")
-    assert take_place(blank.path, path)
+    assert taken(blank.path, path)
     assert sorted(os.listdir(path)) == ["a.csv", "b.csv"]
     assert identity(path / "a.csv") == was
 
 
 def test_they_belong_to_the_guest_whose_folder_it_is_now(blank: Blank, work_dir: Path) -> None:
     path = made(work_dir, "a.csv")
-    assert take_place(blank.path, path)
+    assert taken(blank.path, path)
     assert {(found.st_uid, found.st_gid) for found in (os.stat(path), os.stat(path / "a.csv"))} == {FIRST.outside}
 
 
@@ -77,7 +92,7 @@ def stays(blank: Blank, path: Path) -> bool:
         return [(identity(each), os.stat(each).st_mode, os.stat(each).st_uid, os.listdir(each)) for each in folders]
 
     before = seen()
-    return not take_place(blank.path, path) and seen() == before
+    return not taken(blank.path, path) and seen() == before
 
 
 def test_a_folder_with_files_that_others_may_know_stays(blank: Blank, work_dir: Path) -> None:
@@ -103,7 +118,7 @@ def test_a_folder_that_a_live_sandbox_has_stays(blank: Blank, work_dir: Path) ->
         assert stays(blank, work_dir / "shared")
     finally:
         claim.release()
-    assert take_place(blank.path, work_dir / "shared")
+    assert taken(blank.path, work_dir / "shared")
 
 
 def test_a_folder_with_attributes_of_its_own_stays(blank: Blank, work_dir: Path) -> None:
@@ -115,7 +130,7 @@ def test_a_folder_with_attributes_of_its_own_stays(blank: Blank, work_dir: Path)
 def test_a_link_is_not_replaced_and_not_followed(blank: Blank, work_dir: Path) -> None:
     (work_dir / "to").mkdir()
     (work_dir / "link").symlink_to(work_dir / "to")
-    assert not take_place(blank.path, work_dir / "link")
+    assert not taken(blank.path, work_dir / "link")
     assert (work_dir / "link").is_symlink()
     assert blank.path.is_dir()
 
@@ -126,7 +141,7 @@ def test_what_was_moved_is_moved_back_where_the_rename_fails(work_dir: Path) -> 
     os.rename(missing.path, inner)
     try:
         before = (identity(path), os.stat(path).st_uid, sorted(os.listdir(path)))
-        assert not take_place(inner, path)
+        assert not taken(inner, path)
         assert (identity(path), os.stat(path).st_uid, sorted(os.listdir(path))) == before
         assert (path / "a.csv").read_text() == "a.csv"
     finally:
