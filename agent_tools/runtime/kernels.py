@@ -128,7 +128,7 @@ class Kernels:
             PreludeError: it failed.
         """
         if source and self.current:
-            for output in self.current.execute(source, seconds, is_silent=True):
+            for output in self.current.execute(source, seconds, kind="definition"):
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
 

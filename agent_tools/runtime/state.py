@@ -15,6 +15,7 @@ from agent_tools.errors import KernelError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.branch import AnySandbox
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
+from agent_tools.runtime.kernel.runs import RunKind
 from agent_tools.runtime.session import Session
 from agent_tools.saved_state import VariablesReport
 from agent_tools.text import one_line
@@ -39,7 +40,8 @@ def save(session: Session, path: str, most: int, write: Callable[[bytes], object
     with ExitStack() as until_the_end:
         with session.between_runs() as sandbox:
             saving = until_the_end.enter_context(Archives(sandbox.files, limits).saving(path))
-            if problem := _done(sandbox, _SAVE.format(address=saving.address, **bounds), limits.variables_timeout):
+            source = _SAVE.format(address=saving.address, **bounds)
+            if problem := _done(sandbox, source, limits.variables_timeout, "definition"):
                 raise KernelError(f"The variables could not be saved: {problem}")
         for piece in saving.content(most):
             write(piece)
@@ -57,17 +59,18 @@ def load(session: Session, path: str, archive: Pieces) -> VariablesReport:
     seconds = limits.sync_timeout + limits.variables_timeout
     with session.between_runs() as sandbox, Archives(sandbox.files, limits).loading(path) as loading:
         giving = _Giving(loading, archive)
-        problem = _done(sandbox, _LOAD.format(address=loading.address, seconds=limits.variables_timeout), seconds)
+        source = _LOAD.format(address=loading.address, seconds=limits.variables_timeout)
+        problem = _done(sandbox, source, seconds, "load")
         giving.await_end()
         report = loading.report()
     return replace(report, problem=problem) if problem else report
 
 
-def _done(sandbox: AnySandbox, source: str, seconds: float) -> str:
+def _done(sandbox: AnySandbox, source: str, seconds: float, kind: RunKind) -> str:
     """Let the kernel run code that leaves no trace; return what went wrong, '' if nothing did."""
     assert sandbox.kernel
     problem = ""
-    for output in sandbox.kernel.execute(source, seconds, is_silent=True):
+    for output in sandbox.kernel.execute(source, seconds, kind=kind):
         match output:
             case Error(name, value):
                 problem = f"{name}: {value}"

@@ -29,6 +29,19 @@ def test_the_first_code_can_be_undone(sandbox: Sandbox) -> None:
     assert sandbox.run_code("'x' in globals()").value is False
 
 
+def test_loaded_variables_can_be_undone_and_their_loss_is_told(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    saved = sandbox.save(variables=True)
+    run(sandbox, "x = 2")
+    sandbox.load(saved)
+    sandbox.undo()
+    assert sandbox.run_code("x").value == 2
+    sandbox.load(saved)
+    run(sandbox, "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()")
+    assert crash(sandbox) == Variables(kept=True, undone=2, hindrance="threads")
+    assert sandbox.run_code("x").value == 1
+
+
 def test_marks_lead_back_and_forth(sandbox: Sandbox) -> None:
     run(sandbox, "x = [1]")
     one = sandbox.checkpoint()

@@ -27,7 +27,8 @@ STACK = ["numpy", "pandas", "matplotlib.pyplot"]
 
 
 @pytest.fixture
-def runtime(docker_engine: DockerEngine) -> Iterator[Runtime]:
+def runtime(docker_engine: DockerEngine, work_dir: Path) -> Iterator[Runtime]:
+    """Closed before work_dir goes, where its pools make their blank folders."""
     runtime = Runtime(docker_engine, partial(image.ensure, docker_engine))
     yield runtime
     runtime.close_all()

@@ -49,12 +49,19 @@ ENDINGS = {
     "dropped": "del tool; import gc; gc.collect()",
     "dropped in a cycle": "tool.me = tool; del tool",
     "with its stream half read": "s = tool.stream('print(1, flush=True)\\n' + LONG); next(s)",
+    "killed with forks of its kernel in mid-call": "branch = tool.as_sandbox.fork(); other = branch.fork()\n"
+    "threading.Thread(target=other.run_code, args=[LONG], daemon=True).start(); branch.run_code(LONG)",
     "with a forked child that ends normally": "os.fork() or sys.exit(0); os.wait()",
     "with a forked child that calls": "os.fork() or (tool.call('1'), sys.exit(0)); os.wait(); tool.call('1')",
     "with a forked child that outlives it": "os.fork() or time.sleep(20)",
 }
 SPEAKS = {"exception", "daemon thread in mid-call"}  # the others end without a word
-SIGNALS = {"killed while idle": signal.SIGKILL, "killed in mid-call": signal.SIGKILL, "terminated": signal.SIGTERM}
+SIGNALS = {
+    "killed while idle": signal.SIGKILL,
+    "killed in mid-call": signal.SIGKILL,
+    "killed with forks of its kernel in mid-call": signal.SIGKILL,
+    "terminated": signal.SIGTERM,
+}
 
 
 def _exists(engine: DockerEngine, id_: str) -> bool:

@@ -22,7 +22,7 @@ from agent_tools.runtime.kernel.endings import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
 from agent_tools.runtime.kernel.request import Request
-from agent_tools.runtime.kernel.runs import Runs
+from agent_tools.runtime.kernel.runs import RunKind, Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.settings import Limits
@@ -76,7 +76,7 @@ class Kernel:
         timeout: float,
         cancelled: threading.Event | None = None,
         *,
-        is_silent: bool = False,
+        kind: RunKind = "cell",
         beside: Beside = tuple,
     ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
@@ -86,9 +86,9 @@ class Kernel:
 
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
-        number = self.runs.begin(is_cell=not is_silent) if self.runs else 0
+        number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         self._arm(timeout)
-        request_id = self._channel.send_execute(code, timeout, is_silent=is_silent, run=number)
+        request_id = self._channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
         run = self._run = Request(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
         try:
             yield from self._outputs(run, beside)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Literal
 
 MAX_CELLS = 10_000  # that are remembered one by one
 MAX_WAKINGS = 3  # of one checkpoint in a row: what it holds may be what ends the kernel
 
+RunKind = Literal["cell", "load", "definition"]
+"""The caller's code; variables that are set for the caller, which can be undone like code; what the code is to find."""
+
 
 class Runs:
-    """Numbers from 1. A cell is a run of the caller's; others define what the code is to find."""
+    """Numbers from 1. A cell is a run that changes the caller's variables; others define what the code is to find."""
 
     def __init__(self) -> None:
         self.latest = 0

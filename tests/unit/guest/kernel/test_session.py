@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import array
 import json
+import socket
 import threading
 from typing import Any
 
 import pytest
 from jupyter_client.session import DELIM, Session
 
+from agent_tools.guest.kernel.outlet import Outlet
 from agent_tools.guest.kernel.session import (
+    CAN_WAIT,
     MAX_BUFFERS,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_MARKS,
     MAX_TEXT_CHARS,
+    MORE_CAN_WAIT,
     Channel,
     WireSession,
 )
-from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, SHELL, pack
+from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, SHELL, Reader, pack
 
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
 MARKS = (b",", b"[", b"{")
@@ -233,3 +237,32 @@ def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
     assert (first, second) == (IOPUB, SHELL)
     assert json.loads(printed[3]) == {"name": "stdout", "text": "before"}
     assert (json.loads(printed[1]), json.loads(reply[1])) == ({"msg_id": "r"}, {"msg_id": "r"})
+
+
+# -- together ---------------------------------------------------------------------------------------------------------
+
+
+def one_request(can_wait: frozenset[str]) -> list[list[str]]:
+    """What leaves the kernel for a request that prints a line, as types of messages, by the pieces it leaves in."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    outlet = Outlet(near)
+    with near, far, outlet.from_children, outlet._to_parent:
+        session, parent = WireSession(outlet), {"msg_id": "1", "msg_type": "execute_request"}
+        session.can_wait = can_wait
+        session.send(Channel(IOPUB), "status", {"execution_state": "busy"}, parent)
+        session.send(Channel(IOPUB), "execute_input", {"code": "print(1)"}, parent)
+        session.printed.add("stdout", parent, "1\n")
+        session.send(Channel(SHELL), "execute_reply", {"status": "ok"}, parent)
+        session.send(Channel(IOPUB), "status", {"execution_state": "idle"}, parent)
+        session.flush()
+        near.close()
+        pieces = iter(lambda: far.recv(64 * 1024), b"")
+        return [[json.loads(parts[0])["msg_type"] for _, parts in Reader(2**20).feed(piece)] for piece in pieces]
+
+
+def test_what_nobody_watches_leaves_in_one_piece() -> None:
+    assert one_request(MORE_CAN_WAIT) == [["status", "execute_input", "stream", "execute_reply", "status"]]
+
+
+def test_what_is_watched_is_known_to_be_busy_before_it_runs() -> None:
+    assert one_request(CAN_WAIT) == [["status", "execute_input"], ["stream", "execute_reply", "status"]]

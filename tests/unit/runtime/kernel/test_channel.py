@@ -538,7 +538,7 @@ def read_request(kernel: socket.socket) -> tuple[int, list[Any]]:
 def test_a_request_is_jupyters(rig: Rig, is_silent: bool) -> None:
     request_id = rig.channel.send_execute("print('中')", 12.5, is_silent=is_silent)
     number, (header, parent, metadata, content) = read_request(rig.kernel)
-    assert (number, parent, metadata) == (SHELL, {}, {"timeout": 12.5})
+    assert (number, parent, metadata) == (SHELL, {}, {"timeout": 12.5, "is_unwatched": True})
     assert (header["msg_id"], header["msg_type"]) == (request_id, "execute_request")
     assert set(header) == {"msg_id", "msg_type", "username", "session", "date", "version"}
     assert (content["code"], content["allow_stdin"]) == ("print('中')", False)

@@ -78,7 +78,7 @@ def test_a_request_is_one_message_on_the_shell_channel() -> None:
     request_id, data = execute_request("1", 2.5, is_silent=True)
     ((channel, parts),) = Reader(MIB).feed(data)
     header, parent, metadata, content = map(json.loads, parts)
-    assert (channel, parent, metadata) == (SHELL, {}, {"timeout": 2.5})
+    assert (channel, parent, metadata) == (SHELL, {}, {"timeout": 2.5, "is_unwatched": True})
     assert (header["msg_id"], header["msg_type"], header["version"]) == (request_id, "execute_request", "5.4")
     assert (content["code"], content["silent"], content["store_history"]) == ("1", True, False)
 
