@@ -55,6 +55,16 @@ class CommandResult:
         """Both streams as text, stdout first; bytes that are no UTF-8 are replaced."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Stdout and stderr as text; bytes that are no UTF-8 are replaced, and a first line tells what was left out."""
+        return _told(self.stdout, self.omitted_stdout), _told(self.stderr, self.omitted_stderr)
+
+
+def _told(data: bytes, omitted: int) -> str:
+    note = f"[{omitted:,} bytes before this are left out]\n" if omitted else ""
+    return note + data.decode("utf-8", "replace")
+
 
 class Cursor(NamedTuple):
     """A place in the output of a command: bytes of each stream since its start."""

@@ -22,6 +22,7 @@ DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
 MCP = next(block for name, block in BLOCKS if name == "mcp.md")
+PAGES = sorted(ROOT.glob("docs/integrations/*.md"))
 SANDBOX = next(block for _, block in BLOCKS if "AsyncSandbox() as" in block)
 
 
@@ -64,3 +65,21 @@ def test_the_configuration_of_clients_is_what_the_command_prints() -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "docs" / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
     assert shown.strip() == CLIENTS["claude-desktop"].written(UVX)
     assert f"or {', '.join(list(CLIENTS)[1:])}" in (ROOT / "docs" / "mcp.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_page_of_a_framework_can_be_read(page: Path) -> None:
+    """Its blocks run where the framework is installed: scripts/integrations."""
+    blocks = [parsed(block) for block in BLOCK.findall(page.read_text())]
+    assert len(blocks[0].body) <= 10
+    named = [node.module for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    named += [
+        each.name for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import) for each in node.names
+    ]
+    assert any(str(module).startswith("agent_tools.integrations.") for module in named)
+
+
+def test_every_page_of_a_framework_is_in_the_readme() -> None:
+    assert {page.name for page in PAGES} == set(
+        re.findall(r"docs/integrations/([\w-]+\.md)", (ROOT / "README.md").read_text())
+    )

@@ -1,0 +1,31 @@
+"""The words between a model and the tool that runs its code, the same in every framework."""
+
+from __future__ import annotations
+
+from agent_tools.execution import Execution, Picture, Text
+from agent_tools.text import one_line
+
+NAME = "code_interpreter"
+CODE = "The Python code. Magics and `await` work; show figures with plt.show()."
+DESCRIPTION = (
+    "Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay from "
+    "call to call. The answer has what the code printed, the value of its last expression, its figures, and the files "
+    "it wrote."
+)
+MAX_FILES = 20  # names of files in an answer
+
+
+def answer(execution: Execution) -> list[Text | Picture]:
+    """Return what a chat model is handed: text and pictures in order, and the names of the files that were written."""
+    shown = execution.blocks()
+    names = [f"{one_line(change.name)} ({change.size:,} bytes)" for change in execution.changes]
+    if names:
+        more = f" and {len(names) - MAX_FILES:,} more" if len(names) > MAX_FILES else ""
+        shown.append(Text(f"files written: {', '.join(names[:MAX_FILES])}{more}"))
+    return shown
+
+
+def text_of(execution: Execution) -> str:
+    """Return an answer for a model that sees text alone; of a picture it has a note."""
+    shown = [each.text if isinstance(each, Text) else "[a figure]" for each in answer(execution)]
+    return "\n\n".join(shown)

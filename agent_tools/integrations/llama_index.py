@@ -1,0 +1,60 @@
+"""LlamaIndex: tools for `FunctionAgent`, and what runs the code of `CodeActAgent`.
+
+`BaseToolSpec` and its content blocks are theirs, of llama-index-core (https://developers.llamaindex.ai/).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_tools import AsyncSandbox, Execution
+from agent_tools.integrations.answer import answer, text_of
+from agent_tools.integrations.extras import extra
+from agent_tools.outputs import Text
+
+with extra("llama-index"):
+    from llama_index.core.base.llms.types import ImageBlock, TextBlock
+    from llama_index.core.tools.tool_spec.base import BaseToolSpec
+
+
+class AgentToolsToolSpec(BaseToolSpec):
+    """The tools `code_interpreter` and `run_command` on one sandbox; `to_tool_list()` gives them.
+
+    Args:
+        sandbox: the sandbox to use; one with default options otherwise. It starts with its first use.
+    """
+
+    spec_functions = [("code_interpreter", "acode_interpreter"), ("run_command", "arun_command")]  # noqa: RUF012 - theirs
+
+    def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
+        self.sandbox = sandbox or AsyncSandbox()
+
+    def code_interpreter(self, code: str) -> list[TextBlock | ImageBlock]:
+        """Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay
+        from call to call. The answer has what the code printed, the value of its last expression, and its figures.
+        """
+        return _blocks(self.sandbox.sync.run_code(code))
+
+    async def acode_interpreter(self, code: str) -> list[TextBlock | ImageBlock]:
+        """Do the same; being cancelled interrupts the code, and variables stay."""
+        return _blocks(await self.sandbox.run_code(code))
+
+    def run_command(self, command: str) -> str:
+        """Runs a command of the shell, where the code and its files are. The answer is what it printed."""
+        return "".join(self.sandbox.sync.run_command(command).texts)
+
+    async def arun_command(self, command: str) -> str:
+        """Do the same; being cancelled ends the command."""
+        return "".join((await self.sandbox.run_command(command)).texts)
+
+    async def code_execute_fn(self, code: str) -> dict[str, Any]:
+        """Run code for `CodeActAgent(code_execute_fn=...)`."""
+        execution = await self.sandbox.run_code(code)
+        return {"output": text_of(execution), "ok": execution.ok}
+
+
+def _blocks(execution: Execution) -> list[TextBlock | ImageBlock]:
+    return [
+        TextBlock(text=each.text) if isinstance(each, Text) else ImageBlock(image=each.data, image_mimetype=each.mime)
+        for each in answer(execution)
+    ]

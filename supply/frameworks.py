@@ -1,0 +1,116 @@
+"""The frameworks and programs of Jupyter that `scripts/integrations` tries, with the versions that were tried last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASYNCIO = "pytest-asyncio==1.5.0"
+AWAITED = ("--asyncio-mode=auto", "--override-ini=asyncio_default_fixture_loop_scope=function")
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework.
+
+    Attributes:
+        title: what of it is tried.
+        packages: its distributions, pinned.
+        beside: what its suite needs.
+        options: what pytest needs to be told.
+        modules: those of `agent_tools.integrations`, for which there is an extra of its name.
+        example: the file of `examples/frameworks` instead.
+        alone: distributions installed without what they need, for files of theirs that need little of it.
+    """
+
+    title: str
+    packages: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    example: str = ""
+    alone: tuple[str, ...] = ()
+
+
+FRAMEWORKS = {
+    "langchain": Framework(
+        "LangChain: a tool, their tools in the code, and langchain_tests for tools",
+        ("langchain==1.4.7", "langchain-core==1.7.2", "langchain-tests==1.1.9"),
+        (ASYNCIO,),
+        AWAITED,
+        ("langchain",),
+    ),
+    "deepagents": Framework(
+        "deepagents: a backend, and langchain_tests' SandboxIntegrationTests",
+        ("deepagents==0.7.32", "langchain-tests==1.1.9"),
+        (ASYNCIO,),
+        AWAITED,
+        ("deepagents",),
+    ),
+    "openai-agents": Framework(
+        "OpenAI Agents SDK: a function tool, an executor for ShellTool, a client for SandboxAgent",
+        ("openai-agents==0.24.0",),
+        modules=("openai_agents", "openai_sandbox_agents"),
+    ),
+    "inspect": Framework(
+        "Inspect: a provider by entry point, and self_check",
+        ("inspect-ai==0.3.285",),
+        (ASYNCIO,),
+        AWAITED,
+        ("inspect",),
+    ),
+    "pydantic-ai": Framework(
+        "Pydantic AI: a workspace, a capability with code, code mode over the agent's tools, and WorkspaceBackendSuite",
+        ("pydantic-ai-slim==2.68.0",),
+        modules=("pydantic_ai", "pydantic_ai_code_mode"),
+    ),
+    "smolagents": Framework(
+        "smolagents: an executor with tools on the host, and their tests of remote executors",
+        ("smolagents==1.26.0",),
+        modules=("smolagents",),
+    ),
+    "adk": Framework("Google's ADK: a code executor", ("google-adk==2.13.0",), modules=("adk",)),
+    "autogen": Framework(
+        "AutoGen: a code executor as a component, and its tests of executors",
+        ("autogen-agentchat==0.7.5", "autogen-ext==0.7.5"),
+        modules=("autogen",),
+    ),
+    "dspy": Framework(
+        "DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)
+    ),
+    "llama-index": Framework(
+        "LlamaIndex: tools, and what runs CodeActAgent's code", ("llama-index-core==0.14.25",), modules=("llama_index",)
+    ),
+    "litellm": Framework(
+        "LiteLLM: a sandbox for OpenAI's code_interpreter with any model",
+        ("litellm==1.106.2",),
+        ("mcp==2.3.0",),
+        modules=("litellm",),
+    ),
+    "qwen-agent": Framework(
+        "Qwen-Agent: our tool under the name of theirs",
+        ("qwen-agent==0.0.34",),
+        modules=("qwen_agent",),
+    ),
+    "strands": Framework("Strands: a sandbox with streams", ("strands-agents==1.62.0",), modules=("strands",)),
+    "crewai": Framework("CrewAI: an example", ("crewai==1.15.30",), example="crewai_agent"),
+    "haystack": Framework("Haystack: an example", ("haystack-ai==3.4.0",), example="haystack_agent"),
+    "agno": Framework("Agno: an example", ("agno==3.1.10",), example="agno_agent"),
+    "agent-framework": Framework(
+        "Microsoft Agent Framework: an example", ("agent-framework-core==1.23.0",), example="agent_framework_agent"
+    ),
+    "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
+    "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),
+    "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
+    "jupyter-notebooks": Framework(
+        "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
+        ("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3", "nbclient==0.11.0"),
+        ("playwright==1.65.2",),
+    ),
+    "jupyter-servers": Framework(
+        "Open WebUI's, AutoGen's and jupyter-kernel-client's clients, of `agent-tools jupyter serve`",
+        ("jupyter-kernel-gateway==3.0.1", "jupyter-kernel-client==1.0.2", "autogen-core==0.7.5", "autogen-ext==0.7.5"),
+        ("asyncio-atexit==1.0.1", "aiohttp==3.14.5", "websockets==17.4", ASYNCIO),
+        AWAITED,
+        alone=("open-webui==0.12.4",),
+    ),
+}

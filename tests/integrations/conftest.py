@@ -1,0 +1,67 @@
+"""Fixtures of all frameworks: the options of a sandbox, sandboxes that are closed, and the exceptions, with reasons."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agent_tools import AsyncSandbox
+from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.runtime import default_runtime
+
+os.environ.update(  # frameworks that tell of their use by default
+    AGNO_TELEMETRY="false",
+    CREWAI_DISABLE_TELEMETRY="true",
+    DO_NOT_TRACK="1",
+    HAYSTACK_TELEMETRY_ENABLED="False",
+    OPENAI_AGENTS_DISABLE_TRACING="1",
+    OTEL_SDK_DISABLED="true",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--transport", choices=("sockets", "stdio"), default="sockets")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect those tests to fail that a framework's file lists in EXPECTED; one that passes all the same has failed."""
+    for item in items:
+        expected = getattr(item.getparent(pytest.Module).obj, "EXPECTED", {})  # type: ignore[union-attr]
+        if reason := expected.get(getattr(item, "originalname", item.name)):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_container_left() -> Iterator[None]:
+    """The image is there before the first test, and no container of this process after the last."""
+    engine = DockerEngine()
+    image.ensure(engine)
+    yield
+    default_runtime().settle()
+    left = [container.id for container, _ in engine.strays(Owner.current().labels)]
+    assert left == [], "containers were left behind"
+
+
+@pytest.fixture(scope="session")
+def cfg(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of a sandbox."""
+    return {"transport": request.config.getoption("--transport")}
+
+
+@pytest.fixture(scope="session")
+def new_sandbox(cfg: dict[str, Any]) -> Iterator[Callable[[], AsyncSandbox]]:
+    """Makes sandboxes; they are closed at the end."""
+    made: list[AsyncSandbox] = []
+
+    def make() -> AsyncSandbox:
+        made.append(AsyncSandbox(cfg))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        sandbox.sync.close()

@@ -1,0 +1,181 @@
+"""Clients of Jupyter's REST and websocket API, each unchanged, of a server with kernels in sandboxes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autogen_core import CancellationToken
+from autogen_core.code_executor import CodeBlock
+from autogen_ext.code_executors.docker_jupyter import DockerJupyterCodeExecutor
+from autogen_ext.code_executors.docker_jupyter._jupyter_server import JupyterConnectionInfo
+from jupyter_kernel_client import JupyterKernelClient
+
+from tests.integrations.left_behind import await_gone, containers
+
+BIN = Path(sys.executable).parent
+PATIENCE = 60.0  # seconds
+EXPECTED: dict[str, str] = {}
+PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs."""
+
+    port: int
+    token: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def status(self, path: str, token: str = "") -> int:
+        """The status that a GET is answered with."""
+        try:
+            return int(urllib.request.urlopen(f"{self.url}{path}?token={token or self.token}").status)
+        except urllib.error.HTTPError as exc:
+            return exc.code
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[Served]:
+    """A server with these options."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(8)
+    command = [BIN / "agent-tools", "jupyter", "serve", "--port", str(port), *options]
+    process = subprocess.Popen(command, env={**os.environ, "AGENT_TOOLS_JUPYTER_TOKEN": token})
+    served = Served(port, token, process)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                served.status("/api")
+                break
+            except OSError:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield served
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server for all tests that do not kill it."""
+    with serving("--set", f"transport={request.config.getoption('--transport')}") as served:
+        yield served
+    await_gone(served.process.pid)
+
+
+def open_webui() -> Any:
+    """Open WebUI's own file; a name each of two of its modules, which need all the rest, is the standard library's."""
+    package = Path(str(importlib.metadata.distribution("open-webui").locate_file("open_webui")))
+    stands_in: dict[str, dict[str, Any]] = {
+        "open_webui": {},
+        "open_webui.utils": {},
+        "open_webui.env": {"AIOHTTP_CLIENT_ALLOW_REDIRECTS": False},
+        "open_webui.utils.json_codec": {"JSONCodec": json},
+    }
+    for name, content in stands_in.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(content)
+    spec = importlib.util.spec_from_file_location("code_interpreter", package / "utils" / "code_interpreter.py")
+    assert spec
+    assert spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+async def test_open_webui_runs_code(server: Served) -> None:
+    run = open_webui().execute_code_jupyter
+    answer = await run(server.url, "print(6 * 7)\n'result'", server.token)
+    assert (answer["stdout"], answer["stderr"], answer["result"]) == ("42", "", "'result'")
+    assert (await run(server.url, PLOT, server.token))["result"].startswith("data:image/png;base64,")
+    assert "ZeroDivisionError" in (await run(server.url, "1/0", server.token))["stderr"]
+    assert "timed out" in (await run(server.url, "while True: pass", server.token, timeout=3))["stderr"]
+
+
+async def test_autogen_runs_code_with_state(server: Served, tmp_path: Path) -> None:
+    info = JupyterConnectionInfo(host="127.0.0.1", use_https=False, port=server.port, token=server.token)
+    async with DockerJupyterCodeExecutor(info, timeout=30, output_dir=tmp_path) as executor:
+
+        async def run(code: str) -> Any:
+            return await executor.execute_code_blocks([CodeBlock(code=code, language="python")], CancellationToken())
+
+        assert (await run("x = 6; print(x)")).output.strip() == "6"
+        assert (await run("x * 7")).output.strip() == "42"
+        assert len((await run(PLOT)).output_files) == 1
+        failed = await run("1/0")
+        assert failed.exit_code != 0
+        assert "ZeroDivisionError" in failed.output
+        await executor.restart()
+        assert "NameError" in (await run("x")).output
+
+
+def test_jupyter_kernel_client_runs_code(server: Served) -> None:
+    with JupyterKernelClient(server_url=server.url, token=server.token) as client:
+        assert client.execute("x = 6; print(x * 7)")["outputs"][0]["text"] == "42\n"
+        assert client.execute("1/0")["status"] == "error"
+        client.interrupt()
+        client.restart()
+        assert client.execute("x")["status"] == "error"
+
+
+def test_each_kernel_has_a_folder_of_its_own(server: Served) -> None:
+    listed = []
+    for _ in range(2):
+        with JupyterKernelClient(server_url=server.url, token=server.token) as client:
+            client.execute("open('mine', 'w').close()")
+            outputs = client.execute("import os; print(sorted(os.listdir('.')), os.getuid() != 0)")["outputs"]
+            listed.append(outputs[0]["text"])
+    assert listed == ["['mine'] True\n"] * 2
+
+
+def test_only_our_kernel_is_offered_and_only_to_whom_has_the_token(server: Served) -> None:
+    assert server.status("/api/kernelspecs") == 200
+    assert server.status("/api/kernelspecs", "wrong") == 401
+    for path in ("/api/contents", "/api/terminals", "/api/kernels"):
+        assert server.status(path) in (403, 404)
+
+
+def test_more_kernels_than_may_be_are_refused() -> None:
+    with serving("--max-kernels", "1") as served:
+        request = urllib.request.Request(f"{served.url}/api/kernels?token={served.token}", b"{}")
+        urllib.request.urlopen(request).close()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+    await_gone(served.process.pid)
+
+
+def test_a_server_killed_in_the_middle_leaves_nothing() -> None:
+    with serving() as served:
+        request = urllib.request.Request(f"{served.url}/api/kernels?token={served.token}", b"{}")
+        urllib.request.urlopen(request).close()
+        assert containers(served.process.pid)
+        served.process.send_signal(signal.SIGKILL)
+        served.process.wait()
+        await_gone(served.process.pid)

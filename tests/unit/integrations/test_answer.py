@@ -1,0 +1,32 @@
+"""The answer that a model gets, whatever framework carries it."""
+
+from __future__ import annotations
+
+from agent_tools.execution import Execution, FileChange, Result, Stream
+from agent_tools.integrations.answer import MAX_FILES, answer, text_of
+from agent_tools.outputs import Display, Picture, Text
+
+PNG = Picture("image/png", b"\x89PNG\r\n\x1a\n")
+DRAWN = Execution((Stream("stdout", "out\n"), Display({"image/png": PNG.data, "text/plain": "<Figure>"})))
+
+
+def test_text_and_pictures_come_in_order() -> None:
+    first, picture = answer(DRAWN)
+    assert isinstance(first, Text)
+    assert "out" in first.text
+    assert picture == PNG
+
+
+def test_a_model_that_cannot_see_is_told_of_a_figure() -> None:
+    assert text_of(DRAWN).endswith("[a figure]")
+
+
+def test_files_that_the_code_wrote_are_named_on_one_line() -> None:
+    execution = Execution((Result({"text/plain": "1"}),), changes=(FileChange("a\nb.txt", 1234, True),))
+    assert text_of(execution).splitlines()[-1].startswith("files written: a")
+    assert text_of(execution).endswith("(1,234 bytes)")
+
+
+def test_of_many_files_the_first_are_named_and_the_others_counted() -> None:
+    execution = Execution(changes=tuple(FileChange(f"{at}", 1, True) for at in range(MAX_FILES + 5)))
+    assert text_of(execution).endswith(f"{MAX_FILES - 1} (1 bytes) and 5 more")
