@@ -17,7 +17,7 @@ class MissingVariable:
 
 @dataclass(frozen=True)
 class VariablesReport:
-    """What became of the variables when they were saved or loaded. As text it says so in sentences.
+    """The fate of the variables when they were saved or loaded. As text it says so in sentences.
 
     Attributes:
         kept: the names of those that were saved, or are there again.

@@ -1,4 +1,4 @@
-"""What is kept of containers and files, as values: one record for each, by id."""
+"""Records of containers and files, as values: one for each, by id."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class AgentToolsExecutorConfig(BaseModel):
 
 @dataclass
 class AgentToolsCodeResult(CodeResult):
-    """What blocks of code did; `output_files` are the figures, where there is a folder for them."""
+    """The outcome of blocks of code; `output_files` are the figures, where there is a folder for them."""
 
     output_files: list[Path] = field(default_factory=list)
 

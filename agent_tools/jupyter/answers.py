@@ -1,4 +1,4 @@
-"""What the kernel says, as clients may be told it: nothing of it is believed, and all of it is bounded.
+"""The kernel's messages, as clients may be told them: nothing of them is believed, and all of them are bounded.
 
 Of a message of the kernel the content is passed on byte by byte, if it is JSON as every client reads it, and written
 anew if it is not quite. Its header is made anew by whoever passes it on, and its parent is a request that came in.

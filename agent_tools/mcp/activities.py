@@ -1,4 +1,4 @@
-"""What is under way in containers: begun by one call, waited for by it and by later ones, ended if a call is cancelled.
+"""Work under way in containers: begun by one call, waited for by it and by later ones, ended if a call is cancelled.
 
 Theory of operation
     A call begins an activity, which a task of the server runs in a thread, and waits for `answer_within` seconds. If it

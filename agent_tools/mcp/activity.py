@@ -55,7 +55,7 @@ class Place:
 
 
 class Activity(ABC):
-    """What is under way in a container. `run` is for a thread, the rest for any.
+    """Work that is under way in a container. `run` is for a thread, the rest for any.
 
     Attributes:
         failure: why the house could not do it, once that is known.
@@ -104,17 +104,17 @@ class Activity(ABC):
 
     @property
     def progress(self) -> str:
-        """What a person is shown of it: the end of its output, or what it waits for."""
+        """The text that a person is shown of it: the end of its output, or what it waits for."""
         return self._stage or self._tail or f"running for {self.seconds:.0f} s"
 
     @property
     def news(self) -> str:
-        """What changes whenever there is something new to show."""
+        """A text that changes whenever there is something new to show."""
         return self._stage or self._tail
 
     @property
     def stage(self) -> str:
-        """What it waits for before it runs, '' from then on."""
+        """A clause of what it waits for before it runs, '' from then on."""
         return self._stage
 
     def cancel(self) -> None:

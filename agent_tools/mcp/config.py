@@ -17,7 +17,7 @@ from agent_tools.settings import MIB
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Bounds:
-    """What one answer holds at most, and how long it may take. Times are seconds, sizes bytes."""
+    """The bounds of one answer: what it holds at most, and how long it may take. Times are seconds, sizes bytes."""
 
     answer_within: Seconds = 45.0
     """The time after which a call is answered with the output so far: clients give up on longer ones."""

@@ -1,4 +1,4 @@
-"""What the tools of one server work with, and one call of one of them."""
+"""The things that the tools of one server work with, and one call of one of them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class File(BaseModel):
 
 
 class Ran(BaseModel):
-    """What `run_python` and `wait` answer."""
+    """The answer of `run_python` and `wait`."""
 
     container: str = Field(description="Give it to later calls, to go on with these variables and files.")
     status: Literal["done", "running"] = Field(description="running: call wait with this container for the rest.")
@@ -92,14 +92,14 @@ class Ran(BaseModel):
 
 
 class Put(BaseModel):
-    """What `put_file` answers."""
+    """The answer of `put_file`."""
 
     container: str
     file: File
 
 
 class Got(BaseModel):
-    """What `get_file` answers."""
+    """The answer of `get_file`."""
 
     container: str
     file: File
@@ -109,7 +109,7 @@ class Got(BaseModel):
 
 
 class Listed(BaseModel):
-    """What `list_files` answers."""
+    """The answer of `list_files`."""
 
     container: str
     files: list[File]
@@ -117,7 +117,7 @@ class Listed(BaseModel):
 
 
 class Said(BaseModel):
-    """What `restart` and `close` answer."""
+    """The answer of `restart` and `close`."""
 
     container: str
     message: str

@@ -1,4 +1,4 @@
-"""What the host sends to the kernel: requests in turn, and the answer that code waits for in the middle of one."""
+"""Messages of the host to the kernel: requests in turn, and the answer that code waits for in the middle of one."""
 
 import socket
 from collections import deque
