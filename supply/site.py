@@ -1,4 +1,4 @@
-"""A hook of MkDocs: files of the project that pages link to become part of the site, and no page needs another server."""
+"""A hook of MkDocs: files that pages link to become part of the site, and no page needs another server."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Lead links to places in the site."""
     return rewritten(markdown, page.file.src_uri)
 

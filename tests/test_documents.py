@@ -8,14 +8,23 @@ import importlib
 import io
 import re
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_tools.gateway.metrics import Metrics
 from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.runtime import default_runtime
+from agent_tools.runtime.runtime import Runtime, default_runtime
+from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
+from supply import limits
+from supply.site import links
+from tests.gateway.asking import code
+from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
+
+__all__ = ["new_gateway", "process_runtime"]
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
@@ -23,7 +32,35 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
 MCP = next(block for name, block in BLOCKS if name == "mcp.md")
 PAGES = sorted(ROOT.glob("docs/integrations/*.md"))
-SANDBOX = next(block for _, block in BLOCKS if "AsyncSandbox() as" in block)
+SANDBOX = next(block for name, block in BLOCKS if name == "python.md" and "AsyncSandbox() as" in block)
+Names = dict[str, Any]
+ASSERTS_ITSELF: Callable[[Names], bool] = bool
+RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
+    ("README.md", 0): lambda names: names["execution"].value == 10 and len(names["execution"].figures) == 1,
+    ("README.md", 1): lambda names: (names["execution"].value, names["result"].stdout) == (42, b"1\n"),
+    ("index.md", 0): ASSERTS_ITSELF,
+    ("first-steps.md", 0): lambda names: "4" in names["markdown"] and len(names["execution"].figures) == 1,
+    ("python.md", 0): lambda names: "42" in names["answer"],
+    ("options.md", 0): lambda names: "4,000" in names["execution"].stdout and len(names["execution"].stdout) < 1_200,
+    ("network.md", 0): lambda names: "a secret of yours" not in repr(names["code_interpreter"].__dict__),
+    ("frameworks.md", 0): lambda names: names["schema"]["name"] == "code_interpreter" and "42" in names["answer"],
+    ("code-mode.md", 0): lambda names: (
+        names["execution"].value == (21.5, "paid 250")
+        and len(names["execution"].host_calls) == 2
+        and names["weather"] == {"celsius": 21.5}
+    ),
+    ("agents.md", 1): lambda names: (
+        "42" in names["response"][1]["content"] and names["response"][-1]["content"] == "It is 42."
+    ),
+    ("security.md", 0): ASSERTS_ITSELF,
+    ("checkpoints.md", 0): ASSERTS_ITSELF,
+    ("checkpoints.md", 1): ASSERTS_ITSELF,
+    ("checkpoints.md", 2): ASSERTS_ITSELF,
+    ("state.md", 0): lambda names: "lock" in str(names["saved"].variables) and "lock" not in str(names["report"].kept),
+    ("pool.md", 0): ASSERTS_ITSELF,
+    ("pool.md", 1): ASSERTS_ITSELF,
+}
+"""Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""
 
 
 def parsed(block: str) -> ast.Module:
@@ -42,10 +79,68 @@ def test_a_block_can_be_read_and_has_what_it_imports(block: str) -> None:
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
+def run(block: str) -> Names:
+    """Run a block as a cell of a notebook would, and return its names."""
+    names: Names = {"__name__": "block"}
+    code = compile(block, "block", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    waited = eval(code, names)
+    if waited is not None:
+        asyncio.run(waited)
+    return names
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker_engine: DockerEngine) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    default_runtime().close_all()
+
+
 @pytest.mark.docker
-def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine) -> None:
-    names: dict[str, Any] = {}
-    asyncio.run(eval(compile(SANDBOX, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+@pytest.mark.parametrize(("page", "number"), RUN, ids=[f"{page}-{number}" for page, number in RUN])
+def test_a_block_runs_as_it_stands(page: str, number: int, folder: Path) -> None:
+    assert RUN[page, number](run([block for name, block in BLOCKS if name == page][number]))
+
+
+@pytest.mark.docker
+def test_agents_run_as_they_stand_with_models_of_a_scripted_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "sales.csv").write_text("dollars\n100\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "traffic_accidents.csv").write_text("accidents,rain\n3,1\n5,2\n")
+    read = ScriptedReply(calls=[ScriptedCall("file_access", {"path": "traffic_accidents.csv"})])
+    count = ScriptedReply(
+        calls=[ScriptedCall("code_interpreter", {"code": "len(pd.read_csv('traffic_accidents.csv'))"})]
+    )
+    convert = ScriptedReply(calls=[ScriptedCall("to_euros", {"dollars": 100})])
+    script = {
+        "qwen-max": [convert, "92 euros."],
+        "gpt-4o": [read, "Two columns."],
+        "o3-mini": [count, "Rain.", "Rain, too."],
+    }
+    with ScriptedServer(script) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        for page in ("agents.md", "two-agents.md"):
+            run(next(block for name, block in BLOCKS if name == page))
+    assert capsys.readouterr().out.endswith("92 euros.\nRain.\nRain, too.\n")
+    assert "\n2\n" in str(server.requests[-2]["messages"][-1]["content"]), "the file reached the sandbox"
+
+
+@pytest.mark.docker
+def test_the_client_of_the_gateway_runs_as_it_stands(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+    answer = [code("import datetime; datetime.date(2000, 2, 29).strftime('%A')"), "A Tuesday."]
+    gateway = new_gateway({"the-model": answer}, docker_runtime)
+    block = next(block for name, block in BLOCKS if name == "gateway.md")
+    names = run(block.replace("http://127.0.0.1:8080", gateway.url))
+    names["client"].close()
+    assert names["response"].output[0].outputs[0].logs == "'Tuesday'"
+    assert names["response"].output_text == "A Tuesday."
+
+
+@pytest.mark.docker
+def test_the_sandbox_runs_as_it_stands(docker_engine: DockerEngine) -> None:
+    names = run(SANDBOX)
     default_runtime().settle()
     assert names["execution"].value == 42
     assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
@@ -55,8 +150,7 @@ def test_the_sandbox_of_the_readme_runs_as_it_stands(docker_engine: DockerEngine
 
 @pytest.mark.docker
 def test_the_conversation_with_the_mcp_server_runs_as_it_stands(docker_engine: DockerEngine) -> None:
-    names: dict[str, Any] = {}
-    asyncio.run(eval(compile(MCP, "mcp.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+    names = run(MCP)
     assert names["answer"].structured_content["result"] == "21"
     assert names["file"].contents[0].text == "saved"
 
@@ -79,7 +173,26 @@ def test_the_page_of_a_framework_can_be_read(page: Path) -> None:
     assert any(str(module).startswith("agent_tools.integrations.") for module in named)
 
 
-def test_every_page_of_a_framework_is_in_the_readme() -> None:
-    assert {page.name for page in PAGES} == set(
-        re.findall(r"docs/integrations/([\w-]+\.md)", (ROOT / "README.md").read_text())
-    )
+def test_every_page_of_a_framework_is_in_the_table() -> None:
+    table = (ROOT / "docs" / "frameworks.md").read_text()
+    assert {page.name for page in PAGES} == set(re.findall(r"integrations/([\w-]+\.md)", table))
+
+
+def test_the_readme_is_for_five_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", [*DOCUMENTS, *PAGES], ids=lambda page: page.name)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    assert [target for target in links(page.read_text()) if not (page.parent / target).exists()] == []
+
+
+def test_limits_are_what_the_settings_say() -> None:
+    page = limits.PAGE.read_text()
+    assert limits.rendered(page) == page, "write it anew: .venv/bin/python -m supply.limits"
+
+
+def test_the_metrics_of_the_page_are_those_of_the_gateway() -> None:
+    told = set(re.findall(r"^\| `(agent_tools_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    types = re.findall(r"^# TYPE (\w+) (\w+)", Metrics(dict).text().decode(), re.MULTILINE)
+    assert told == {name for name, _ in types if not name.endswith("_created")}
