@@ -28,8 +28,7 @@ from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox import RunningSandbox
 from agent_tools.runtime.spec import SessionSpec
 from agent_tools.runtime.succession import StartSandbox, Succession
-
-TURN_SECONDS = 0.05  # how often a run that waits for its turn looks whether it was cancelled
+from agent_tools.runtime.turn import Turn
 
 
 class Session:
@@ -44,8 +43,7 @@ class Session:
         self.serving = Succession(engine, spec, start)
         self._behind = behind
         self._owner_pid = os.getpid()
-        self._turn = threading.Lock()
-        self._running_thread: int | None = None
+        self._turn = Turn()
         self._current: threading.Event | None = None
         self._closed = False
 
@@ -234,13 +232,13 @@ class Session:
         if self._closed or self._is_foreign():
             return
         self._closed = True
-        if self._turn.acquire(blocking=False):
+        if self._turn.take_now():
             try:
                 if self._sandbox:
                     self._sandbox.end(self._behind)
                 self._release()
             finally:
-                self._turn.release()
+                self._turn.give_up()
         elif sandbox := self._sandbox:  # whoever has the turn releases the rest when it ends
             sandbox.remove()
 
@@ -267,13 +265,12 @@ class Session:
     @property
     def is_alive(self) -> bool:
         """True while its sandbox runs."""
-        sandbox = self._sandbox
-        return sandbox is not None and not self._closed and sandbox.is_usable
+        return bool((sandbox := self._sandbox) and not self._closed and sandbox.is_usable)
 
     @property
     def is_busy(self) -> bool:
         """True while code is running."""
-        return self._turn.locked()
+        return self._turn.is_taken
 
     @property
     def is_closed(self) -> bool:
@@ -291,21 +288,18 @@ class Session:
         self._refuse_closed()
         if self.spec.host_calls and self.spec.host_calls.is_calling:
             raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
-        if self._running_thread == threading.get_ident() and self._turn.locked():
-            raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
-        while not self._turn.acquire(timeout=TURN_SECONDS):
-            if cancelled and cancelled.is_set():
-                yield False
-                return
+        if not self._turn.take(cancelled):
+            yield False
+            return
         try:
             self._refuse_closed()
-            self._running_thread, self._current = threading.get_ident(), cancelled
+            self._current = cancelled
             yield True
         finally:
-            self._running_thread = self._current = None
+            self._current = None
             if self._closed:
                 self._release()
-            self._turn.release()
+            self._turn.give_up()
 
     def _refuse_closed(self) -> None:
         if self._closed or self._is_foreign():

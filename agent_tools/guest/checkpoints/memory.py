@@ -9,6 +9,7 @@ _STATS = (
     ("/sys/fs/cgroup/memory.stat", b"anon ", "/sys/fs/cgroup/memory.max"),
     ("/sys/fs/cgroup/memory/memory.stat", b"rss ", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -36,3 +37,13 @@ def small() -> int:
         with contextlib.suppress(OSError, ValueError), open(path) as file:
             return max(MIN_SMALL, int(file.read()) // SMALL_SHARE)
     return MIN_SMALL
+
+
+def oom_kills() -> int:
+    """Return how many processes of the sandbox the memory limit has ended so far."""
+    for path in _OOM_COUNTERS:
+        with contextlib.suppress(OSError, ValueError), open(path) as counters:
+            for line in counters:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0

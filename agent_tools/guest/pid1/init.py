@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from ..checkpoints import victims
+from ..checkpoints import memory, victims
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from ..processes import is_child
@@ -53,7 +53,6 @@ RunKernel = Callable[[list[int], str], None]
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
-OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 class Init:
@@ -223,7 +222,7 @@ class Init:
         """End what the last kernel left behind, for the next one."""
         self.kill()
         self.generation = generation
-        self.oom_kills = _count_oom_kills()
+        self.oom_kills = memory.oom_kills()
 
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
@@ -296,7 +295,7 @@ class Init:
         if report:
             self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
-        oom = _count_oom_kills() > self.oom_kills
+        oom = memory.oom_kills() > self.oom_kills
         self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom))
 
 
@@ -306,12 +305,3 @@ def _watched(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
-
-
-def _count_oom_kills() -> int:
-    for path in OOM_COUNTERS:
-        with contextlib.suppress(OSError, ValueError), open(path) as counters:
-            for line in counters:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ import requests
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
 from agent_tools.runtime.docker.connection import DockerConnection, translated
+from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
 from agent_tools.runtime.docker.sdk import docker
@@ -23,13 +23,10 @@ from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
-from agent_tools.runtime.owner import NAME_LABEL
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
-DOUBT_SECONDS = 600  # how long a container may turn up whose making was never confirmed
-LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
 
 
 class DockerEngine:
@@ -41,7 +38,7 @@ class DockerEngine:
     def __init__(self, timeout: int = 60) -> None:
         self.connection = DockerConnection(timeout)
         self._info: EngineInfo | None = None
-        self._doubtful: dict[str, float] = {}
+        self._doubtful = Doubtful(self.connection)
         self._guest_ids = GuestIds()
         self.restore_image: Callable[[str], bool] = lambda _tag: False
         """Tries to get an image back that was there and is not any more; returns whether it has."""
@@ -69,10 +66,10 @@ class DockerEngine:
         Raises:
             SandboxStartError: the engine does not have what the spec asks for.
         """
-        self._remove_doubtful()
+        self._doubtful.remove()
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
-            undo.callback(self._doubt, spec)
+            undo.callback(self._doubtful.add, spec)
             try:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
@@ -124,26 +121,8 @@ class DockerEngine:
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:
-            self._doubt(spec)
+            self._doubtful.add(spec)
             raise
-
-    def _doubt(self, spec: SandboxSpec) -> None:
-        self._doubtful[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
-        self._remove_doubtful()
-
-    def _remove_doubtful(self) -> None:
-        """Remove a container that was given up while it was being made: only its name is known."""
-        for name, since in list(self._doubtful.items()):
-            if time.monotonic() > since + DOUBT_SECONDS:
-                self._doubtful.pop(name, None)
-        if not self._doubtful:
-            return
-        failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
-        with contextlib.suppress(*failures), contextlib.closing(self.connection.new_client(LOOK_SECONDS)) as client:
-            for name in list(self._doubtful):
-                for found in client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
-                    client.api.remove_container(found["Id"], force=True, v=True)
-                    self._doubtful.pop(name, None)
 
     @translated()
     def remove(self, sandbox: Container) -> None:

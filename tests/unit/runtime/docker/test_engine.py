@@ -10,7 +10,8 @@ import pytest
 import requests
 
 from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
-from agent_tools.runtime.docker.engine import LOOK_SECONDS, DockerEngine
+from agent_tools.runtime.docker.doubtful import LOOK_SECONDS
+from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 
 TIMEOUT = 60
