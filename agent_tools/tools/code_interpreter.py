@@ -39,33 +39,34 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     started before the first call. Calls from several threads are served in turn.
 
     Options, in `cfg` (times in seconds, sizes in bytes):
-        work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
-            `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
-        timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
-        static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
-        figures_dir: the folder for figures, if it is not work_dir.
-        flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
-            'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
-        packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
-        image: an image of your own to run instead; it must be derived from ours.
-        describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
-            others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
-            Default: the description of Qwen-Agent's tool.
-        transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
-            with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
-        allow_private_urls: let `files` name URLs on private addresses. Default False.
-        hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
-        record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-        network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
-        memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
-            `agent_tools.runtime.engine.Isolation`.
-        limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
-        checkpoint: whether a kernel that is killed makes way for a copy of itself: docs/checkpoints.md. Default True.
-        pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
-            folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
-        preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
-        idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
-        name_for_human, args_format: as for every tool.
+
+    * work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
+      `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
+    * timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
+    * static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
+    * figures_dir: the folder for figures, if it is not work_dir.
+    * flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
+      'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
+    * packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
+    * image: an image of your own to run instead; it must be derived from ours.
+    * describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
+      others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
+      Default: the description of Qwen-Agent's tool.
+    * transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
+      with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
+    * allow_private_urls: let `files` name URLs on private addresses. Default False.
+    * hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
+    * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
+    * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
+    * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
+      `agent_tools.runtime.engine.Isolation`.
+    * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
+    * checkpoint: whether a kernel that is killed makes way for a copy of itself: docs/checkpoints.md. Default True.
+    * pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
+      folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
+    * preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
+    * idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
+    * name_for_human, args_format: as for every tool.
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
