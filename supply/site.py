@@ -24,7 +24,8 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _REMOTE = re.compile(
     r"""<(?:script|img|iframe|audio|video|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
-    r"""|<link\b[^>]*\bhref=["']?(?:https?:)?//|@import\s+["'(]|url\(["']?(?:https?:)?//""",
+    r"""|<link\b(?![^>]*\brel=["']?(?:alternate|canonical|next|prev)\b)[^>]*\bhref=["']?(?:https?:)?//"""
+    r"""|@import\s+["'(]|url\(["']?(?:https?:)?//""",
     re.IGNORECASE,
 )
 

@@ -73,7 +73,14 @@ def test_what_a_browser_would_fetch_elsewhere_is_found(text: str) -> None:
     assert site.remote(text)
 
 
-@pytest.mark.parametrize("text", ['<a href="https://example.org">a</a>', '<script src="assets/a.js"></script>'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<a href="https://example.org">a</a>',
+        '<script src="assets/a.js"></script>',
+        '<link rel="canonical" href="https://example.org/a.html">',
+    ],
+)
 def test_links_to_other_servers_and_files_of_the_site_may_stay(text: str) -> None:
     assert site.remote(text) is None
 
