@@ -22,7 +22,7 @@ def names() -> list[str]:
 
 
 def preload(modules: list[str]) -> None:
-    """Import modules, and use them once, which fills their caches (fonts, glyphs, parsers).
+    """Import modules, and use them once.
 
     Raises:
         ImportError: there is no such module in the image.
@@ -33,14 +33,22 @@ def preload(modules: list[str]) -> None:
             __import__(name)
             if len(os.listdir(TASKS)) > 1:
                 raise RuntimeError(f"{name} starts a thread when it is imported, so it cannot be preloaded")
-        if "pandas" in sys.modules:
-            _read_table()
-        if "matplotlib.pyplot" in sys.modules:
-            _draw()
+        use()
         for name in _along():
             __import__(name)
     if len(os.listdir(TASKS)) > 1:
         raise RuntimeError(f"one of {', '.join(modules)} starts a thread when it is used, so it cannot be preloaded")
+
+
+def use() -> None:
+    """Use what is imported once: that fills caches (fonts, glyphs, parsers), and in a kernel makes the pages its own.
+
+    A kernel shares its pages with PID 1 until it writes, and each first writing takes time: better before a cell.
+    """
+    if "pandas" in sys.modules:
+        _read_table()
+    if "matplotlib.pyplot" in sys.modules:
+        _draw()
 
 
 def renew() -> None:

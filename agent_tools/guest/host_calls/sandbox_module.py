@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .. import preload
 from .call_errors import KINDS, HostCallError
 from .host_calls import Host
 
@@ -45,6 +46,7 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
     package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
     package.save_variables = partial(_save_variables, provided)  # type: ignore[attr-defined]
     package.load_variables = _load_variables  # type: ignore[attr-defined]
+    package.warm_up = preload.use  # type: ignore[attr-defined]
     package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
     package.HostCallError = HostCallError  # type: ignore[attr-defined]
     vars(package).update(KINDS)

@@ -32,6 +32,7 @@ Miss = Literal["empty", "failed", "folder", "ended"]
 """Why a session started cold: none was ready yet; none could be made; its work_dir is not one that can be replaced; all
 that were ready had ended."""
 
+WARM_UP = "__import__('sandbox').warm_up()"
 SETTLE_SECONDS = 0.05  # before another one is made: who took the last one has its first result by then
 
 _log = logging.getLogger("agent_tools.pool")
@@ -62,7 +63,9 @@ Make = Callable[[Engine, Kind], tuple[RunningSandbox, Blank]]
 
 
 def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, Blank]:
-    """Start a sandbox on a blank folder, and have its kernel run one silent cell: the first one takes longer.
+    """Start a sandbox on a blank folder, and have its kernel run one silent cell, since the first one takes longer.
+
+    That cell uses what is preloaded, since the first use takes longer, too.
 
     Raises:
         AgentToolsError, OSError: it could not be started.
@@ -73,7 +76,7 @@ def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, Blank]:
         spec = kind.spec(blank.path)
         sandbox = RunningSandbox(engine, spec, Quota(blank.path, spec.limits))
         undo.callback(sandbox.close)
-        sandbox.define("None", kind.limits.start_timeout)
+        sandbox.define(WARM_UP, kind.limits.start_timeout)
         sandbox.sandbox.promote()
         undo.pop_all()
     return sandbox, blank
