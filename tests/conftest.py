@@ -20,6 +20,7 @@ from agent_tools.tools import CodeInterpreter
 from tests.doubles import ProcessEngine
 from tests.leaks import ALL_KINDS, Scratch, nothing_left
 
+collect_ignore = ["integrations"]  # which scripts/integrations runs, with an environment of its own
 SHARED_BY_ALL = {
     "docker_engine",
     "docker_runtime",
