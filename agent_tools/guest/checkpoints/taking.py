@@ -10,16 +10,20 @@ from . import memory, threads
 from .frozen import Woken, freeze
 from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
 
-SHARE = 0.05  # of the time that copies may take of a processor, in the long run
-BURST = 0.1  # seconds of a processor that they may take at once
+SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
+WORK_SHARE = 0.05  # of what the code takes of a processor
+BURST = 0.04  # seconds of a processor that copies may take at once
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
 class Allowance:
-    """Seconds that copies may take: it fills with the time, up to BURST, and each copy takes of it what it took."""
+    """Seconds that copies may take: it fills with the time and the work, up to BURST; each copy takes what it took.
+
+    A copy costs about twice as much again that no process is charged for before it ends, and pages copied later on.
+    """
 
     def __init__(self) -> None:
-        self._left, self._at = BURST, time.monotonic()
+        self._left, self._at, self._worked = BURST, time.monotonic(), time.process_time()
 
     def spend(self, seconds: float) -> None:
         """Take of it, more than there is if need be."""
@@ -32,8 +36,9 @@ class Allowance:
         return max(0.0, -self._left / SHARE)
 
     def _fill(self) -> None:
-        now = time.monotonic()
-        self._left, self._at = min(BURST, self._left + SHARE * (now - self._at)), now
+        now, worked = time.monotonic(), time.process_time()
+        gained = SHARE * (now - self._at) + WORK_SHARE * (worked - self._worked)
+        self._left, self._at, self._worked = min(BURST, self._left + gained), now, worked
 
 
 class Locked(Protocol):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
-from agent_tools.guest.checkpoints.taking import BURST, SHARE, Allowance
+from agent_tools.guest.checkpoints.taking import BURST, SHARE, WORK_SHARE, Allowance
 from agent_tools.guest.checkpoints.words import MAX_BYTES
 
 
@@ -141,8 +141,9 @@ def test_an_end_is_heard(keeper: Keeper) -> None:
 
 
 def test_copies_take_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
+    now, worked = 100.0, 1.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "process_time", lambda: worked)
     allowance = Allowance()
     allowance.spend(BURST)
     assert allowance.patience() == 0
@@ -153,3 +154,5 @@ def test_copies_take_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> Non
     now += 1_000_000
     allowance.spend(2 * BURST)
     assert allowance.patience() == pytest.approx(BURST / SHARE)
+    worked += BURST / WORK_SHARE
+    assert allowance.patience() == pytest.approx(0), "what the code worked counts as well"
