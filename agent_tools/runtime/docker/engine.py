@@ -14,7 +14,8 @@ import requests
 
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
-from agent_tools.runtime.docker.connection import DockerConnection, translated
+from agent_tools.runtime.docker.connection import DockerConnection, explained, translated
+from agent_tools.runtime.docker.dialect import PIDS_COLUMN, podman_config, processes_of_user
 from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
@@ -79,9 +80,10 @@ class DockerEngine:
                 if spec.work_dir is not None:
                     sandbox = replace(sandbox, pid=self._pid(sandbox))
             except docker.errors.APIError as exc:
-                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+                raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
-        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+        yields = spec.is_ahead and self.connection.engine == "Docker"
+        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if yields else sandbox
 
     @translated()
     def _promote(self, id_: str) -> None:
@@ -103,9 +105,12 @@ class DockerEngine:
             return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
 
     def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Container:
-        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        profile = shipped("docker/seccomp.json")
+        config = container_config(spec, profile.read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        if self.connection.engine == "Podman":
+            config = podman_config(config, profile, processes_of_user())
         try:
             return self._create_from(config, spec)
         except docker.errors.ImageNotFound as exc:
@@ -119,7 +124,7 @@ class DockerEngine:
         except docker.errors.ImageNotFound:
             raise
         except docker.errors.APIError as exc:
-            raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+            raise SandboxStartError(f"The engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:
             self._doubtful.add(spec)
             raise
@@ -237,7 +242,7 @@ class DockerEngine:
         """The engine's facts, asked once."""
         if self._info is None:
             api = self.connection.api()
-            self._info = EngineInfo.of(api.info(), api.api_version)
+            self._info = EngineInfo.of(api.info(), api.api_version, self.connection.engine)
         return self._info
 
     @translated()
@@ -260,7 +265,8 @@ class DockerEngine:
     @translated()
     def processes(self, container: Container) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
-        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        column = PIDS_COLUMN[self.connection.engine]
+        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args=column)["Processes"] or ()]
 
     @translated()
     def execute(
@@ -287,7 +293,7 @@ class DockerEngine:
 
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
-    text = str(exc.explanation or exc)
+    text = explained(exc)
     if spec.isolation.runtime and "runtime" in text.lower():
         return f"{text}. Install the runtime {spec.isolation.runtime!r} and add it to the engine's daemon.json."
     if "bind source path does not exist" in text or "invalid mount config" in text:

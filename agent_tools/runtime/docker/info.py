@@ -1,10 +1,12 @@
-"""A Docker engine about itself, as far as it matters here."""
+"""An engine about itself, as far as it matters here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from agent_tools.runtime.docker.dialect import EngineName
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,10 @@ class EngineInfo:
     kernel: str
     memory_limited: bool
     is_desktop: bool = False
+    name: EngineName = "Docker"
 
     @classmethod
-    def of(cls, info: Mapping[str, Any], api_version: str) -> EngineInfo:
+    def of(cls, info: Mapping[str, Any], api_version: str, name: EngineName = "Docker") -> EngineInfo:
         """The facts in an answer of `docker info`."""
         options = " ".join(info.get("SecurityOptions") or [])
         return cls(
@@ -37,4 +40,5 @@ class EngineInfo:
             kernel=info.get("KernelVersion", "?"),
             memory_limited=bool(info.get("MemoryLimit")),
             is_desktop=info.get("OperatingSystem") == "Docker Desktop",
+            name=name,
         )
