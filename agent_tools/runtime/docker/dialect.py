@@ -1,12 +1,13 @@
 """The dialects of the engine API: Docker's, in which requests are written (payload.py), and Podman's, which differs.
 
-Podman's API (docs.podman.io, _static/api.html, the compatible part) differs where a request of ours touches it:
+Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differs where a request of ours touches it:
 
 * a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
 * a tmpfs cannot be given an owner: it is root's, so that it has to be open to all where the guest is another user;
 * under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
+* /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
 * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
-* a bounded log is `k8s-file`;
+* a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
 * a container's share of the CPU is not changed while it runs, and `top` names columns in words of its own.
 """
 
@@ -26,6 +27,7 @@ PIDS_COLUMN: Mapping[EngineName, str] = {"Docker": "-eo pid", "Podman": "hpid"}
 MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
 _SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755"
 _OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
+_OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
 
 
 def engine_name(headers: Mapping[str, str]) -> EngineName:
@@ -33,21 +35,23 @@ def engine_name(headers: Mapping[str, str]) -> EngineName:
     return "Podman" if PODMAN_HEADER in headers else "Docker"
 
 
-def podman_config(config: Mapping[str, Any], profile: Path, processes: int) -> dict[str, Any]:
+def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dict[str, Any]:
     """A request to create a container in Podman's words.
 
-    `profile` is the seccomp profile's file, `processes` what one user may have in all containers (RLIMIT_NPROC).
+    `files` is the folder of the seccomp profile and of what is mounted in /etc, as the engine sees it, `processes` what
+    one user may have in all containers (RLIMIT_NPROC).
     """
     config = deepcopy(dict(config))
     host = config["HostConfig"]
-    host["SecurityOpt"] = [_security(option, profile) for option in host["SecurityOpt"]]
+    host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
     is_root = config["User"].partition(":")[0] == "0"
     tmpfs = {target: _tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
     host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
+    if config["NetworkDisabled"]:
+        host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
     host.pop("CpuShares", None)
-    if host["LogConfig"]["Type"] != "none":
-        host["LogConfig"] = {"Type": "k8s-file", "Config": {"max-size": host["LogConfig"]["Config"]["max-size"]}}
+    host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
     return config
 
 
@@ -66,3 +70,12 @@ def _tmpfs(options: str, is_root: bool) -> str:
     kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
     asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
     return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
+
+
+def _mount(source: Path, target: str) -> dict[str, Any]:
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True, "BindOptions": options}
+
+
+def _log(local: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Type": "k8s-file", "Config": {"max-size": local["Config"]["max-size"]}}

@@ -105,12 +105,11 @@ class DockerEngine:
             return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
 
     def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Container:
-        profile = shipped("docker/seccomp.json")
-        config = container_config(spec, profile.read_text())
+        config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
         if self.connection.engine == "Podman":
-            config = podman_config(config, profile, processes_of_user())
+            config = podman_config(config, shipped("docker"), processes_of_user())
         try:
             return self._create_from(config, spec)
         except docker.errors.ImageNotFound as exc:

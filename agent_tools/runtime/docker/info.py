@@ -11,7 +11,10 @@ from agent_tools.runtime.docker.dialect import EngineName
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """The answers of `docker info` and `docker version` that matter here."""
+    """The answers of `docker info` and `docker version` that matter here.
+
+    `runtimes` are those it knows; of Podman's the one it uses, since it names all that it could.
+    """
 
     version: str
     api_version: str
@@ -32,7 +35,7 @@ class EngineInfo:
         return cls(
             version=info.get("ServerVersion", "?"),
             api_version=api_version,
-            runtimes=tuple(info.get("Runtimes") or {}),
+            runtimes=(info.get("DefaultRuntime", "?"),) if name == "Podman" else tuple(info.get("Runtimes") or {}),
             is_rootless="name=rootless" in options,
             has_userns_remap="name=userns" in options,
             cgroup_version=str(info.get("CgroupVersion", "?")),

@@ -184,7 +184,7 @@ def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: li
 def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     done = agent_tools(tmp_path, "doctor")
     assert done.returncode == 1
-    for words in ("python", "engine", "fail", "not reachable", "No Docker engine"):
+    for words in ("python", "engine", "fail", "not reachable", "No engine answers"):
         assert words in done.stdout
     assert done.stderr == ""
 

@@ -68,6 +68,12 @@ def test_a_mount_is_read_only_when_it_or_its_file_system_is(
     assert ("ro" in read(machine, 11).mounts[0].options) == is_read_only
 
 
+def test_files_that_the_kernel_does_not_have_need_no_mask(machine: Path) -> None:
+    for name in ("keys", "sys", "timer_list"):
+        (machine / "proc" / name).touch()
+    assert read(machine, 11).absent == {"/proc/kcore", "/proc/sysrq-trigger"}
+
+
 def test_a_process_of_another_machine_that_has_the_same_pid_is_not_taken(machine: Path) -> None:
     (machine / "proc" / "11" / "cgroup").write_text("0::/user.slice\n")
     assert read(machine, 11) == ContainerFacts(ContainerSettings.of({"Id": ID}))
