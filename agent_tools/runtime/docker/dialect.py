@@ -25,7 +25,7 @@ PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its ver
 PIDS_COLUMN: Mapping[EngineName, str] = {"Docker": "-eo pid", "Podman": "hpid"}
 """The argument with which `top` tells the pids as the engine's host numbers them."""
 MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
-_SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755"
+_SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
 _OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
 _OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
 

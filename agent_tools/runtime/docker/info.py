@@ -32,16 +32,19 @@ class EngineInfo:
     def of(cls, info: Mapping[str, Any], api_version: str, name: EngineName = "Docker") -> EngineInfo:
         """The facts in an answer of `docker info`."""
         options = " ".join(info.get("SecurityOptions") or [])
+        is_rootless = "name=rootless" in options or bool(info.get("Rootless"))  # the latter is Podman's word
+        cgroup_version = str(info.get("CgroupVersion", "?"))
+        ignores_limits = name == "Podman" and is_rootless and cgroup_version == "1"  # though it says that it has them
         return cls(
             version=info.get("ServerVersion", "?"),
             api_version=api_version,
             runtimes=(info.get("DefaultRuntime", "?"),) if name == "Podman" else tuple(info.get("Runtimes") or {}),
-            is_rootless="name=rootless" in options,
+            is_rootless=is_rootless,
             has_userns_remap="name=userns" in options,
-            cgroup_version=str(info.get("CgroupVersion", "?")),
+            cgroup_version=cgroup_version,
             storage_driver=info.get("Driver", "?"),
             kernel=info.get("KernelVersion", "?"),
-            memory_limited=bool(info.get("MemoryLimit")),
+            memory_limited=bool(info.get("MemoryLimit")) and not ignores_limits,
             is_desktop=info.get("OperatingSystem") == "Docker Desktop",
             name=name,
         )

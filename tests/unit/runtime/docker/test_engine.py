@@ -166,6 +166,8 @@ class ForgetfulApi:
 
 
 class ForgetfulConnection:
+    engine = "Docker"
+
     def __init__(self) -> None:
         self.client = ForgetfulApi()
 
