@@ -67,7 +67,7 @@ def read_facts(
     Pids that belong to another container here (the engine is remote) are left out.
     """
     settings = ContainerSettings.of(inspected)
-    own = [pid for pid in pids if inspected["Id"] in read_text(proc / str(pid) / "cgroup")]
+    own = [pid for pid in pids if _is_in(inspected["Id"], proc / str(pid))]
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])
@@ -80,6 +80,11 @@ def read_facts(
         limits=_limits(read_text(first / "cgroup"), cgroup),
         absent=frozenset(path for path in MUST_BE_MASKED | MUST_BE_READ_ONLY if not (proc / path[6:]).exists()),
     )
+
+
+def _is_in(id_: str, folder: Path) -> bool:
+    """Return whether a process is in the container: its cgroup says so, or what is mounted in it."""
+    return any(id_ in read_text(folder / name) for name in ("cgroup", "mountinfo"))
 
 
 def _process(folder: Path) -> Process:

@@ -6,15 +6,16 @@ Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differ
 * a tmpfs cannot be given an owner: it is root's, so that it has to be open to all where the guest is another user;
 * under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
 * /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
+* limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
 * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
 * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
-* a container's share of the CPU is not changed while it runs, and `top` names columns in words of its own.
+* a container's share of the CPU is not changed while it runs, and `top` tells no pids of a rootless engine's host.
 """
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +23,8 @@ from typing import Any, Literal
 EngineName = Literal["Docker", "Podman"]
 
 PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its version
-PIDS_COLUMN: Mapping[EngineName, str] = {"Docker": "-eo pid", "Podman": "hpid"}
-"""The argument with which `top` tells the pids as the engine's host numbers them."""
 MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
+_ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
 _SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
 _OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
 _OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
@@ -50,6 +50,8 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     if config["NetworkDisabled"]:
         host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
+    if is_root:
+        config["Cmd"] = _limited(config["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
     host.pop("CpuShares", None)
     host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
     return config
@@ -70,6 +72,13 @@ def _tmpfs(options: str, is_root: bool) -> str:
     kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
     asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
     return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
+
+
+def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
+    """The command after a shell that lowers its own limits for good. More open files than there may be are no error."""
+    files = f"{{ ulimit -n {most['nofile']} 2>/dev/null || :; }}"
+    script = f'ulimit -c {most["core"]} && ulimit -f {most["fsize"] // _ULIMIT_BLOCK} && {files} && exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *command]
 
 
 def _mount(source: Path, target: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import requests
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
 from agent_tools.runtime.docker.connection import DockerConnection, explained, translated
-from agent_tools.runtime.docker.dialect import PIDS_COLUMN, podman_config, processes_of_user
+from agent_tools.runtime.docker.dialect import podman_config, processes_of_user
 from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
@@ -23,6 +23,7 @@ from agent_tools.runtime.docker.sdk import docker
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
+from agent_tools.runtime.files.deleted import family
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
@@ -264,8 +265,10 @@ class DockerEngine:
     @translated()
     def processes(self, container: Container) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
-        column = PIDS_COLUMN[self.connection.engine]
-        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args=column)["Processes"] or ()]
+        api = self.connection.api()
+        if self.connection.engine == "Podman":
+            return list(family(int(api.inspect_container(container.id)["State"]["Pid"])))
+        return [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
 
     @translated()
     def execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from agent_tools.runtime.docker.dialect import MOST_PROCESSES, engine_name, podm
 from agent_tools.runtime.docker.payload import container_config, local_log
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest
+from agent_tools.settings import MIB
 from tests.unit.runtime.docker.test_payload import spec
 
 FILES = Path("/usr/lib/agent_tools/docker")
@@ -54,6 +56,14 @@ def test_folders_in_memory_have_no_owner_and_are_open_to_the_guest() -> None:
 def test_they_are_the_guests_own_where_it_is_root_by_a_rootless_engine() -> None:
     _, podman = asked(guest=0)
     assert "mode=0700" in podman["Tmpfs"]["/home/sandbox"].split(",")
+
+
+def test_a_guest_of_a_rootless_engine_has_its_limits_set_by_a_shell() -> None:
+    config = container_config(spec(0, open_files=64 * 1024, file_size=MIB), "")
+    *shell, _, _ = podman_config({**config, "Cmd": ["-c", "ulimit -Hc; ulimit -Hf"]}, FILES, 1000)["Cmd"]
+    done = subprocess.run([*shell, "/bin/sh", "-c", "ulimit -Hc; ulimit -Hf"], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["0", str(MIB // 512)], "")
+    assert podman_config(container_config(spec(), ""), FILES, 1000)["Cmd"] == config["Cmd"]
 
 
 def test_folders_that_podman_adds_are_read_only() -> None:
