@@ -71,13 +71,14 @@ def read_facts(
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])
+    membership = read_text(first / "cgroup")
     processes = (_process(proc / str(pid)) for pid in own)
     return ContainerFacts(
         settings,
         processes=tuple(process for process in processes if process.status),
         mounts=tuple(_mounts(read_text(first / "mountinfo"))),
         interfaces=tuple(re.findall(r"^\s*(\S+):", read_text(first / "net" / "dev"), re.MULTILINE)),
-        limits=_limits(read_text(first / "cgroup"), cgroup),
+        limits=_limits(membership, cgroup) if inspected["Id"] in membership else dict.fromkeys(_LIMIT_FILES, math.inf),
         absent=frozenset(path for path in MUST_BE_MASKED | MUST_BE_READ_ONLY if not (proc / path[6:]).exists()),
     )
 

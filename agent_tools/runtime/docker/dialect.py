@@ -9,7 +9,7 @@ Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differ
 * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
 * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
 * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
-* a container's share of the CPU is not changed while it runs, and `top` tells no pids of a rootless engine's host.
+* a container's share of the CPU is not changed while it runs (info.py): none is made with less.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
     if is_root:
         config["Cmd"] = _limited(config["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
-    host.pop("CpuShares", None)
     host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
     return config
 

@@ -69,6 +69,7 @@ class DockerEngine:
             SandboxStartError: the engine does not have what the spec asks for.
         """
         self._doubtful.remove()
+        spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
             undo.callback(self._doubtful.add, spec)
@@ -83,8 +84,7 @@ class DockerEngine:
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
-        yields = spec.is_ahead and self.connection.engine == "Docker"
-        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if yields else sandbox
+        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
 
     @translated()
     def _promote(self, id_: str) -> None:
@@ -266,9 +266,9 @@ class DockerEngine:
     def processes(self, container: Container) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
         api = self.connection.api()
-        if self.connection.engine == "Podman":
-            return list(family(int(api.inspect_container(container.id)["State"]["Pid"])))
-        return [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        with contextlib.suppress(docker.errors.APIError, ValueError):  # a rootless engine may not tell
+            return [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        return list(family(int(api.inspect_container(container.id)["State"]["Pid"])))
 
     @translated()
     def execute(

@@ -13,7 +13,8 @@ from agent_tools.runtime.docker.dialect import EngineName
 class EngineInfo:
     """The answers of `docker info` and `docker version` that matter here.
 
-    `runtimes` are those it knows; of Podman's the one it uses, since it names all that it could.
+    `runtimes` are those it knows; of Podman's the one it uses, since it names all that it could. `changes_shares`: it
+    can give a container another share of the CPU while that runs.
     """
 
     version: str
@@ -27,6 +28,7 @@ class EngineInfo:
     memory_limited: bool
     is_desktop: bool = False
     name: EngineName = "Docker"
+    changes_shares: bool = True
 
     @classmethod
     def of(cls, info: Mapping[str, Any], api_version: str, name: EngineName = "Docker") -> EngineInfo:
@@ -47,4 +49,5 @@ class EngineInfo:
             memory_limited=bool(info.get("MemoryLimit")) and not ignores_limits,
             is_desktop=info.get("OperatingSystem") == "Docker Desktop",
             name=name,
+            changes_shares=name == "Docker" and bool(info.get("CPUShares", True)),
         )

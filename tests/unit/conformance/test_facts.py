@@ -72,7 +72,9 @@ def test_a_process_without_a_cgroup_of_its_own_is_known_by_its_mounts(machine: P
     (machine / "proc" / "11" / "cgroup").write_text("0::/user.slice\n")
     mounted = f"1 0 8:1 /containers/{ID}/hostname /etc/hostname ro - ext4 /dev/sda rw\n"
     (machine / "proc" / "11" / "mountinfo").write_text(mounted)
-    assert [mount.target for mount in read(machine, 11).mounts] == ["/etc/hostname"]
+    found = read(machine, 11)
+    assert [mount.target for mount in found.mounts] == ["/etc/hostname"]
+    assert found.limits == dict.fromkeys(("memory", "swap", "pids", "cpu"), math.inf), "those of others are not its own"
 
 
 def test_files_that_the_kernel_does_not_have_need_no_mask(machine: Path) -> None:

@@ -97,13 +97,12 @@ def test_only_what_is_to_be_diagnosed_has_a_log_and_a_bounded_one() -> None:
 
 
 def test_all_else_is_as_docker_is_asked() -> None:
-    config = container_config(replace(spec(), guest=Guest((5, 6), (5, 6)), is_ahead=True), "")
+    config = container_config(replace(spec(), guest=Guest((5, 6), (5, 6))), "")
     before = json.dumps(config)
     podman = podman_config(config, FILES, 1000)
     assert json.dumps(config) == before, "the request given was changed"
     added = {"Name": "nproc", "Soft": 1000, "Hard": 1000}
     assert podman["HostConfig"].pop("Ulimits") == [*config["HostConfig"].pop("Ulimits"), added]
-    assert config["HostConfig"].pop("CpuShares")
     for name in ("SecurityOpt", "Tmpfs", "Mounts", "LogConfig"):
         assert podman["HostConfig"].pop(name) != config["HostConfig"].pop(name)
     assert podman == config

@@ -49,3 +49,15 @@ def test_limits_that_podman_says_it_has_and_ignores_do_not_count(changes: dict[s
 def test_of_the_runtimes_that_podman_names_only_its_own_is_known_to_be_there() -> None:
     assert EngineInfo.of(PODMAN, "1.41", "Podman").runtimes == ("runc",)
     assert EngineInfo.of(DOCKER, "1.41").runtimes == ("runc", "runsc")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (EngineInfo.of({**DOCKER, "CPUShares": True}, "1.41"), True),
+        (EngineInfo.of({**DOCKER, "CPUShares": False}, "1.41"), False),  # as rootless without cgroups
+        (EngineInfo.of({**PODMAN, "CPUShares": True}, "1.41", "Podman"), False),
+    ],
+)
+def test_a_share_of_the_cpu_is_changed_only_where_that_works(found: EngineInfo, expected: bool) -> None:
+    assert found.changes_shares == expected
