@@ -9,6 +9,7 @@ Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differ
 * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
 * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
 * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
+* an OCI runtime that is asked for is passed over in silence: here it is refused;
 * a container's share of the CPU is not changed while it runs (info.py): none is made with less.
 """
 
@@ -19,6 +20,9 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
+
+from agent_tools.errors import SandboxStartError
+from agent_tools.runtime.machine import IS_LINUX
 
 EngineName = Literal["Docker", "Podman"]
 
@@ -40,9 +44,16 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
 
     `files` is the folder of the seccomp profile and of what is mounted in /etc, as the engine sees it, `processes` what
     one user may have in all containers (RLIMIT_NPROC).
+
+    Raises:
+        SandboxStartError: it asks for an OCI runtime, which Podman would pass over in silence.
     """
     config = deepcopy(dict(config))
     host = config["HostConfig"]
+    if runtime := host.get("Runtime"):
+        raise SandboxStartError(
+            f"Podman takes no OCI runtime from its clients: run its service with --runtime {runtime}."
+        )
     host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
     is_root = config["User"].partition(":")[0] == "0"
     tmpfs = {target: _tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
@@ -58,6 +69,8 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
 
 def processes_of_user() -> int:
     """The number of processes that one user may have in all containers: what the caller may, up to a kernel's usual."""
+    if not IS_LINUX:
+        return MOST_PROCESSES
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     return MOST_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MOST_PROCESSES)
 

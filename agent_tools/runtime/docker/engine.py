@@ -25,6 +25,7 @@ from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.files.deleted import family
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
+from agent_tools.runtime.machine import IS_LINUX
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
@@ -53,7 +54,8 @@ class DockerEngine:
         caller = (os.getuid(), os.getgid())
         info = self.info()
         is_local = self.connection.is_local
-        shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
+        is_here = is_local and IS_LINUX and not info.is_desktop  # elsewhere the engine runs in a virtual machine
+        shares = {"shares_sockets": is_here, "shares_files": is_here or (is_local and info.is_desktop)}
         if info.is_rootless and os.getuid() != 0:
             return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
         if os.getuid() == 0:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.errors import SandboxStartError
 from agent_tools.runtime.docker.dialect import MOST_PROCESSES, engine_name, podman_config, processes_of_user
 from agent_tools.runtime.docker.payload import container_config, local_log
 from agent_tools.runtime.docker.shipped import shipped
@@ -106,6 +107,11 @@ def test_all_else_is_as_docker_is_asked() -> None:
     for name in ("SecurityOpt", "Tmpfs", "Mounts", "LogConfig"):
         assert podman["HostConfig"].pop(name) != config["HostConfig"].pop(name)
     assert podman == config
+
+
+def test_an_oci_runtime_that_podman_would_not_use_is_refused() -> None:
+    with pytest.raises(SandboxStartError, match="--runtime runsc"):
+        asked(runtime="runsc")
 
 
 def test_processes_are_bounded() -> None:
