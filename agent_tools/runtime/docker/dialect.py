@@ -48,23 +48,23 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     Raises:
         SandboxStartError: it asks for an OCI runtime, which Podman would pass over in silence.
     """
-    config = deepcopy(dict(config))
-    host = config["HostConfig"]
+    asked: dict[str, Any] = deepcopy(dict(config))
+    host = asked["HostConfig"]
     if runtime := host.get("Runtime"):
         raise SandboxStartError(
             f"Podman takes no OCI runtime from its clients: run its service with --runtime {runtime}."
         )
     host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
-    is_root = config["User"].partition(":")[0] == "0"
+    is_root = asked["User"].partition(":")[0] == "0"
     tmpfs = {target: _tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
     host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
-    if config["NetworkDisabled"]:
+    if asked["NetworkDisabled"]:
         host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
     if is_root:
-        config["Cmd"] = _limited(config["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
+        asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
     host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
-    return config
+    return asked
 
 
 def processes_of_user() -> int:
