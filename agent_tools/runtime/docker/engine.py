@@ -96,7 +96,10 @@ class DockerEngine:
         """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
         with contextlib.suppress(docker.errors.APIError, OSError):
             pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
-            return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
+            said = (
+                Path(f"/proc/{pid}/{name}").read_text() for name in ("cgroup", "mountinfo")
+            )  # a cgroup, or no limits
+            return pid if any(sandbox.id in words for words in said) else 0
         return 0
 
     def _attach(self, sandbox: Container) -> AttachedStdio:
