@@ -42,11 +42,11 @@ def _time_of(words: str) -> int | None:
 
 
 def _asked(*command: str) -> str:
-    """Return what a program prints; '' if it fails, or is not there."""
-    environment = {**os.environ, "LC_ALL": "C"}
+    """Return what a program prints in the C locale; '' if it fails, or is not there."""
+    command = ("env", "LC_ALL=C", *command)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS, env=environment
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
         )
         return done.stdout.strip() if done.returncode == 0 else ""
     return ""
