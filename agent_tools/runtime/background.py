@@ -17,6 +17,16 @@ def do_now(work: Work) -> None:
     work()
 
 
+def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread | None:
+    """Begin the work in a thread and return that; None where there is none to be had."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # too many threads, or the interpreter ends
+        return None
+    return thread
+
+
 class Background:
     """Does work in threads of its own. Thread-safe, also in finalizers; work that fails says so for itself."""
 
@@ -28,8 +38,9 @@ class Background:
         """Begin the work and return; do it before returning when there are no threads to be had."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
-            is_begun = len(self._threads) < MOST_AT_ONCE and self._begin(work)
-        if not is_begun:
+            thread = begun(work) if len(self._threads) < MOST_AT_ONCE else None
+            self._threads += [thread] if thread else []
+        if thread is None:
             work()
 
     def join(self) -> None:
@@ -38,12 +49,3 @@ class Background:
             threads, self._threads = self._threads, []
         for thread in threads:
             thread.join()
-
-    def _begin(self, work: Work) -> bool:
-        thread = threading.Thread(target=work, name="agent-tools-background", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # too many threads, or the interpreter ends
-            return False
-        self._threads.append(thread)
-        return True

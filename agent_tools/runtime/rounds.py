@@ -13,8 +13,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
+
+from agent_tools.runtime.background import begun
 
 ROUND_SECONDS = 0.5  # between two rounds
 MOST_LOOKERS = 4  # threads that look, of one process
@@ -65,7 +66,7 @@ class Rounds:
             self._watched[id(watched)] = watched
             self._ask(watched)
             if not self._is_going:
-                self._is_going = _begin("agent-tools-rounds", self._go_round)
+                self._is_going = begun(self._go_round, "agent-tools-rounds") is not None
 
     def remove(self, watched: Watched) -> None:
         """Watch it no more. A look that another thread is taking is over when this returns."""
@@ -98,7 +99,7 @@ class Rounds:
                 self._add_looker()
 
     def _add_looker(self) -> None:
-        if self._lookers < MOST_LOOKERS and _begin("agent-tools-looks", self._take_looks):
+        if self._lookers < MOST_LOOKERS and begun(self._take_looks, "agent-tools-looks"):
             self._lookers += 1
 
     def _take_looks(self) -> None:
@@ -126,15 +127,6 @@ class Rounds:
             del self._due[key]
             self._looking[key] = threading.get_ident()
             return watched
-
-
-def _begin(name: str, run: Callable[[], None]) -> bool:
-    """Begin a thread; False where there is none to be had."""
-    try:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError:  # too many threads, or the interpreter ends
-        return False
-    return True
 
 
 _all: dict[int, Rounds] = {}

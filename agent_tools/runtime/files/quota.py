@@ -2,7 +2,7 @@
 
 The host looks, now and then (rounds.py); a guest over the limit it pauses, so that nothing can be written any more,
 counts again, and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk
-takes it. Idle sandboxes are looked at the less often, the more there are, down to once in MOST_IDLE_SECONDS: so that the
+takes it. Idle sandboxes are looked at the less often, the more there are, down to once in MOST_IDLE_SECONDS: so the
 looks at all of them take about a tenth of one processor at most.
 """
 
