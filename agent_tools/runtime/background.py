@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 Work = Callable[[], object]
 MOST_AT_ONCE = 8  # pieces of work in threads; who brings one more does it
@@ -25,6 +26,29 @@ def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread 
     except RuntimeError:  # too many threads, or the interpreter ends
         return None
     return thread
+
+
+def do_all(works: Iterable[Work]) -> None:
+    """Do all of them, MOST_AT_ONCE at a time, and return when the last is done; then raise what one of them raised."""
+    waiting, raised = deque(works), list[BaseException]()
+
+    def work_off() -> None:
+        while True:
+            try:
+                work = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                work()
+            except BaseException as exc:  # noqa: BLE001  (raised below, when the others are done)
+                raised.append(exc)
+
+    threads = [begun(work_off) for _ in range(min(MOST_AT_ONCE, len(waiting)) - 1)]
+    work_off()
+    for thread in filter(None, threads):
+        thread.join()
+    if raised:
+        raise raised[0]
 
 
 class Background:
