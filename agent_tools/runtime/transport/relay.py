@@ -2,11 +2,11 @@
 
 Theory of operation
     A relay has three kinds of descriptors: the sandbox's stdio, the local end of the lifeline's words, and the local
-    end of every channel. One thread has the relays of all sandboxes (loop.py) and advances one when something of it is
-    ready. Each step takes in what stdio has, then the words of this process, then moves bytes between the multiplexer
-    and the channels, and last writes what the multiplexer has for stdio. An order is taken before the bytes of the
-    channels that it opens, and a report is passed on after the bytes before it, so both sides see things in the order
-    in which they happened. A step moves READS_PER_STEP pieces at most: then it is the next sandbox's turn.
+    end of every channel. One thread has the relays of all sandboxes (event_loop.py), and advances one when something of
+    it is ready. Each step takes in what stdio has, then the words of this process, then moves bytes between the
+    multiplexer and the channels, and last writes what the multiplexer has for stdio. An order is taken before the bytes
+    of the channels that it opens, and a report is passed on after the bytes before it, so both sides see things in the
+    order in which they happened. A step moves READS_PER_STEP pieces at most: then it is the next sandbox's turn.
 
 To the rest of the host the sandbox looks as if it were reached over unix sockets. The frames, and the bound on what
 either side may have on its way, are guest/wire/mux.py's; a guest that breaks them is hung up on.
@@ -26,7 +26,7 @@ from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.background import begun
 from agent_tools.runtime.engine import Stdio
-from agent_tools.runtime.transport.loop import join, leave
+from agent_tools.runtime.event_loop import join, leave
 
 READS_PER_STEP = 4  # pieces of up to 256 KiB
 

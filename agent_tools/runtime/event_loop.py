@@ -1,10 +1,11 @@
-"""The thread that carries what all sandboxes of this process say over stdio, while there is any.
+"""The thread that waits for what all sandboxes of this process say, where nobody else does, while there is any.
 
 Theory of operation
-    The descriptors of every relay are registered with one epoll(7), and only what changes is told to it, so that a
-    round costs what its own relays cost, however many others there are. A relay is advanced when one of its
-    descriptors is ready, or when it said that there is more to do. Each of these steps is bounded and none waits
-    (relay.py), so a sandbox that says much, or reads nothing, gets no more than its turn.
+    Its members are the relays of sandboxes that are spoken to over stdio, and sockets for host calls that nothing has
+    come over yet. Their descriptors are registered with one epoll(7), and only what changes is told to it, so that a
+    round costs what the members that are ready cost, however many others there are. A member is advanced when one of
+    its descriptors is ready, or when it said that there is more to do. Each of these steps is bounded and none waits,
+    so a sandbox that says much, or reads nothing, gets no more than its turn.
 
     Whoever closes a descriptor forgets it here first: its number comes again, and a forked process may still hold it.
 """
@@ -21,11 +22,11 @@ from typing import Protocol
 
 from agent_tools.runtime.after_fork import abandon_after_fork
 
-_log = logging.getLogger("agent_tools.relay")
+_log = logging.getLogger("agent_tools.events")
 
 
-class Carried(Protocol):
-    """One sandbox's relay, as the loop sees it."""
+class Member(Protocol):
+    """Somebody who waits for descriptors."""
 
     def advance(self, ready: set[int]) -> bool:
         """Do what can be done at once, with the descriptors that are ready; return whether there is more of it."""
@@ -36,8 +37,8 @@ class Carried(Protocol):
         ...
 
 
-class RelayLoop:
-    """Begun by `join`, and over when its last relay has left. `watch` and `forget` are for any thread."""
+class EventLoop:
+    """Begun by `join`, and over when its last member has left. `watch` and `forget` are for any thread."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -46,9 +47,9 @@ class RelayLoop:
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         self._epoll.register(self._wake.fileno(), select.EPOLLIN)
-        self._relays: dict[int, Carried] = {}  # by descriptor
-        self._has_more: set[Carried] = set()
-        self.members: set[Carried] = set()
+        self._by_descriptor: dict[int, Member] = {}  # by descriptor
+        self._has_more: set[Member] = set()
+        self.members: set[Member] = set()
         abandon_after_fork(self)
 
     @property
@@ -56,19 +57,19 @@ class RelayLoop:
         """True but in a forked child, whose parent has the thread."""
         return self._pid == os.getpid()
 
-    def started(self) -> RelayLoop:
+    def started(self) -> EventLoop:
         """Begin the thread. Raises RuntimeError where there is none to be had."""
         try:
-            threading.Thread(target=self._run, name="agent-tools-relay", daemon=True).start()
+            threading.Thread(target=self._run, name="agent-tools-events", daemon=True).start()
         except RuntimeError:
             self.abandon()
             raise
         return self
 
-    def watch(self, descriptor: int, events: int, relay: Carried, *, is_new: bool) -> None:
-        """Have a relay advanced when a descriptor is ready for these events."""
+    def watch(self, descriptor: int, events: int, member: Member, *, is_new: bool) -> None:
+        """Have a member advanced when a descriptor is ready for these events."""
         if is_new:
-            self._relays[descriptor] = relay
+            self._by_descriptor[descriptor] = member
             self._epoll.register(descriptor, events)
         else:
             self._epoll.modify(descriptor, events)
@@ -76,7 +77,7 @@ class RelayLoop:
     def forget(self, descriptor: int) -> None:
         """Watch a descriptor no more; in a forked child do nothing, since it is the parent's epoll."""
         if self.is_here:
-            self._relays.pop(descriptor, None)
+            self._by_descriptor.pop(descriptor, None)
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(descriptor)
 
@@ -92,54 +93,54 @@ class RelayLoop:
 
     def _run(self) -> None:
         while self.members:
-            for relay, ready in self._await().items():
+            for member, ready in self._await().items():
                 try:
-                    has_more = relay.advance(ready)
-                except Exception:  # noqa: BLE001  (a fault in one sandbox's relay must not end those of the others)
-                    _log.exception("The relay of a sandbox failed.")
-                    relay.fail()
+                    has_more = member.advance(ready)
+                except Exception:  # noqa: BLE001  (a fault with one sandbox must not end the others)
+                    _log.exception("What a sandbox said could not be carried.")
+                    member.fail()
                     continue
                 if has_more:
-                    self._has_more.add(relay)
+                    self._has_more.add(member)
         self.abandon()
 
-    def _await(self) -> dict[Carried, set[int]]:
-        """Return the relays that can go on, and the descriptors of theirs that are ready."""
-        ready: dict[Carried, set[int]] = {relay: set() for relay in self._has_more}
+    def _await(self) -> dict[Member, set[int]]:
+        """Return the members that can go on, and the descriptors of theirs that are ready."""
+        ready: dict[Member, set[int]] = {member: set() for member in self._has_more}
         events = self._epoll.poll(0 if ready else None)
         self._has_more.clear()
         for descriptor, _ in events:
-            if relay := self._relays.get(descriptor):
-                ready.setdefault(relay, set()).add(descriptor)
+            if member := self._by_descriptor.get(descriptor):
+                ready.setdefault(member, set()).add(descriptor)
             elif descriptor == self._wake.fileno():
                 self._wake.recv(4096)
         return ready
 
 
-_current: RelayLoop | None = None
+_current: EventLoop | None = None
 _lock = threading.RLock()  # a finalizer may run in the very thread that holds it
 
 
-def join(relay: Carried) -> RelayLoop:
-    """Return the loop of this process, with one more relay that it carries; a forked child has one of its own.
+def join(member: Member) -> EventLoop:
+    """Return the loop of this process, with one more member; a forked child has one of its own.
 
     Raises:
         RuntimeError: there is no thread to be had.
     """
     global _current
     with _lock:
-        loop = _current if _current and _current.is_here else RelayLoop()
-        loop.members.add(relay)
+        loop = _current if _current and _current.is_here else EventLoop()
+        loop.members.add(member)
         if loop is not _current:
             _current = loop.started()
         return loop
 
 
-def leave(loop: RelayLoop, relay: Carried) -> None:
-    """Carry a relay no more; the loop ends with the last."""
+def leave(loop: EventLoop, member: Member) -> None:
+    """Leave the loop, which ends with its last member."""
     global _current
     with _lock:
-        loop.members.discard(relay)
+        loop.members.discard(member)
         if not loop.members:
             _current = None if _current is loop else _current
             loop.rouse()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
-from agent_tools.runtime.transport import loop
+from agent_tools.runtime import event_loop
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
 
@@ -71,7 +71,7 @@ def make() -> Iterator[Callable[[], Sandbox]]:
 
 
 def threads() -> int:
-    return sum(each.name == "agent-tools-relay" for each in threading.enumerate())
+    return sum(each.name == "agent-tools-events" for each in threading.enumerate())
 
 
 def eventually(is_so: Callable[[], bool]) -> bool:
@@ -150,7 +150,7 @@ def test_a_fault_of_a_relay_ends_no_other(make: Callable[[], Sandbox], caplog: p
     faulty.guest.sendall(b"x")
     assert faulty.words.recv(100) == b""
     assert other.echoes(b"still here")
-    assert "The relay of a sandbox failed." in caplog.text
+    assert "What a sandbox said could not be carried." in caplog.text
 
 
 def test_descriptors_whose_numbers_come_again_are_not_confused(make: Callable[[], Sandbox]) -> None:
@@ -178,7 +178,7 @@ def test_the_loop_begins_anew_after_its_last_relay(make: Callable[[], Sandbox]) 
         sandbox = make()
         assert sandbox.echoes(b"x")
         sandbox.close()
-        assert loop._current is None
+        assert event_loop._current is None
 
 
 def test_it_speaks_with_the_guests_own_mux_for_many_at_once(make: Callable[[], Sandbox]) -> None:
