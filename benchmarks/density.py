@@ -100,6 +100,11 @@ class Meter:
             f"{1000 * guests / pieces:.2f} in sandboxes; machine {busy / seconds:.2f} of {os.cpu_count()} cores busy"
         )
 
+    def share(self) -> str:
+        seconds = (time.perf_counter() - self._started) / 100
+        ours, guests = (time.process_time() - self._ours) / seconds, (self._guests_now() - self._guests) / seconds
+        return f"{ours:.2f} % of a core here, {guests:.2f} % in all sandboxes together"
+
     def _guests_now(self) -> float:
         found = [sandbox.container for sandbox in self._node.sandboxes if sandbox.is_alive]
         return sum(_processor_seconds(container.pid) for container in found if container and container.pid)
@@ -156,10 +161,9 @@ def density(node: Node, levels: list[int], at_once: int) -> None:
         print(f"  hold      {memory:.1f} MiB each by their control groups, {gone:.1f} MiB each less on the machine")
         print(f"  hold      {more / held:.1f} descriptors each in this process")
         print(f"  threads   {threading.active_count()} in this process, {threads} with one session: {', '.join(names)}")
-        ours, started = time.process_time(), time.perf_counter()
+        meter = Meter(node)
         time.sleep(IDLE_SECONDS)
-        share = (time.process_time() - ours) / (time.perf_counter() - started)
-        print(f"  idle      {100 * share:.2f} % of a core here, {1e6 * share / len(node.sandboxes):.0f} us/s each")
+        print(f"  idle      {meter.share()}")
         started = time.perf_counter()
         node.left()
         print(f"  listed    in {1000 * (time.perf_counter() - started):.0f} ms by the engine")
