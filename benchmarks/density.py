@@ -1,6 +1,7 @@
 """Many sessions in one process: what an idle one costs, how fast they come and go, and calls over many of them.
 
     .venv/bin/python benchmarks/density.py [--sessions 50 200 500] [--at-once 4] [--transport auto] [--calls 50]
+        [--no-checkpoint]
 
 A session is a sandbox in a container of its own with a kernel that has run one cell. Beside each rate stands the
 processor time that it took, of this process and of the sandboxes (not the engine's), and how busy the machine was,
@@ -39,12 +40,12 @@ PRINT = "print(1)"
 class Node:
     """The sessions of this process."""
 
-    def __init__(self, transport: str) -> None:
+    def __init__(self, transport: str, checkpoint: bool) -> None:
         self.runtime: Runtime = docker_runtime()
         self.folder = Path(tempfile.mkdtemp(prefix="agent-tools-density-"))
         self.sandboxes: list[Sandbox] = []
         self.failures: list[str] = []
-        self._transport = transport
+        self._cfg = {"transport": transport, "checkpoint": checkpoint}
         self._count = count()
 
     def open(self, sessions: int, at_once: int) -> list[float]:
@@ -53,7 +54,7 @@ class Node:
 
         def add(_: int) -> None:
             sandbox = Sandbox(
-                {"work_dir": str(self.folder / str(next(self._count))), "transport": self._transport},
+                {**self._cfg, "work_dir": str(self.folder / str(next(self._count)))},
                 runtime=self.runtime,
             )
             started = time.perf_counter()
@@ -217,8 +218,8 @@ def _await(is_so: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def opened(transport: str) -> Iterator[Node]:
-    node = Node(transport)
+def opened(transport: str, checkpoint: bool) -> Iterator[Node]:
+    node = Node(transport, checkpoint)
     try:
         yield node
     finally:
@@ -231,9 +232,10 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--transport", default="auto")
     parser.add_argument("--calls", type=int, default=50, help="sessions to call over")
+    parser.add_argument("--no-checkpoint", action="store_true", help="without checkpoints after cells")
     asked = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, {_available() / 2**30:.1f} GiB available")
-    with opened(asked.transport) as node:
+    with opened(asked.transport, not asked.no_checkpoint) as node:
         density(node, asked.sessions, asked.at_once)
         calls(node, asked.calls)
         close(node)
