@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from agent_tools.runtime.machine import machine_id, start_time
+
+T = TypeVar("T")
 
 NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
 UNKNOWN = "unknown"  # a machine that cannot be told from others: what has its label is nobody's orphan
@@ -48,6 +52,13 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
     """Return whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
     host = labels.get("agent_tools.host")
     return host == _host() != UNKNOWN and _is_gone(labels.get("agent_tools.owner", ""))
+
+
+def orphans(found: Iterable[tuple[T, Mapping[str, str]]]) -> list[T]:
+    """Return those, of things with their labels, whose owner is certainly gone; each owner is looked at once."""
+    is_gone = functools.cache(lambda labels: is_orphan(dict(labels)))
+    names = ("agent_tools.host", "agent_tools.owner")
+    return [each for each, labels in found if is_gone(tuple((name, labels.get(name, "")) for name in names))]
 
 
 def owner_is_gone(name: str) -> bool:
