@@ -42,8 +42,9 @@ _Kind = TypeVar("_Kind", bound=Record)
 
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
-    wanted = await read_json(request, await raw_body(request), read_request)
     services, jobs = services_of(request), jobs_of(request)
+    passed = services.config.passed_fields
+    wanted = await read_json(request, await raw_body(request), lambda body: read_request(body, passed))
     job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
     if wanted.stream:
         return _stream(request, job, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import socket
 import threading
@@ -128,10 +129,9 @@ def test_it_is_asked_again_before_the_first_byte(new: New) -> None:
     [
         ScriptedReply(text="abcdef", piece=1, cut_after=4),
         ScriptedReply(text="abcdef", piece=1, error="CANARY"),
-        ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}]),
         ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}, {"choices": 3}]),
     ],
-    ids=["cut", "error in the stream", "no end", "no completion"],
+    ids=["cut", "error in the stream", "no completion"],
 )
 def test_a_broken_answer_is_an_error_and_not_asked_again(new: New, reply: ScriptedReply) -> None:
     model, server = new([reply, "again"])
@@ -163,6 +163,22 @@ def test_bytes_are_counted_as_they_arrive(said: Answer, words: str) -> None:
         with pytest.raises(ModelError, match=words):
             list(model.reply(HI))
         model.close()
+
+
+SAID = {"choices": [{"index": 0, "delta": {"content": "abc"}}]}
+
+
+def test_a_stream_that_ends_without_a_reason_or_a_mark_broke_off() -> None:
+    unmarked = f"data: {json.dumps(SAID)}\n\n".encode()
+    for end, deltas in ((b"", None), (b"data: [DONE]\n\n", [TextDelta("abc"), Finish("stop")])):
+        with Recorder(lambda seen, end=end: Answer(unmarked + end, "text/event-stream")) as server:
+            model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+            if deltas:
+                assert list(model.reply(HI)) == deltas
+            else:
+                with pytest.raises(ModelError, match="in the middle"):
+                    list(model.reply(HI))
+            model.close()
 
 
 def test_nobody_there_is_an_error() -> None:
