@@ -87,7 +87,7 @@ def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
     else:
         stream.response.iter_bytes = lambda *_, **__: chain((head,), arriving)
         for chunk in stream:
-            yield from _read(reader.read, chunk.to_dict(warnings=False))
+            yield from _read(reader.read, chunk)
         if reader.reason is None and not getattr(arriving, "has_end", False):
             raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
@@ -118,9 +118,14 @@ def _completion(body: bytes) -> Json:
     return completion
 
 
-def _read(read: Callable[[Json], Iterator[Delta]], chunk: Json) -> list[Delta]:
+def _read(read: Callable[[Json], Iterator[Delta]], chunk: Any) -> list[Delta]:
+    """Read a chunk as the client has it, or a whole completion.
+
+    Raises:
+        ModelError: it is malformed.
+    """
     try:
-        return list(read(chunk))
+        return list(read(chunk if isinstance(chunk, dict) else chunk.to_dict(warnings=False)))
     except _MALFORMED as exc:
         raise ModelError(_NO_COMPLETION) from exc
 

@@ -155,7 +155,7 @@ def test_a_format_is_asked_for_when_no_call_can_come(new: New) -> None:
     assert [item["type"] for item in body["output"]] == ["code_interpreter_call", "message"]
     assert json.loads(spoken(body)) == {"answer": 42}
     asked = [(seen.json.get("tool_choice"), "response_format" in seen.json) for seen in upstream.seen]
-    assert asked == [("auto", False), ("auto", False), ("none", True)]
+    assert asked == [(None, False), (None, False), ("none", True)]
     assert roles(upstream.seen[2].json) == ["user", "assistant", "tool"]
     wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
     answer = ask(gateway, response_format=wanted).json()

@@ -68,10 +68,12 @@ class ThinkingSplitter:
     def _start(self) -> None:
         begun = self._held.lstrip()
         found = next(((opening, closing) for opening, closing in PAIRS if begun.startswith(opening)), None)
-        if found:
+        if len(self._held) - len(begun) > MAX_BLANK_CHARS:
+            self._state = "inside" if self._is_opened else "over"
+        elif found:
             self._state, self._closing = "inside", found[1]
             self._held = begun[len(found[0]) :].lstrip()
-        elif len(self._held) > MAX_BLANK_CHARS or not any(opening.startswith(begun) for opening, _ in PAIRS):
+        elif not any(opening.startswith(begun) for opening, _ in PAIRS):
             self._state = "inside" if self._is_opened else "over"
 
     def _think(self) -> Iterator[Said]:
@@ -101,5 +103,6 @@ def _held_from(text: str, tag: str) -> int:
     """Return the place from which a text's end may be the beginning of a tag, with the white space before it."""
     longest = min(len(text), len(tag) - 1)
     end = len(text) - next((length for length in range(longest, 0, -1) if tag.startswith(text[-length:])), 0)
-    blank = len(text[max(0, end - MAX_BLANK_CHARS) : end].rstrip())
-    return max(0, end - MAX_BLANK_CHARS) + blank if blank else end
+    start = max(0, end - MAX_BLANK_CHARS)
+    seen = text[start:end].rstrip()
+    return start + len(seen) if seen or not start else end
