@@ -92,6 +92,8 @@ class ChunkReader:
                 yield ReasoningDelta(self._taken(_text(thought)))
             elif text := _text(part):
                 yield from self._said(self._thinking.feed(self._taken(text)))
+        if self._thinking.is_thinking:
+            self._logprobs = []
 
     def _said(self, deltas: Iterable[Said]) -> Iterator[Delta]:
         """Yield what the splitter tells apart; the answer's tokens go with its text."""

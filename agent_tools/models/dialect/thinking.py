@@ -42,6 +42,11 @@ class ThinkingSplitter:
         self._held = ""
         self._has_thought = False
 
+    @property
+    def is_thinking(self) -> bool:
+        """Tell that nothing of the answer has come since a tag opened."""
+        return self._state in ("inside", "between")
+
     def feed(self, text: str) -> Iterator[Said]:
         """Take a piece, and yield what can be told of it."""
         if self._state == "over":

@@ -181,6 +181,43 @@ def test_a_stream_that_ends_without_a_reason_or_a_mark_broke_off() -> None:
             model.close()
 
 
+@pytest.mark.parametrize(
+    ("body", "words", "detail"),
+    [
+        ({"error": {"message": "CANARY", "code": 500}}, "with an error", "CANARY"),
+        ({"error": "CANARY"}, "with an error", "CANARY"),
+        ({"choices": 3}, "not a chat completion", ""),
+        ({"choices": [{"message": "a"}]}, "not a chat completion", ""),
+    ],
+)
+def test_json_in_place_of_a_stream_is_a_completion_or_an_error(body: Any, words: str, detail: str) -> None:
+    with Recorder(lambda seen: Answer(json.dumps(body).encode())) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+        with pytest.raises(ModelError, match=words) as caught:
+            list(model.reply(HI))
+        assert caught.value.detail == detail
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "detail", "code"),
+    [
+        ({"error": {"message": "No.", "type": "Bad", "code": 400}}, "No.", "Bad"),
+        ({"object": "error", "message": "No.", "code": 400}, "No.", None),
+        ({"detail": [{"loc": ["body", "a"], "msg": "No."}, {"msg": "Never."}]}, "No.; Never.", None),
+        ({"detail": "No."}, "No.", None),
+        ({"error": {"error": {"error": {"error": {"error": {"message": "No."}}}}}}, "", None),
+    ],
+)
+def test_a_servers_own_words_are_found_in_every_shape_of_error(body: Any, detail: str, code: str | None) -> None:
+    with Recorder(lambda seen: Answer(json.dumps(body).encode(), status=400)) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+        with pytest.raises(ModelError) as caught:
+            list(model.reply(HI))
+        assert (caught.value.detail, caught.value.code) == (detail, code)
+        model.close()
+
+
 def test_nobody_there_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
