@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.tools import Tools, read_tools
+from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
 from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
@@ -69,15 +69,15 @@ class Request:
         return bool(self.options.get("logprobs"))
 
 
-def read_request(body: Mapping[str, Any], passed: Sequence[str] = ()) -> Request:
-    """Check a request. `passed` names the fields that are sent on as they are.
+def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", passed: Sequence[str] = ()) -> Request:
+    """Check a request. Tools that are not here are refused or left out; fields that `passed` names are sent on.
 
     Raises:
         ApiError: 400; `param` names the field.
     """
     given = Fields(body)
     _refuse_unsupported(given)
-    tools = read_tools(given)
+    tools = read_tools(given, unknown_tools)
     include = _include(given)
     background, store = bool(given.flag("background")), given.flag("store")
     if background and store is False:
