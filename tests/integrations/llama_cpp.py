@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.gateway.conftest import Gateway
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0}
 PATIENCE = 800.0  # seconds
+LOADING = 503
 CODES = ("print(1)", "print(2+3)", "print(6*7)")
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "name": "answer", "strict": True, "schema": {**SCHEMA, "additionalProperties": False}}
@@ -35,6 +37,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     params.n_ctx = 4096
     params.port = 0
     server = xllamacpp.Server(params)
+    while httpx.get(f"{server.listening_address}/health", timeout=PATIENCE).status_code == LOADING:
+        time.sleep(0.5)
     runtime = docker_runtime()
     config = GatewayConfig(
         upstream=f"{server.listening_address}/v1", data_dir=tmp_path_factory.mktemp("data"), pool=0, upstream_key="k"
