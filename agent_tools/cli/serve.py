@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--upstream", help="Base URL of the OpenAI-compatible server of the models.")
 @click.option("--upstream-key", help="Its key; better given as AGENT_TOOLS_GATEWAY_UPSTREAM_KEY.")
 @click.option("--upstream-api", type=click.Choice(["chat", "responses"]), help="The API of it that is used.")
+@click.option("--upstream-profile", help="What it wants to be sent: a name or pairs.  [default: auto, it is learned]")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8080]")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")

@@ -61,11 +61,12 @@ def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
     """Return the upstream's failure: a client's own mistakes as they are, all else as a bad gateway."""
     detail = exc.detail[:MAX_DETAIL] or str(exc)
     status = exc.status or 502
+    headers = {"Retry-After": exc.retry_after} if exc.retry_after else None
     if status in (401, 403) and not is_clients_key:
         return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
     if 400 <= status < 500:
-        return ApiError(status, detail, code=exc.code)
-    return ApiError(status, detail, code=exc.code or "upstream_error")
+        return ApiError(status, detail, code=exc.code, headers=headers)
+    return ApiError(status, detail, code=exc.code or "upstream_error", headers=headers)
 
 
 def _place(exc: BaseException) -> str:

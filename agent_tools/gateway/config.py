@@ -14,7 +14,16 @@ from agent_tools.containers.config import ContainersConfig, Count, Seconds, Text
 from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.models.dialect.profile import read_profile
 from agent_tools.settings import GIB, KIB, MIB
+
+PASSED_FIELDS = (
+    *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
+    *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
+    *("chat_template_kwargs", "mm_processor_kwargs", "cache_salt", "vllm_xargs"),
+)
+"""Names of vLLM, SGLang and llama.cpp, and those of OpenAI's chat completions that its responses lack."""
+_OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -31,6 +40,10 @@ class GatewayConfig(ContainersConfig):
     """The key of the upstream. Without one, and without `api_keys`, a client's own key is passed on."""
     upstream_api: Literal["chat", "responses"] = "chat"
     """The upstream's API for responses and for routed chat completions."""
+    upstream_profile: str = "auto"
+    """What the upstream wants to be sent: `auto` learns it from its answers; see docs/upstreams.md for others."""
+    passed_fields: Texts = PASSED_FIELDS
+    """Fields beyond OpenAI's that a response may have and that are sent to the upstream as they are."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     api_keys: Texts = field(default=(), repr=False)
@@ -99,6 +112,19 @@ class GatewayConfig(ContainersConfig):
         if "@" in parts.netloc:
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
+
+    @field_validator("passed_fields")
+    @classmethod
+    def _check_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if taken := sorted(_OURS.intersection(names)):
+            raise InvalidParams(f"passed_fields holds {taken[0]!r}, which the gateway itself sends: leave it out.")
+        return names
+
+    @field_validator("upstream_profile")
+    @classmethod
+    def _check_profile(cls, profile: str) -> str:
+        read_profile(profile)
+        return profile
 
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:

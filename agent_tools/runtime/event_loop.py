@@ -2,10 +2,10 @@
 
 Theory of operation
     Its members are the relays of sandboxes that are spoken to over stdio, and sockets for host calls that nothing has
-    come over yet. Their descriptors are registered with one selector (epoll on Linux), and only what changes is told to
-    it, so that a round costs what the members that are ready cost, however many others there are. A member is advanced when one of
-    its descriptors is ready, or when it said that there is more to do. Each of these steps is bounded and none waits,
-    so a sandbox that says much, or reads nothing, gets no more than its turn.
+    come over yet. Their descriptors are registered with one selector (epoll on Linux), and only what changes is told
+    to it, so that a round costs what the members that are ready cost, however many others there are. A member is
+    advanced when one of its descriptors is ready, or when it said that there is more to do. Each of these steps is
+    bounded and none waits, so a sandbox that says much, or reads nothing, gets no more than its turn.
 
     Whoever closes a descriptor forgets it here first: its number comes again, and a forked process may still hold it.
 """

@@ -32,7 +32,7 @@ class ChatJob(TurnJob):
         self._is_made = False
         self._hold = Hold(services.containers, self._container_id, self._make)
         self._tools = [ContainerTool(self._hold, function) for function in request.ours]
-        self._composer = ChatComposer(request.model, request.with_usage)
+        self._composer = ChatComposer(request.model, request.with_usage, bool(request.options.get("logprobs")))
 
     @property
     def completion(self) -> JsonObject:
@@ -67,6 +67,7 @@ class ChatJob(TurnJob):
             options=request.options,
             max_rounds=config.max_rounds,
             deadline=config.turn_timeout,
+            format_beside_tools=self._services.upstream.takes_format_beside_tools,
         )
 
     def _make(self) -> None:

@@ -93,6 +93,7 @@ class Planner:
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
+            format_beside_tools=self._services.upstream.takes_format_beside_tools,
         )
         context = self._context(hold)
         return Plan(request, self._owner, conversation, instructions, turn, context, hold, tools)
@@ -219,6 +220,7 @@ class Planner:
             clients=clients,
             container_id=id_,
             shows_outputs=self._request.with_outputs,
+            shows_logprobs=self._request.with_logprobs,
             find_file=find_file,
             image_url=image_url,
         )

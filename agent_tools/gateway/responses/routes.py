@@ -44,7 +44,8 @@ _Kind = TypeVar("_Kind", bound=Record)
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     services, jobs = services_of(request), jobs_of(request)
-    read = partial(read_request, unknown_tools=services.config.unknown_tools)
+    config = services.config
+    read = partial(read_request, unknown_tools=config.unknown_tools, passed=config.passed_fields)
     wanted = await read_json(request, await raw_body(request), read)
     job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
     if wanted.stream:
