@@ -275,6 +275,7 @@ class Containers(Generic[Config]):
         If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
-        if self._rows.get(Container, id_, status="active") is None:
-            self.variables.remove(id_)
-            self.remains.remove_files(id_)
+        with suppress(self._rows.failure):  # a sweep finds the folder again
+            if self._rows.get(Container, id_, status="active") is None:
+                self.variables.remove(id_)
+                self.remains.remove_files(id_)

@@ -37,6 +37,8 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    database_timeout: Seconds = 10.0
+    """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"

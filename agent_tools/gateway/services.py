@@ -43,7 +43,7 @@ class Services:
         self.sweep_failures = 0
         self._closed = threading.Event()
         with ExitStack() as undo:
-            self.store = Store(config.database_url)
+            self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)
             self.background = Background(self.store)
             self.keys = RequestKeys(config.api_keys)
@@ -55,7 +55,12 @@ class Services:
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures, lambda: runtime.pools)
+            self.metrics = Metrics(
+                self.containers.running,
+                lambda: self.sweep_failures,
+                lambda: runtime.pools,
+                lambda: self.store.failures,
+            )
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)

@@ -62,7 +62,7 @@ class ResponseJob(TurnJob):
     def record(self, event: Mapping[str, Any]) -> None:
         """Append an event to the log; before the last one, let go of the container and store the response."""
         if event["type"] in TERMINAL:
-            self._end(event)
+            self._end(event)  # which raises nothing: no stream ends without its last event
         super().record(event)
 
     def close(self) -> None:
@@ -97,10 +97,6 @@ class ResponseJob(TurnJob):
         if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
             body["store"] = False  # the client gets the answer all the same, and reads that it is not stored
             self.answer = packed(body)
-            if request.background:
-                self._storage.give_up(body)
-        if request.background:
-            self._storage.release()
 
     def _told_by_item(self) -> dict[str, str]:
         """Return what the model was told of each call, by the ids of the calls' items."""

@@ -17,6 +17,7 @@ from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.execution import Picture
+from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -28,6 +29,7 @@ from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall
+from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
@@ -102,10 +104,13 @@ class Planner:
         if id_ is None:
             return None
         previous = self._services.store.get(ResponseEnd, id_, owner=self._owner)
-        if previous is None or previous.status not in ("completed", "incomplete"):
+        if previous is None:
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")
-        return previous
+        if previous.status in ACTIVE:
+            message = f"Previous response with id '{id_[:80]}' has not ended: wait for its end, or cancel it."
+            raise invalid(message, "previous_response_id", "previous_response_not_ended")
+        return previous  # one that failed is continued from the rounds that were done
 
     # -- the tools ----------------------------------------------------------------------------------------------------
 
@@ -202,8 +207,10 @@ class Planner:
         files, id_ = self._services.files, self._container_id
 
         def find_file(name: str) -> str | None:
-            file = files.named(id_, name) if hold and hold.has_container else None
-            return file.id if file else None
+            with contextlib.suppress(StoreError):  # an answer without a citation is better than none
+                file = files.named(id_, name) if hold and hold.has_container else None
+                return file.id if file else None
+            return None
 
         def image_url(picture: Picture) -> str:
             found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
