@@ -37,7 +37,11 @@ class Store(Rows):
         self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))
-        prepare(self._engine)
+        try:
+            prepare(self._engine)
+        except BaseException:
+            self.close()
+            raise
 
     def answers(self) -> bool:
         """Return True if the database can be read."""
