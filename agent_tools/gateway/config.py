@@ -43,8 +43,14 @@ class GatewayConfig(ContainersConfig):
     """The code interpreter's name for the model."""
     shell_name: str = "shell"
     """The shell's name for the model."""
-    router_tools: Texts = ("execute_python",)
-    """Functions that chat completions may declare and that are run here."""
+    router_tools: Texts = ()
+    """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
+    client's to run."""
+    session_headers: Texts = ("x-openwebui-chat-id", "x-opencode-session", "x-session-affinity")
+    """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
+    match_text: bool = True
+    """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
+    kept. Turn it off where one key serves people who must not meet."""
     max_shell_timeout: Seconds = 600.0
     """The longest time limit that a model may give a shell command."""
     max_shell_output: Count = 40_000

@@ -73,7 +73,7 @@ class ResponseJob(TurnJob):
 
     def save_start(self) -> None:
         """Store that the response is under way, so that it can be asked for."""
-        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation))
+        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, self.plan.earlier))
 
     def _note(self, step: Step) -> None:
         """Remember what the next response will need."""
@@ -90,10 +90,12 @@ class ResponseJob(TurnJob):
         container_id = hold.container_id if hold and hold.has_container else None
         if hold:
             hold.close()
+        if self.plan.known:
+            self._services.conversations.note(self.plan.known, body["output"], container_id or "")
         self.answer = packed(body)
         if not request.store:
             return
-        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id)
+        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
         if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
             body["store"] = False  # the client gets the answer all the same, and reads that it is not stored
             self.answer = packed(body)

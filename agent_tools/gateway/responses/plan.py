@@ -18,6 +18,8 @@ from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.execution import Picture
 from agent_tools.gateway.background import ACTIVE
+from agent_tools.gateway.conversations.known import Known
+from agent_tools.gateway.conversations.marks import Conversation, Sender
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -44,10 +46,16 @@ LOST = (
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`."""
+    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`.
+
+    `known` is the conversation as the client sent it, if a tool here has a container; `earlier` is the container of the
+    response before.
+    """
 
     request: Request
     owner: str
+    known: Conversation | None
+    earlier: str | None
     conversation: list[JsonObject]
     instructions: list[JsonObject]
     turn: Turn
@@ -59,10 +67,12 @@ class Plan:
 class Planner:
     """Makes the plan of one request. It asks the store, so it is not for the event loop."""
 
-    def __init__(self, services: Services, owner: str, request: Request) -> None:
+    def __init__(self, services: Services, owner: str, request: Request, session: str = "") -> None:
         self._services = services
         self._owner = owner
         self._request = request
+        self._session = session
+        self._known: Conversation | None = None
         self._previous: ResponseEnd | None = None
         self._container_id = ""
         self._notes: list[str] = []
@@ -81,7 +91,7 @@ class Planner:
         self._request = request = replace(request, input=items)
         self._check_names()
         self._previous = self._find_previous()
-        hold = self._hold(request.tools.container) if request.tools.container else None
+        hold = self._container(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
         before = json.loads(self._previous.conversation) if self._previous else []
         conversation = [*before, *messages_of_items(request.input, self._past(hold))]
@@ -97,7 +107,8 @@ class Planner:
             deadline=config.turn_timeout,
         )
         context = self._context(hold)
-        return Plan(request, self._owner, conversation, instructions, turn, context, hold, tools)
+        earlier = self._previous.container_id if self._previous else None
+        return Plan(request, self._owner, self._known, earlier, conversation, instructions, turn, context, hold, tools)
 
     def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
@@ -140,6 +151,15 @@ class Planner:
 
     # -- the container ------------------------------------------------------------------------------------------------
 
+    def _container(self, choice: ContainerChoice) -> Hold:
+        echo = self._request.echo
+        user = f"{echo.get('user') or ''} {echo.get('safety_identifier') or ''}".strip()
+        cache_key, instructions = str(echo.get("prompt_cache_key") or ""), self._request.instructions or ""
+        sender = Sender(self._owner, user, self._session, cache_key, instructions)
+        is_whole = self._previous is None
+        self._known = self._services.conversations.of(sender, self._request.input, is_whole=is_whole)
+        return self._hold(choice)
+
     def _hold(self, choice: ContainerChoice) -> Hold:
         containers = self._services.containers
         if choice.id is not None:
@@ -177,8 +197,12 @@ class Planner:
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""
-        named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
+        named = (self._previous.container_id if self._previous else None) or container_of(self._request.input)
+        known = self._services.conversations.find(self._known) if self._known else Known()
+        named = named or known.container_id
         if not named:
+            if known.was_lost:
+                self._notes.append(LOST)
             return None
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
             row = self._services.containers.active(self._owner, named)

@@ -60,10 +60,10 @@ class Store(Rows):
             for table, group in groupby(records, lambda record: table_of(type(record))):
                 connection.execute(table.insert(), [vars(record) for record in group])
 
-    def add_if_new(self, record: Record) -> bool:
-        """Add a record and return True, unless one like it is there already."""
+    def add_if_new(self, *records: Record) -> bool:
+        """Add records and return True; add none if one like them is there already."""
         try:
-            self.add(record)
+            self.add(*records)
         except sa.exc.IntegrityError:
             return False
         return True
