@@ -46,7 +46,7 @@ class GatewayConfig(ContainersConfig):
     router_tools: Texts = ()
     """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
     client's to run."""
-    session_headers: Texts = ("x-openwebui-chat-id", "x-opencode-session", "x-session-affinity")
+    session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
     """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
     match_text: bool = True
     """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
