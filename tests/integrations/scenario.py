@@ -34,7 +34,7 @@ PNG = b"\x89PNG"
 OPENAI_TOOL: dict[str, Any] = {"type": "code_interpreter", "container": {"type": "auto"}}
 FIRST, AGAIN = "Go.", "And again?"
 KEPT = ("The end: x is 41", "The end: x is 42")
-"""The answers of `gateway_url`'s model to FIRST and AGAIN, if a variable outlives a function of the client's and a turn."""
+"""What `gateway_url`'s model answers to FIRST and AGAIN, if a variable outlives a function of the client's, and a turn."""
 
 
 def weather(city: str) -> str:

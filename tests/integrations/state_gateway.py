@@ -1,4 +1,4 @@
-"""A gateway for clients in other venvs: its model sets a variable, calls a function of the client's, prints the variable.
+"""A gateway for clients in other venvs: its model sets a variable, calls the client's function, and prints it.
 
 `python -m tests.integrations.state_gateway` prints its URL, and serves until its input ends. It runs code in processes
 of its own: what counts here is which container a request finds.
