@@ -51,6 +51,8 @@ class GatewayConfig(ContainersConfig):
     match_text: bool = True
     """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
     kept. Turn it off where one key serves people who must not meet."""
+    unknown_tools: Literal["refuse", "ignore"] = "refuse"
+    """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
     max_shell_timeout: Seconds = 600.0
     """The longest time limit that a model may give a shell command."""
     max_shell_output: Count = 40_000

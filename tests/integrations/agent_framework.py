@@ -56,6 +56,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert "out.txt" in file
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     async def turns() -> Any:
         sandbox = new_sandbox()

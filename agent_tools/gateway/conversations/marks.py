@@ -121,8 +121,9 @@ class Conversation:
 def _calls(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the calls of the client's functions, each with its id."""
     for entry in entries:
-        if entry.get("type") == "function_call":
-            yield f"{entry.get('call_id')} {call_text(entry.get('name'), entry.get('arguments'))}"
+        if entry.get("type") in ("function_call", "custom_tool_call"):
+            text = call_text(entry.get("name"), entry.get("arguments", entry.get("input")))
+            yield f"{entry.get('call_id')} {text}"
         calls = entry.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             function = call.get("function") if isinstance(call, dict) else None

@@ -94,9 +94,9 @@ def _read(entry: Mapping[str, Any]) -> Iterator[Line]:
         case "message", role:
             kind = "system" if role in _SYSTEM else "user"
             yield Line(kind, _text(entry.get("content")))
-        case "function_call", _:
-            yield Line("call", call_text(entry.get("name"), entry.get("arguments")))
-        case "function_call_output", _:
+        case "function_call" | "custom_tool_call", _:
+            yield Line("call", call_text(entry.get("name"), entry.get("arguments", entry.get("input"))))
+        case "function_call_output" | "custom_tool_call_output", _:
             yield Line("result", _text(entry.get("output")))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.gateway.conversations.marks import Conversation, Sender
 from agent_tools.gateway.conversations.said import Line, digests, lines_of
 
 ASKED = {"role": "user", "content": "How many rows?"}
@@ -56,6 +57,14 @@ def test_a_models_texts_and_calls_between_others_are_one_run() -> None:
         Line("call", 'weather {"city":"Ulm"}'),
         Line("result", "Rain."),
     ]
+
+
+def test_a_call_of_a_custom_tool_is_a_call() -> None:
+    call = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "input": "*** Begin"}
+    result = {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done."}
+    assert lines_of([call, result]) == [Line("call", "patch ***Begin"), Line("result", "Done.")]
+    marks = Conversation.of(Sender("me"), [ASKED, call, result]).marks
+    assert len(marks.calls) == len(marks.items) == 1
 
 
 @pytest.mark.parametrize(
