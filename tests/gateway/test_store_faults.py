@@ -12,6 +12,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     EXECUTE,
@@ -179,3 +180,22 @@ def test_a_completion_ends_as_it_should(
     if kind != "full":  # what it writes last fits into the pages that are there
         assert store_failures(gateway) > 0
         assert "the database failed" in caplog.text
+
+
+class Broken(KnownConversations):
+    """Fails in a way that nobody expects."""
+
+    def note(self, *_: Any) -> None:
+        raise RuntimeError("never seen before")
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_whatever_else_fails_at_the_end_the_end_is_told(
+    new_gateway: NewGateway, is_streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = new_gateway({"m": lambda _: "Ok."})
+    gateway.services.conversations = Broken(gateway.services.config, gateway.services.store)
+    body = stream(gateway)[-1]["response"] if is_streamed else post(gateway).json()
+    assert (body["status"], body["store"]) == ("completed", False)
+    assert "could not be kept: RuntimeError" in caplog.text
+    assert "never seen before" not in caplog.text
