@@ -23,7 +23,7 @@ class ChatRequest:
         ours: functions that the client declares; an empty one stands for the built-in code interpreter.
         container_id: the container that the client names, '' for the conversation's own.
         memory: the memory tier of a new container, None for the usual one.
-        user: the client's own user, '' without one.
+        user: the client's own user and safety identifier, '' without one.
         cache_key: `prompt_cache_key`, '' without one.
     """
 
@@ -78,7 +78,7 @@ def _read(
         with_usage=bool((given.object("stream_options") or {}).get("include_usage")),
         container_id=container_id,
         memory=memory,
-        user=str(given.given.get("user") or ""),
+        user=" ".join(str(given.given[name]) for name in ("user", "safety_identifier") if given.given.get(name)),
         cache_key=str(given.given.get("prompt_cache_key") or ""),
     )
 

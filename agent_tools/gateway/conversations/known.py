@@ -10,8 +10,8 @@ container, also from an earlier point. What models and clients choose freely is 
 call ids, the same `prompt_cache_key`, the same text. Three rules keep those apart:
 
 1. A mark that two containers claim belongs to none; it stays so.
-2. A `prompt_cache_key` counts together with what was said before the first answer, and only where there is an answer. A
-   second conversation that begins alike under the same key ends that.
+2. A `prompt_cache_key` counts with what was said before the first answer, and only where the gateway gave one of
+   the answers. A second conversation that begins alike under the same key ends that.
 3. The first request that goes on from an answer takes the container. The same request again, such as after a lost
    connection, gets it too; another one that goes on from the same answer is another conversation, and gets its own.
 """
@@ -71,16 +71,16 @@ class KnownConversations:
         marks = conversation.marks
         rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
         sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
-        if marks.cache in rows:
-            if conversation.is_start:
-                self._store.change(StoredMark, marks.cache, container_id=None)
-            else:
-                sure.append(rows[marks.cache])
+        was_lost = any(row.container_id is None for row in sure)
+        if marks.cache in rows and rows.keys() & set(marks.answers):
+            sure.append(rows[marks.cache])
+        elif marks.cache in rows:  # another conversation begins
+            self._store.change(StoredMark, marks.cache, container_id=None)
         container_id = next((row.container_id for row in sure if row.container_id), "")
         by_text = self._by_text(marks, rows)
         if container_id:
             return Known(container_id)
-        return Known(by_text.container_id, by_text.was_lost or any(row.container_id is None for row in sure))
+        return by_text if by_text.container_id else Known(was_lost=was_lost or by_text.was_lost)
 
     def _by_text(self, marks: Marks, rows: Mapping[str, StoredMark]) -> Known:
         """Take the container of the newest answer that is known, if this request is the first to go on from it."""
@@ -99,24 +99,26 @@ class KnownConversations:
         """Note the marks of an answer, from its items or messages; what the store refuses is not known later."""
         marks = conversation.answered(answer)
         with suppress(StoreError):
-            self._note(marks, container_id, conversation)
+            is_start = not marks.cache or not self._rows(conversation.marks.answers)
+            latest = (marks.session,) if is_start else (marks.session, marks.cache)
+            self._note(marks, container_id, latest, conversation.sender.owner)
 
-    def _note(self, marks: Marks, container_id: str, conversation: Conversation) -> None:
-        latest = (marks.session,) if conversation.is_start else (marks.session, marks.cache)
-        first = (*marks.calls, *marks.answers, *((marks.cache,) if conversation.is_start else ()))
+    def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
+        """Note them; of the marks in `latest`, the newest container counts."""
+        first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
         named = (
             (*marks.items, *latest) if container_id else ()
         )  # a conversation may have lost one, and not need another
         wanted = list(dict.fromkeys(filter(None, (*named, *first))))
         known = self._rows(wanted)
-        now, owner = time.time(), conversation.sender.owner
+        now = time.time()
         fresh = [
             StoredMark(id=mark, owner=owner, created_at=now, container_id=container_id, asked="")
             for mark in wanted
             if mark not in known
         ]
         if not self._store.add_if_new(*fresh):  # another request has just noted one of them
-            self._note(marks, container_id, conversation)
+            self._note(marks, container_id, latest, owner)
             return
         for row in known.values():
             if row.container_id not in (None, container_id):

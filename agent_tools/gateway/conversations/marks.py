@@ -74,11 +74,6 @@ class Conversation:
         return cls(sender, entries, [*lead, *lines_of(entries)])
 
     @property
-    def is_start(self) -> bool:
-        """The request has no answer in it."""
-        return not any(line.is_models for line in self._lines)
-
-    @property
     def marks(self) -> Marks:
         """The marks by which its container is looked for."""
         said = digests(self._lines, self._seed)
@@ -87,13 +82,14 @@ class Conversation:
     def answered(self, answer: Iterable[Mapping[str, Any]]) -> Marks:
         """Return the marks by which the next request will be known, from the items or messages of the answer."""
         entries = tuple(answer)
-        said = digests([*self._lines, *lines_of(entries)], self._seed)
-        answers = said.answers[:1] if self.sender.has_text else ()
+        lines = lines_of(entries)
+        said = digests([*self._lines, *lines], self._seed)
+        answers = said.answers[:1] if lines and self.sender.has_text else ()  # without lines it would be another's
         return self._marks(entries, said.opening, answers, said.whole)
 
     @property
     def _seed(self) -> str:
-        return f"{len(self.sender.user)} {self.sender.user}"
+        return json.dumps([self.sender.user, self.sender.cache_key])
 
     def _marks(
         self, entries: tuple[Mapping[str, Any], ...], opening: str, answers: tuple[str, ...], whole: str

@@ -127,16 +127,20 @@ def test_over_a_turn_without_tools(new_gateway: NewGateway) -> None:
     assert "42" in last_result(gateway)
 
 
-def test_by_a_header_and_by_a_cache_key(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda request: reply_to(request)})
-    for clue in ({"headers": {"X-OpenWebUI-Chat-Id": "chat-1"}}, {"body": {"prompt_cache_key": "chat-2"}}):
-        body = {"model": "m", "tools": [CODE_TOOL], **clue.get("body", {})}
-        for said in ([ASKED], [ASKED, {"role": "assistant", "content": "(summary)"}, NEXT]):
-            answer = httpx.post(
-                f"{gateway.url}/v1/responses", json={**body, "input": said}, headers=clue.get("headers"), timeout=60
-            )
-            assert answer.status_code == 200
-        assert "42" in last_result(gateway), clue
+def test_by_a_header(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": reply_to})
+    for said in ([ASKED], [ASKED, {"role": "assistant", "content": "(summary)"}, NEXT]):
+        body = {"model": "m", "tools": [CODE_TOOL], "input": said}
+        headers = {"X-OpenWebUI-Chat-Id": "chat-1"}
+        assert httpx.post(f"{gateway.url}/v1/responses", json=body, headers=headers, timeout=60).status_code == 200
+    assert "42" in last_result(gateway)
+
+
+def test_by_a_cache_key_also_after_a_message_was_edited(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": reply_to})
+    for said in ([ASKED], [ASKED, ANSWERS["text"], NEXT], [ASKED, ANSWERS["text"], {"role": "user", "content": "Or?"}]):
+        assert post(gateway, input=said, prompt_cache_key="chat-1").status_code == 200
+    assert "42" in last_result(gateway)
 
 
 def reply_to(request: Item) -> ScriptedReply:

@@ -160,21 +160,42 @@ def test_a_session_is_a_conversation_also_when_its_container_is_replaced(store: 
     assert Talk(store, replace(ME, session="x-chat 2")).find(user("And?")) == Known()
 
 
-def test_a_cache_key_counts_with_its_opening_and_after_an_answer(store: Store) -> None:
-    talk = Talk(store, replace(ME, cache_key="k"))
-    talk.find(*START)
+def test_a_cache_key_tells_conversations_apart_that_are_the_same_word_for_word(store: Store) -> None:
+    one, other = (Talk(store, replace(ME, cache_key=key)) for key in ("chat 1", "chat 2"))
+    one.answer(START, ANSWER, "cntr_a")
+    other.answer(START, [said("Ten.", id="msg_2")], "cntr_b")
+    assert one.find(*RESENT, user("And now?")) == Known("cntr_a")
+    assert other.find(*RESENT, user("And now?")) == Known("cntr_b")
+    assert Talk(store).find(*RESENT, user("And now?")) == Known()
+
+
+def test_under_a_cache_key_branches_share(store: Store) -> None:
+    talk = Talk(store, replace(ME, cache_key="chat"))
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*START, said("A summary."), user("And now?")) == Known("cntr_a")
-    assert talk.find(user("Hello."), said("A summary."), user("And now?")) == Known()
-    assert Talk(store, replace(ME, cache_key="other")).find(*START, said("A summary."), user("?")) == Known()
+    for said_next in ("The mean?", "The sum?"):
+        assert talk.find(*RESENT, user(said_next)) == Known("cntr_a")
 
 
 def test_a_cache_key_of_several_conversations_is_nobodys(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="app"))
     talk.find(*START)
     talk.answer(START, ANSWER, "cntr_a")
-    talk.find(*START)  # another conversation begins alike
-    assert talk.find(*START, said("Twelve."), user("And now?")) == LOST
+    assert talk.find(*START) == Known()  # another conversation begins alike
+    assert talk.find(*RESENT, user("The mean?")) == Known("cntr_a")  # by its text, which is still its own
+    assert talk.find(*RESENT, user("The sum?")) == LOST
+    talk.answer(START, [said("Twelve.")], "cntr_b")
+    assert talk.find(*START, said("Twelve."), user("And now?")) == Known("cntr_b")
+
+
+def test_examples_that_an_application_sends_with_each_conversation_are_not_answers(store: Store) -> None:
+    talk = Talk(store, replace(ME, cache_key="app"))
+    examples = [user("2 + 2?"), said("4")]
+    assert talk.find(*examples, *START) == Known()
+    talk.answer([*examples, *START], ANSWER, "cntr_a")
+    assert talk.find(*examples, user("Something else.")) == Known()
+    talk.answer([*examples, user("Something else.")], [], "cntr_b")  # it failed without a word
+    assert talk.find(*examples, *START) == Known()
+    assert talk.find(*examples, *RESENT, user("And now?")) == Known("cntr_a")
 
 
 def test_a_cache_key_that_began_twice_at_once_is_nobodys(store: Store) -> None:
@@ -182,17 +203,18 @@ def test_a_cache_key_that_began_twice_at_once_is_nobodys(store: Store) -> None:
     assert talk.find(*START) == talk.find(*START) == Known()
     talk.answer(START, [said("Ten.")], "cntr_a")
     talk.answer(START, [said("Twelve.")], "cntr_b")
-    assert talk.find(*START, said("A summary."), user("And now?")) == LOST
+    assert talk.find(*START, said("Ten."), user("The mean?")) == Known("cntr_a")
+    assert talk.find(*START, said("Ten."), user("The sum?")) == LOST
 
 
 def test_a_cache_key_goes_on_with_a_new_container(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="k"))
     talk.answer(START, ANSWER, "cntr_a")
-    longer = [*START, said("A summary."), user("And now?")]
+    longer = [*RESENT, user("And now?")]
     talk.answer(longer, [said("Yes.")], "")
-    assert talk.find(*longer, said("Yes!"), user("More?")) == Known("cntr_a")
-    talk.answer(longer, [said("Yes.")], "cntr_b")
-    assert talk.find(*longer, said("No!"), user("More?")) == Known("cntr_b")
+    assert talk.find(*RESENT, user("More?")) == Known("cntr_a")
+    talk.answer(longer, [said("No.")], "cntr_b")
+    assert talk.find(*RESENT, user("Still more?")) == Known("cntr_b")
 
 
 @pytest.mark.parametrize("switch", [{"match_text": False}, {}])
