@@ -193,7 +193,7 @@ class Broken(KnownConversations):
 def test_whatever_else_fails_at_the_end_the_end_is_told(
     new_gateway: NewGateway, is_streamed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = new_gateway({"m": lambda _: "Ok."})
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
     gateway.services.conversations = Broken(gateway.services.config, gateway.services.store)
     body = stream(gateway)[-1]["response"] if is_streamed else post(gateway).json()
     assert (body["status"], body["store"]) == ("completed", False)

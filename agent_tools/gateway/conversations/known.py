@@ -106,9 +106,7 @@ class KnownConversations:
     def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Note them; of the marks in `latest`, the newest container counts."""
         first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
-        named = (
-            (*marks.items, *latest) if container_id else ()
-        )  # a conversation may have lost one, and not need another
+        named = (*marks.items, *latest) if container_id else ()  # one that needed none keeps what it had
         wanted = list(dict.fromkeys(filter(None, (*named, *first))))
         known = self._rows(wanted)
         now = time.time()

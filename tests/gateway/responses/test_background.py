@@ -192,7 +192,7 @@ def test_one_that_ends_while_it_is_asked_for_is_not_taken_for_another_gateways(
 
 
 def test_many_are_resumed_and_cancelled_just_as_they_end(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: "Ok."})
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
 
     def ask_again(number: int) -> int:
         id_ = post(gateway, background=True, tools=[]).json()["id"]
