@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes
+from agent_tools.gateway import container_routes, passed_on
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
@@ -24,7 +24,10 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
+from agent_tools.gateway.responses import token_routes
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.records import ResponseHead
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 
@@ -34,10 +37,9 @@ def create_app(
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
-        *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
-        Route("/health", health, methods=["GET"]),
-        Route("/ready", ready, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
+        *(*token_routes.routes, *response_routes.routes, *container_routes.routes, *chat_routes.routes),
+        *(*page_routes.routes, *passed_on.routes(config.endpoints), *_PROBES),
+        *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),
     ]
     app = Starlette(
@@ -50,10 +52,21 @@ def create_app(
     return app
 
 
+def create_second_app(app: Starlette) -> Starlette:
+    """Build the application of the second port, on the services of the first one's."""
+    second = Starlette(
+        routes=[*_PROBES, _METRICS], middleware=[Middleware(Door)], exception_handlers={HTTPException: _unknown}
+    )
+    second.state = app.state
+    return second
+
+
 @contextlib.asynccontextmanager
 async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: Starlette) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
-    app.state.services, app.state.jobs, app.state.mounted = services, Jobs(services.config, services.pool), {}
+    app.state.services, app.state.mounted = services, {}
+    app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe)
+    services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     try:
         async with contextlib.AsyncExitStack() as opened:
             for mount in mounts:
@@ -72,10 +85,11 @@ async def health(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /ready: the engine and the upstream answer."""
+    """GET /ready: the engine, the database and the upstream answer."""
     services = services_of(request)
     checks = {
         "engine": await run_in_threadpool(_engine_answers, services.runtime),
+        "database": await run_in_threadpool(_database_answers, services.store),
         "upstream": await services.upstream.is_ready(),
     }
     return Json(
@@ -94,6 +108,18 @@ def _engine_answers(runtime: Runtime) -> bool:
     except AgentToolsError:
         return False
     return True
+
+
+def _database_answers(store: Store) -> bool:
+    try:
+        store.find(ResponseHead, id="")
+    except store.failure:
+        return False
+    return True
+
+
+_PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, methods=["GET"])]
+_METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
 async def _unknown(_: Request, exc: Exception) -> Response:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -27,8 +34,8 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` a growing number;
-    `pools` the sandboxes made ahead.
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` and `parked`
+    growing numbers; `pools` the sandboxes made ahead.
     """
 
     def __init__(
@@ -36,10 +43,15 @@ class Metrics:
         running: Callable[[], Mapping[str, bool]],
         sweep_failures: Callable[[], int] = int,
         pools: Callable[[], PoolState] = PoolState,
+        parked: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Sandboxes(running))
-        self.registry.register(_Sweeps(sweep_failures))
+        says = "Objects that a sweep could not end or remove; the next one tries again."
+        self.registry.register(_Growing("agent_tools_sweep_failures", says, sweep_failures))
+        says = "Containers whose sandbox made room for another's."
+        self.registry.register(_Growing("agent_tools_parked", says, parked))
+        self.registry.register(ProcessCollector(registry=None))
         self.registry.register(_Pools(pools))
         self.requests = Counter(
             "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
@@ -61,7 +73,19 @@ class Metrics:
         self.code_seconds = Histogram(
             "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
         )
-        self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["kind"], registry=self.registry)
+        self.tokens = Counter(
+            "agent_tools_tokens", "Tokens, as counted upstream.", ["key", "kind"], registry=self.registry
+        )
+        self._of_keys = Counter(
+            "agent_tools_key_requests",
+            "Requests of each key, by what came of them.",
+            ["key", "end"],
+            registry=self.registry,
+        )
+        self.queue_seconds = Histogram(
+            "agent_tools_queue_seconds", "Waiting for a sandbox.", buckets=_SECONDS, registry=self.registry
+        )
+        self.queue = Gauge("agent_tools_queue", "Requests that wait for a sandbox.", registry=self.registry)
         self._security = Counter(
             "agent_tools_security_events",
             "Requests turned away, and code that broke its bounds.",
@@ -70,6 +94,10 @@ class Metrics:
         )
         for event in get_args(SecurityEvent):
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
+
+    def request_of(self, key: str, status: int) -> None:
+        """Count a request of a key, by its name."""
+        self._of_keys.labels(key, "limited" if status == 429 else f"{status // 100}xx").inc()
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Its sender chooses no label's value, so the number of series is bounded."""
@@ -87,8 +115,8 @@ class Metrics:
             if isinstance(output, Died) and output.cause:
                 self.security(output.cause)
 
-    def step(self, step: Step) -> None:
-        """Count a step of a turn."""
+    def step(self, step: Step, key: str) -> None:
+        """Count a step of a turn that was asked for with a key of this name."""
         match step:
             case CallDone(execution=execution):
                 self.calls.labels(_status(step)).inc()
@@ -99,7 +127,7 @@ class Metrics:
                 self.commands.labels(_end(end)).inc()
             case RoundDone(usage=usage):
                 self.rounds.inc()
-                self._count_tokens(usage or Usage())
+                self._count_tokens(usage or Usage(), key)
             case Finished(reason=reason):
                 known = ("stop", "length", "tool_calls", "pending", "rounds", "cancelled", "deadline")
                 self.responses.labels(reason if reason in known else "other").inc()
@@ -108,21 +136,22 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def _count_tokens(self, usage: Usage) -> None:
-        self.tokens.labels("input").inc(usage.input_tokens)
-        self.tokens.labels("output").inc(usage.output_tokens)
+    def _count_tokens(self, usage: Usage, key: str) -> None:
+        self.tokens.labels(key, "input").inc(usage.input_tokens)
+        self.tokens.labels(key, "output").inc(usage.output_tokens)
 
 
-class _Sweeps(Collector):
-    """Reads the number of failed parts of sweeps when metrics are collected."""
+class _Growing(Collector):
+    """Reads a growing number when metrics are collected."""
 
-    def __init__(self, failures: Callable[[], int]) -> None:
-        self._failures = failures
+    def __init__(self, name: str, says: str, number: Callable[[], int]) -> None:
+        self._name = name
+        self._says = says
+        self._number = number
 
     def collect(self) -> list[CounterMetricFamily]:
         """Return the counter."""
-        says = "Objects that a sweep could not end or remove; the next one tries again."
-        return [CounterMetricFamily("agent_tools_sweep_failures", says, value=self._failures())]
+        return [CounterMetricFamily(self._name, self._says, value=self._number())]
 
 
 class _Pools(Collector):
@@ -132,14 +161,18 @@ class _Pools(Collector):
         self._pools = pools
 
     def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
-        """Return the sandboxes that are ready, and how sessions that asked for one fared."""
+        """Return the sandboxes that are ready, how sessions that asked for one fared, and those that had none."""
         state = self._pools()
         says = "Sessions with a sandbox made ahead (hit), or why they had none."
         takes = CounterMetricFamily("agent_tools_pool_takes", says, labels=["outcome"])
         for outcome in ("hit", *get_args(Miss)):
             takes.add_metric([outcome], state.takes.get(outcome, 0))
         ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
-        return [takes, ready]
+        says = "Sandboxes that were started while somebody waited."
+        cold = CounterMetricFamily("agent_tools_cold_starts", says, value=state.cold_starts)
+        says = "Time that these took to start."
+        seconds = CounterMetricFamily("agent_tools_cold_start_seconds", says, value=state.cold_start_seconds)
+        return [takes, ready, cold, seconds]
 
 
 class _Sandboxes(Collector):

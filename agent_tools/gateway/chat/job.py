@@ -24,7 +24,7 @@ class ChatJob(TurnJob):
     """A routed chat completion; made in the event loop."""
 
     def __init__(self, services: Services, request: ChatRequest, owner: str, upstream_key: str) -> None:
-        super().__init__(services, request.model, EventLog(services.config.max_response_bytes))
+        super().__init__(services, owner, request.model, EventLog(services.config.max_response_bytes))
         self._request = request
         self._owner = owner
         self._key = upstream_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
@@ -84,12 +84,16 @@ _Kind = TypeVar("_Kind", bound=Job)
 
 
 class Jobs:
-    """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop."""
+    """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    def __init__(self, config: GatewayConfig, pool: Executor) -> None:
+    `waited` is told the seconds that each job waited for a sandbox, in vain or not.
+    """
+
+    def __init__(self, config: GatewayConfig, pool: Executor, waited: Callable[[float], None] = lambda _: None) -> None:
         self._config = config
         self._pool = pool
-        share = config.key_share if len(config.api_keys) > 1 else 1.0
+        self._waited = waited
+        share = config.key_share if config.has_many_keys else 1.0
         places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
         queue, patience = config.max_queue, config.queue_timeout
         self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
@@ -118,7 +122,11 @@ class Jobs:
         self._held[owner] += 1
         try:
             if needs_sandbox:
-                await self.admission.enter(owner)
+                started = self._loop.time()
+                try:
+                    await self.admission.enter(owner)
+                finally:
+                    self._waited(self._loop.time() - started)
         except BaseException:
             self._held[owner] -= 1
             raise

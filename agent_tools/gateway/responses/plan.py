@@ -208,7 +208,7 @@ class Planner:
         def image_url(picture: Picture) -> str:
             found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
             if found:
-                return f"/v1/containers/{id_}/files/{found}/content"
+                return f"{self._services.config.root_path}/v1/containers/{id_}/files/{found}/content"
             return picture.data_url
 
         functions = frozenset(function.name for function in self._request.tools.functions)
