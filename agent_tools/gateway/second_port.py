@@ -27,9 +27,8 @@ class SecondPort:
 
     async def open(self, app: ASGIApp) -> None:
         """Begin to answer."""
-        config = uvicorn.Config(
-            app, lifespan="off", log_level="warning", access_log=False, server_header=False, ws="none"
-        )
+        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, ws="none")
+        config.access_log = False  # as an argument it would end the first port's log, too
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
