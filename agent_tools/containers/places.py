@@ -166,8 +166,9 @@ class Places:
             self._parking |= lives.keys()
         parks = {self._threads.submit(self._park, id_, live): live for id_, live in lives.items()}
         _, late = wait(parks, self._config.park_timeout)
-        for each in late:  # its saving ends, since what it saves is gone
-            parks[each].interpreter.close()
+        with ThreadPoolExecutor(len(late) or 1, "gateway-stop") as closing:
+            for each in late:  # its saving ends, since what it saves is gone
+                closing.submit(parks[each].interpreter.close)
         self._threads.shutdown()
 
     def _victim(self) -> tuple[str, LiveContainer] | None:

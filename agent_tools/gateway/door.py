@@ -73,7 +73,7 @@ def _below(root: str, scope: Scope) -> Scope:
     path = str(scope["path"])
     if not root or not path.startswith(f"{root}/"):
         return scope
-    return {**scope, "path": path.removeprefix(root), "raw_path": scope["raw_path"].removeprefix(root.encode())}
+    return {**scope, "path": path.removeprefix(root)}
 
 
 def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:

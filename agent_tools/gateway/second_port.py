@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools.errors import InvalidParams
 
@@ -27,8 +29,7 @@ class SecondPort:
 
     async def open(self, app: ASGIApp) -> None:
         """Begin to answer."""
-        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, ws="none")
-        config.access_log = False  # as an argument it would end the first port's log, too
+        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, http=_Unlogged, ws="none")
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
@@ -40,3 +41,11 @@ class SecondPort:
             self._server.force_exit = True  # nobody's work is lost
             await self._server.shutdown([self.socket])
         self.socket.close()
+
+
+class _Unlogged(H11Protocol):
+    """A connection whose requests are in no log; uvicorn's own setting would end the first port's log, too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.access_log = False

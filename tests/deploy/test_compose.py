@@ -182,6 +182,7 @@ def test_the_gateway_runs_in_its_image_with_postgresql(
     tag = gateway_image.build(docker_engine, f"{gateway_image.REPOSITORY}:test")
     port, second = free_port(), free_port()
     with contextlib.ExitStack() as stack:
+        stack.callback(docker_engine.remove_image, tag)
         upstream = stack.enter_context(
             ScriptedServer({"m": [code("open('a.txt', 'w').write('x'); 6 * 7"), ScriptedReply("It is 42.")]})
         )

@@ -9,6 +9,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.endpoints import BESIDE_V1, ENDPOINTS
+from agent_tools.gateway.responses.token_count import MAX_ANSWER
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
 from tests.gateway.conftest import NewGateway
 from tests.gateway.test_upstream import Answer, New, asked, new
@@ -79,7 +80,16 @@ def test_the_upstream_counts_tokens_where_it_can(new: New) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [Answer(status=404), Answer(b"{}"), Answer(b'{"count": -1}'), Answer(b'{"count": true}'), Answer(b"[" * 100_000)],
+    [
+        *(
+            Answer(status=404),
+            Answer(b"{}"),
+            Answer(b'{"count": -1}'),
+            Answer(b'{"count": true}'),
+            Answer(b"[" * 100_000),
+        ),
+        Answer(b'{"count": 3, "tokens": "%s"}' % (b"1," * (MAX_ANSWER // 2))),
+    ],
     ids=lambda answer: f"{answer.status}-{answer.body[:12]!r}",
 )
 def test_else_it_is_an_estimate_and_says_so(new: New, answer: Answer) -> None:

@@ -156,10 +156,12 @@ class Jobs:
         self._is_closing = True
         self.admission.close(stopped())
         await self._quiet(self._config.shutdown_grace)
-        for job in list(self._following):
+        jobs = list(self._following)
+        for job in jobs:
             job.is_stopped = True
-            await run_in_threadpool(job.cancel.set)
+        ends = [asyncio.ensure_future(run_in_threadpool(job.cancel.set)) for job in jobs]  # none waits for another
         await self._quiet(LAST_WORDS)
+        await asyncio.gather(*ends, return_exceptions=True)
 
     async def _quiet(self, patience: float) -> None:
         """Wait until no job is active, for so many seconds at most."""

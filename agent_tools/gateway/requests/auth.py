@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from agent_tools.containers.keys import ANYONE, LOOPBACK, Keys, digest, owner_of_digest
+from agent_tools.containers.keys import ANYONE, LOOPBACK, digest, owner_of_digest
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import Refusal
 
@@ -30,11 +30,10 @@ class Caller:
     max_requests_per_minute: int | None = None
 
 
-class RequestKeys(Keys):
+class RequestKeys:
     """The keys that are accepted, as requests bring them. Named keys come and go while the gateway runs."""
 
     def __init__(self, keys: Sequence[str], *, with_named: bool = False) -> None:
-        super().__init__(keys)
         self._with_named = with_named
         self._set = {
             digest(key): Caller(owner_of_digest(digest(key)), f"setting-{number}")
@@ -45,7 +44,7 @@ class RequestKeys(Keys):
     @property
     def are_needed(self) -> bool:
         """A request needs a key."""
-        return self._with_named or super().are_needed
+        return self._with_named or bool(self._set)
 
     def accept_named(self, callers: Mapping[str, Caller]) -> None:
         """Accept these keys, by digest, beside those of the setting; all that were named before are forgotten."""

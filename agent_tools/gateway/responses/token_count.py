@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agent_tools.models.base import JsonObject
+from agent_tools.settings import MIB
 
 BYTES_PER_TOKEN = 4  # of UTF-8: what OpenAI tells of English, and near it for most other scripts
 PER_MESSAGE = 4  # tokens around each message
-MAX_ANSWER = 64 * 2**20  # bytes of the upstream's answer, which may list every token
+MAX_ANSWER = 16 * MIB  # bytes of the upstream's answer, which may list every token
 MAX_COUNT = 2**53
 
 
