@@ -102,8 +102,10 @@ def runs(name: str, given: argparse.Namespace) -> Iterator[Outcome]:
 def command_line(name: str, transport: str, only: str) -> list[str]:
     """Return the arguments of Python for one run of the tests."""
     stands_alone = ["-c", str(FOLDER / "pytest.ini"), f"--rootdir={FOLDER}", f"--confcutdir={FOLDER}"]
-    options = [*FRAMEWORKS[name].options, "--transport", transport, *(["-k", only] if only else [])]
-    return ["-m", "pytest", "-q", *stands_alone, *options, str(FOLDER / f"{name.replace('-', '_')}.py")]
+    options = [*FRAMEWORKS[name].options, f"--transport={transport}", *([f"-k{only}"] if only else [])]
+    has_calls = bool(FRAMEWORKS[name].modules or FRAMEWORKS[name].example)
+    files = [f"{name.replace('-', '_')}.py", *(["killed.py"] if has_calls and not only else [])]
+    return ["-m", "pytest", "-q", *stands_alone, *options, *(str(FOLDER / file) for file in files)]
 
 
 def typed(name: str, python: Path) -> Outcome:

@@ -58,6 +58,8 @@ class GatewayConfig(ContainersConfig):
     """The shell's name for the model."""
     router_tools: Texts = ("execute_python",)
     """Functions that chat completions may declare and that are run here."""
+    unknown_tools: Literal["refuse", "ignore"] = "refuse"
+    """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
     max_shell_timeout: Seconds = 600.0
     """The longest time limit that a model may give a shell command."""
     max_shell_output: Count = 40_000

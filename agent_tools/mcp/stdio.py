@@ -12,6 +12,7 @@ from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.config import Bounds, McpConfig
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
+from agent_tools.mcp.pipes import own_pipes
 from agent_tools.mcp.server import make_server
 from agent_tools.runtime.runtime import Runtime
 
@@ -35,6 +36,6 @@ async def _serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
 
 
 async def _converse(stock: Stock, prepare: Prepare, bounds: Bounds) -> None:
-    async with stdio_server() as (read, write):
+    async with own_pipes(bounds.max_body_bytes) as (lines, sink), stdio_server(lines, sink) as (read, write):
         server = make_server(stock, prepare, bounds)
         await server.run(read, write, server.create_initialization_options())

@@ -62,6 +62,7 @@ def test_an_agent_keeps_state_and_gets_pictures_and_files(executor: AgentToolsCo
     assert "ZeroDivisionError" in results[2].output
 
 
+@pytest.mark.stops
 def test_an_interrupted_block_keeps_the_variables(executor: AgentToolsCodeExecutor) -> None:
     with interrupting(executor.sandbox("s")):
         results, _, _ = asyncio.run(asked(executor, f"x = 42\n{ENDLESS}", f"print({AFTER})"))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from ag2.events import ToolCallEvent
 from ag2.testing import TestConfig, TrackingConfig
 
@@ -38,6 +39,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert "out.txt (2 bytes)" in told
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     async def turns() -> str:
         sandbox = new_sandbox()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from agent_framework import BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message
 
 from agent_tools import AsyncSandbox
@@ -42,6 +43,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert "out.txt" in file
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     async def turns() -> Any:
         sandbox = new_sandbox()

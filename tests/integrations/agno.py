@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 
@@ -63,6 +64,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert "out.txt" in file
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     async def turns() -> Any:
         sandbox = new_sandbox()

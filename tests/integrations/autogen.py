@@ -16,7 +16,7 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from autogen_ext.tools.code_execution import PythonCodeExecutionTool
 
 from agent_tools.integrations.autogen import AgentToolsCodeExecutor, AgentToolsCodeResult
-from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, PNG, run_page
+from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, PNG, begun, run_page
 
 EXPECTED = {
     "test_a_picture_has_its_text_form_beside_it": "a figure's text form, `<PIL.Image...>`, is left out beside it"
@@ -71,14 +71,14 @@ def test_agents_and_the_tool_share_state(cfg: dict[str, Any], tmp_path: Path) ->
     assert pictures[0].parent == tmp_path
 
 
+@pytest.mark.stops
 def test_a_cancelled_block_keeps_the_variables(cfg: dict[str, Any]) -> None:
     async def turns() -> AgentToolsCodeResult:
         async with AgentToolsCodeExecutor(cfg, timeout=600) as executor:
             await executed(executor, "x = 42")
             token = CancellationToken()
             job = asyncio.ensure_future(executor.execute_code_blocks([CodeBlock(ENDLESS, "python")], token))
-            while not await executor.sandbox.exists("started"):
-                await asyncio.sleep(0.05)
+            await begun(job, executor.sandbox)
             token.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await job

@@ -13,6 +13,7 @@ from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.owner import Owner
 from agent_tools.runtime.runtime import default_runtime
+from tests.integrations.scenario import Death
 
 os.environ.update(  # frameworks that tell of their use by default
     AGNO_TELEMETRY="false",
@@ -26,6 +27,11 @@ os.environ.update(  # frameworks that tell of their use by default
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--transport", choices=("sockets", "stdio"), default="sockets")
+    parser.addoption("--dies", action="store_true", help="be killed in the middle of the first call that a test stops")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    Death.is_due = config.getoption("--dies")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

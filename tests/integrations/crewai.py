@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from crewai import BaseLLM
 
 from agent_tools import AsyncSandbox
@@ -40,6 +41,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert sandbox.read_file("out.txt") == b"42"
 
 
+@pytest.mark.stops
 def test_an_interrupted_call_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     sandbox, llm = new_sandbox().sync, Scripted(f"x = 42\n{ENDLESS}", AFTER)
     with interrupting(sandbox):

@@ -53,6 +53,7 @@ def answers(state: dict[str, Any]) -> list[str]:
     return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
+@pytest.mark.stops
 def test_an_agent_writes_runs_searches_and_is_cancelled(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     backend = AgentToolsBackend(new_sandbox())
     draw = "import matplotlib.pyplot as plt\nplt.plot([1, 42]); plt.savefig('fig.png'); print(6 * 7)\n"

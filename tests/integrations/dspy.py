@@ -68,6 +68,7 @@ def test_errors_are_told_apart(interpreter: AgentToolsInterpreter) -> None:
     assert not isinstance(caught.value, CodeExecutionError)
 
 
+@pytest.mark.stops
 def test_an_interrupted_execution_keeps_the_variables(interpreter: AgentToolsInterpreter) -> None:
     with interrupting(interpreter.sandbox), pytest.raises(CodeExecutionError, match="KeyboardInterrupt"):
         interpreter.execute(f"x = 42\n{ENDLESS}")

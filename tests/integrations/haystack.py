@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from haystack.core.component import component
 from haystack.dataclasses import ChatMessage, ToolCall
 
@@ -39,6 +40,7 @@ def test_the_example_runs(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     assert sandbox.read_file("out.txt") == b"42"
 
 
+@pytest.mark.stops
 def test_an_interrupted_call_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     sandbox = new_sandbox().sync
     with interrupting(sandbox):

@@ -21,7 +21,7 @@ from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.inspect import AgentToolsConfig, AgentToolsSandboxEnvironment
-from tests.integrations.scenario import run_page
+from tests.integrations.scenario import Death, run_page
 
 EXPECTED = {
     "test_exec_as_user": "a sandbox has one user and no root, by design: it adds a user as root",
@@ -52,8 +52,12 @@ def look_and_cancel(found: dict[str, Any]) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         found["picture"] = await sandbox().read_file("fig.png", text=False)
-        with anyio.move_on_after(1.0):
-            await sandbox().exec(["sleep", "600"])
+        async with anyio.create_task_group() as running:
+            running.start_soon(sandbox().exec, ["sh", "-c", "touch started; sleep 600"])
+            while not (await sandbox().exec(["ls", "started"])).success:
+                await anyio.sleep(0.05)
+            Death.come()
+            running.cancel_scope.cancel()
         found["after"] = (await sandbox().exec(["sh", "-c", "cat kept; pgrep sleep || echo ended"])).stdout
         return state
 
@@ -74,6 +78,7 @@ def run(log_dir: Path, found: dict[str, Any], model: Any, spec: Any) -> EvalLog:
     return log
 
 
+@pytest.mark.stops
 def test_an_evaluation_runs_in_sandboxes_of_its_samples(cfg: dict[str, Any], tmp_path: Path) -> None:
     draw = "import numpy as np, matplotlib.pyplot as plt\nprint(np.arange(7).sum() * 2)\nplt.savefig('fig.png')"
     calls = [("python", {"code": draw}), ("bash", {"command": "cat data.txt setup.txt; ls; echo kept > kept"})]

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
@@ -22,6 +23,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
 from tests.integrations.left_behind import await_gone, containers
+from tests.integrations.served import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -39,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     """A folder of notebooks, where the kernelspec is known."""
     base = Path("/tmp") / f"notebooks-{secrets.token_hex(4)}"
     base.mkdir()
-    KernelSpec({"transport": request.config.getoption("--transport")}).install(prefix=str(base / "prefix"))
+    install_spec(base, request, {})
     notebooks = base / "notebooks"
     notebooks.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -48,6 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         patch.setenv("JUPYTER_CONFIG_DIR", str(base / "config"))
         patch.setenv("JUPYTER_DATA_DIR", str(base / "data"))
         yield notebooks
+
+
+def install_spec(base: Path, request: pytest.FixtureRequest, options: dict[str, Any]) -> None:
+    """Install the kernelspec, with these options of a sandbox."""
+    given = {"transport": request.config.getoption("--transport"), **options}
+    KernelSpec(given).install(prefix=str(base / "prefix"))
 
 
 def write_notebook(path: Path, *cells: str) -> Path:
@@ -104,15 +112,15 @@ def test_a_client_killed_in_the_middle_leaves_nothing(folder: Path) -> None:
 
 
 @contextmanager
-def lab(folder: Path) -> Iterator[str]:
-    """JupyterLab on a folder; gives its address, with a token."""
+def lab(folder: Path, *more: str) -> Iterator[str]:
+    """JupyterLab on a folder, with more options; gives its address, with a token."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(8)
     command = [BIN / "jupyter-lab", "--no-browser", "--allow-root", f"--port={port}", "--ServerApp.open_browser=False"]
     options = [f"--IdentityProvider.token={token}", "--LabApp.expose_app_in_browser=True"]
-    server = subprocess.Popen([*command, *options], cwd=folder)
+    server = subprocess.Popen([*command, *options, *more], cwd=folder)
     try:
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -123,7 +131,7 @@ def lab(folder: Path) -> Iterator[str]:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         yield f"http://127.0.0.1:{port}/lab/tree/lab.ipynb?token={token}"
-        assert containers(server.pid)
+        assert more or containers(server.pid)
     finally:
         server.terminate()
         server.wait(PATIENCE)
@@ -188,3 +196,28 @@ def test_a_person_works_in_jupyterlab(folder: Path) -> None:
         page.locator(".jp-CodeCell").nth(4).click()
         command(page, "notebook:run-cell")
         expect(output(page, 4)).to_contain_text("NameError")
+
+
+def test_widgets_talk_to_their_code(folder: Path, request: pytest.FixtureRequest) -> None:
+    install_spec(folder.parent, request, {"packages": ["ipywidgets"]})
+    button = "import ipywidgets as w\nbutton, label = w.Button(description='press'), w.Label('not yet')"
+    answer = "n = 0\ndef pressed(_):\n    global n\n    n += 1\n    label.value = f'pressed {n}'"
+    write_notebook(folder / "lab.ipynb", f"{button}\n{answer}\nbutton.on_click(pressed)\ndisplay(button, label)")
+    with lab(folder) as url, page_of(url) as page:
+        command(page, "notebook:run-all-cells")
+        expect(output(page, 0)).to_contain_text("not yet")
+        for times in (1, 2):
+            page.get_by_role("button", name="press", exact=True).click()
+            expect(output(page, 0)).to_contain_text(f"pressed {times}")
+
+
+def test_jupyterlab_s_kernels_run_on_a_server(folder: Path) -> None:
+    write_notebook(folder / "lab.ipynb", "x = 6 * 7\nx", "import os; print(os.listdir('.'))")
+    with serving() as served:
+        gateway = (f"--gateway-url={served.url}", f"--GatewayClient.auth_token={served.token}")
+        with lab(folder, *gateway) as url, page_of(url) as page:
+            command(page, "notebook:run-all-cells")
+            expect(output(page, 0)).to_contain_text("42")
+            expect(output(page, 1)).to_contain_text("[]")
+            assert containers(served.process.pid)
+    await_gone(served.process.pid)

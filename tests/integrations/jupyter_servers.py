@@ -5,19 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
-import secrets
 import signal
-import socket
-import subprocess
 import sys
-import time
 import types
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,57 +22,10 @@ from autogen_ext.code_executors.docker_jupyter._jupyter_server import JupyterCon
 from jupyter_kernel_client import JupyterKernelClient
 
 from tests.integrations.left_behind import await_gone, containers
+from tests.integrations.served import Served, serving
 
-BIN = Path(sys.executable).parent
-PATIENCE = 60.0  # seconds
 EXPECTED: dict[str, str] = {}
 PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
-
-
-@dataclass(frozen=True)
-class Served:
-    """A server that runs."""
-
-    port: int
-    token: str
-    process: subprocess.Popen[bytes]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def status(self, path: str, token: str = "") -> int:
-        """The status that a GET is answered with."""
-        try:
-            return int(urllib.request.urlopen(f"{self.url}{path}?token={token or self.token}").status)
-        except urllib.error.HTTPError as exc:
-            return exc.code
-
-
-@contextmanager
-def serving(*options: str) -> Iterator[Served]:
-    """A server with these options."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    token = secrets.token_hex(8)
-    command = [BIN / "agent-tools", "jupyter", "serve", "--port", str(port), *options]
-    process = subprocess.Popen(command, env={**os.environ, "AGENT_TOOLS_JUPYTER_TOKEN": token})
-    served = Served(port, token, process)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                served.status("/api")
-                break
-            except OSError:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        yield served
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")

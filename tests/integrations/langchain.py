@@ -50,6 +50,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(interpreter:
     assert interpreter.sandbox.sync.read_file("out.txt") == b"42"
 
 
+@pytest.mark.stops
 def test_a_cancelled_call_keeps_the_variables(interpreter: CodeInterpreterTool) -> None:
     async def turns() -> list[ToolMessage]:
         await create_agent(scripted(STATE), [interpreter]).ainvoke({"messages": "go"})

@@ -95,6 +95,7 @@ def test_any_model_runs_code_here(cfg: dict[str, Any], server: Server) -> None:
     assert config.sandboxes == {}
 
 
+@pytest.mark.stops
 def test_results_are_theirs_and_a_cancelled_call_keeps_the_variables(cfg: dict[str, Any]) -> None:
     async def turns() -> tuple[Any, Any, Any]:
         config = AgentToolsSandboxConfig(cfg)

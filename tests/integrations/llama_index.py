@@ -87,6 +87,7 @@ def test_code_act_runs_in_the_sandbox(spec: AgentToolsToolSpec) -> None:
     assert "42" in second.content
 
 
+@pytest.mark.stops
 def test_a_cancelled_call_keeps_the_variables(spec: AgentToolsToolSpec) -> None:
     async def turns() -> Any:
         await spec.acode_interpreter(STATE)

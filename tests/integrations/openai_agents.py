@@ -53,6 +53,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(new_sandbox:
     assert sandbox.sync.read_file("out.txt") == b"42"
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSandbox]) -> None:
     sandbox = new_sandbox()
 

@@ -64,6 +64,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(capability: 
     assert asyncio.run(capability.workspace.read_bytes("out.txt")) == b"42"
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(capability: AgentToolsSandbox) -> None:
     async def turns() -> Any:
         await Agent(Scripted(STATE), capabilities=[capability]).run("go")

@@ -83,6 +83,7 @@ def test_an_agent_runs_code_on_a_file_and_gets_pictures_and_files(
     assert (tmp_path / "out.txt").read_text() == "42"
 
 
+@pytest.mark.stops
 def test_an_interrupted_call_keeps_the_variables(tool: AgentToolsCodeInterpreter) -> None:
     with interrupting(tool.as_sandbox):
         stopped, after = asked(tool, f"x = 42\n{ENDLESS}", AFTER)

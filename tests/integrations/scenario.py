@@ -7,7 +7,9 @@ import asyncio
 import importlib.util
 import inspect
 import linecache
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Iterator
@@ -33,15 +35,33 @@ AFTER = "x + 1"
 PNG = b"\x89PNG"
 
 
+class Death:
+    """The end of this process in the middle of a call, if it was started with `--dies` (killed.py)."""
+
+    is_due = False
+
+    @classmethod
+    def come(cls) -> None:
+        """Kill this process, as a client's may be."""
+        if cls.is_due:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def cancelled(call: Awaitable[Any], sandbox: AsyncSandbox) -> None:
     """Await a call that runs ENDLESS, and cancel it once its code runs."""
     job = asyncio.ensure_future(call)
-    while not await sandbox.exists("started"):
-        assert not job.done(), job.result()
-        await asyncio.sleep(0.05)
+    await begun(job, sandbox)
     job.cancel()
     with pytest.raises(asyncio.CancelledError):
         await job
+
+
+async def begun(job: asyncio.Future[Any], sandbox: AsyncSandbox) -> None:
+    """Wait until ENDLESS runs."""
+    while not await sandbox.exists("started"):
+        assert not job.done(), job.result()
+        await asyncio.sleep(0.05)
+    Death.come()
 
 
 @contextmanager
@@ -51,6 +71,7 @@ def interrupting(sandbox: Sandbox) -> Iterator[None]:
     def wait_and_interrupt() -> None:
         while not sandbox.exists("started"):
             time.sleep(0.05)
+        Death.come()
         sandbox.interrupt()
 
     thread = threading.Thread(target=wait_and_interrupt)

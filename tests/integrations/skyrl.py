@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, STATE, interrupting, load_example
 
 
+@pytest.mark.stops
 def test_the_example_runs(cfg: dict[str, Any]) -> None:
     group = load_example("skyrl_tools").AgentToolsGroup(cfg)
     with group.sandbox:

@@ -67,6 +67,7 @@ def test_an_agent_gets_pictures_and_files(executor: AgentToolsExecutor) -> None:
     assert executor.sandbox.read_file("out.txt") == b"42"
 
 
+@pytest.mark.stops
 def test_an_interrupted_step_keeps_the_variables(executor: AgentToolsExecutor) -> None:
     with interrupting(executor.sandbox):
         answer, (stopped, _) = asked(executor, f"x = 42\n{ENDLESS}", f"final_answer({AFTER})")

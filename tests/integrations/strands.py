@@ -71,6 +71,7 @@ def test_an_agent_runs_code_keeps_state_and_writes_files(sandbox: AgentToolsSand
     assert asyncio.run(sandbox.read_text("out.txt")) == "42"
 
 
+@pytest.mark.stops
 def test_a_cancelled_run_keeps_the_variables(sandbox: AgentToolsSandbox) -> None:
     async def turns() -> ExecutionResult:
         await asked(sandbox, code(STATE))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.integrations.scenario import PNG, load_example
+import pytest
+
+from tests.integrations.scenario import PNG, begun, load_example
 
 DRAW = "import matplotlib.pyplot as plt; plt.plot([1, 42]); plt.savefig('/tmp/fig.png'); print(6 * 7)"
 
 
+@pytest.mark.stops
 def test_the_example_runs(cfg: dict[str, Any]) -> None:
     async def turns() -> None:
         runtime = load_example("verifiers_runtime").AgentToolsRuntime(cfg)
@@ -22,8 +25,7 @@ def test_the_example_runs(cfg: dict[str, Any]) -> None:
             await runtime.write("/tmp/folder/file", b"\0z")
             assert await runtime.read("/tmp/folder/file") == b"\0z"
             job = asyncio.ensure_future(runtime.run(["sh", "-c", "touch started; sleep 600"], {}))
-            while not await runtime.sandbox.exists("started"):
-                await asyncio.sleep(0.05)
+            await begun(job, runtime.sandbox)
             job.cancel()
             await asyncio.wait([job])
             assert (await runtime.run(["sh", "-c", "pgrep sleep || echo ended"], {})).stdout == "ended\n"

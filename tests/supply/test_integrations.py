@@ -46,7 +46,7 @@ def test_expected_exceptions_alone_are_no_failure() -> None:
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes_in(name: str) -> None:
     framework, file = FRAMEWORKS[name], FOLDER / f"{name.replace('-', '_')}.py"
-    assert command_line(name, "stdio", "")[-1] == str(file)
+    assert str(file) in command_line(name, "stdio", "")
     if framework.example:
         assert f'load_example("{framework.example}")' in file.read_text()
         assert (ROOT / "examples" / "frameworks" / f"{framework.example}.py").is_file()

@@ -16,6 +16,8 @@ _PREFIXES = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
     "code_interpreter_call": "ci",
     "shell_call": "sh",
     "shell_call_output": "sho",

@@ -25,7 +25,9 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
-from agent_tools.gateway.responses.items import CodeItem, Event, FunctionItem, Item, MessageItem, ReasoningItem
+from agent_tools.gateway.responses.client_items import CustomItem, FunctionItem
+from agent_tools.gateway.responses.client_tools import ClientTool
+from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
 from agent_tools.gateway.responses.shell_items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
@@ -40,12 +42,13 @@ class ResponseContext:
 
     Attributes:
         tool_name: the code interpreter's name for the model; '' if it may not be called.
+        clients: the tools that the client runs, by their names for the model.
         shell_name: likewise of the shell.
         environment: where the shell runs, as its calls say it.
     """
 
     tool_name: str
-    functions: frozenset[str]
+    clients: Mapping[str, ClientTool]
     container_id: str
     shows_outputs: bool
     find_file: FindFile
@@ -65,7 +68,7 @@ class Composer:
         self._number = 0
         self._items: list[Item] = []
         self._speaking: MessageItem | ReasoningItem | None = None
-        self._functions: dict[str, FunctionItem | ShellCallItem] = {}
+        self._functions: dict[str, FunctionItem | CustomItem | ShellCallItem] = {}
 
     def begin(self) -> Iterator[Event]:
         """Yield the first events."""
@@ -129,8 +132,8 @@ class Composer:
             case CallBegun(id_, name) if name == self._context.shell_name:
                 self._functions[id_] = ShellCallItem(id_, self._context.environment)
                 yield from self._add(self._functions[id_])
-            case CallBegun(id_, name) if name in self._context.functions:
-                self._functions[id_] = FunctionItem(id_, name)
+            case CallBegun(id_, name) if tool := self._context.clients.get(name):
+                self._functions[id_] = (CustomItem if tool.kind == "custom" else FunctionItem)(id_, tool)
                 yield from self._add(self._functions[id_])
             case CallDelta(id_, arguments, code):
                 if item := self.code_items.get(id_):

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.responses.client_tools import arguments_of_text, name_for_model
 from agent_tools.gateway.responses.shell_history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
 from agent_tools.models.wire import wire_messages
 
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_MADE = ("code_interpreter_call", "function_call", "reasoning", "shell_call")  # by the model
+_MADE = ("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call")  # by the model
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -45,10 +48,18 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
         ApiError: 400, an item's type is not supported.
     """
     found: list[Message | JsonObject] = []
+    seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
     for index, item in enumerate(items):
-        found += _messages(item, f"input[{index}]", replace(past, is_over=index < new))
-    return wire_messages(found)
+        param, here = f"input[{index}]", replace(past, is_over=index < new)
+        if item.get("type") in _OUTPUTS:
+            message, pictures = _output(item, param, here)
+            found.append(message)
+            seen += pictures
+            continue
+        found += [*_shown(seen), *_messages(item, param, here)]
+        seen = []
+    return wire_messages([*found, *_shown(seen)])
 
 
 def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
@@ -76,12 +87,13 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
         case "message":
             yield _spoken(item, param, past)
         case "function_call":
-            call = FunctionCall(_text(item, "name", param), _text(item, "arguments", param))
+            name = name_for_model(_text(item, "name", param), item.get("namespace"))
+            call = FunctionCall(name, _text(item, "arguments", param))
             yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
-        case "function_call_output":
-            output = item.get("output")
-            content = output if isinstance(output, str) else _parts_text(output, f"{param}.output")
-            yield Message(FUNCTION, content, extra={CALL_ID: _text(item, "call_id", param)})
+        case "custom_tool_call":
+            name = name_for_model(_text(item, "name", param), item.get("namespace"))
+            call = FunctionCall(name, arguments_of_text(_text(item, "input", param)))
+            yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
         case "code_interpreter_call":
             yield from _code_call(item, past)
         case "shell_call":
@@ -94,6 +106,28 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             return
         case kind:
             raise invalid(f"Items of type {kind!r:.40} are not supported here.", f"{param}.type", "unsupported_value")
+
+
+def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:
+    """Return what a client's tool gave back: its text for the model, and its pictures."""
+    output = item.get("output")
+    text, pictures = (output, []) if isinstance(output, str) else _output_parts(output, f"{param}.output", past)
+    return Message(FUNCTION, text, extra={CALL_ID: _text(item, "call_id", param)}), pictures
+
+
+def _output_parts(output: Any, param: str, past: CallHistory) -> tuple[str, list[JsonObject]]:
+    if not isinstance(output, list):
+        raise invalid(f"'{param}' is neither a string nor an array.", param, "invalid_type")
+    parts = [_part(part, f"{param}[{number}]", past) for number, part in enumerate(output)]
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    others = [part for part in parts if part["type"] != "text"]
+    return "".join(texts) or _BELOW * bool(others), others
+
+
+def _shown(parts: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the message that shows the model pictures of its calls, if there are any."""
+    if parts:
+        yield {"role": "user", "content": [{"type": "text", "text": _SHOWN}, *parts]}
 
 
 def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
@@ -149,12 +183,6 @@ def _safe_url(url: str, param: str) -> str:
     if url.startswith(("https://", "http://", "data:image/")):
         return url
     raise invalid("An image_url is a http(s) or data URL.", f"{param}.image_url", "invalid_value")
-
-
-def _parts_text(parts: Any, param: str) -> str:
-    if not isinstance(parts, list):
-        raise invalid(f"'{param}' is neither a string nor an array.", param, "invalid_type")
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
 def _text(item: Mapping[str, Any], name: str, param: str) -> str:

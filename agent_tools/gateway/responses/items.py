@@ -39,7 +39,8 @@ class Item:
         """Yield the events of a finished item."""
         if not self.is_done:
             self.is_done = True
-            self.value["status"] = status
+            if "status" in self.value:
+                self.value["status"] = status
             yield from self._closing()
             yield {"type": "response.output_item.done", "item": copy.deepcopy(self.value)}
 
@@ -151,27 +152,6 @@ class CodeItem(Item):
         if self._is_running and status == "completed":
             yield self._event(f"{_CALL}.completed")
         yield from self.done(status)
-
-
-class FunctionItem(Item):
-    """A call that the client answers."""
-
-    def __init__(self, call_id: str, name: str) -> None:
-        value = {"id": new_id("fc"), "type": "function_call", "status": "in_progress", "call_id": call_id}
-        super().__init__({**value, "name": name, "arguments": ""})
-
-    def write(self, arguments: str) -> Iterator[Event]:
-        """Append to the arguments."""
-        if arguments:
-            self.value["arguments"] += arguments
-            yield self._event("response.function_call_arguments.delta", delta=arguments)
-
-    def written(self, arguments: str) -> Iterator[Event]:
-        """Set the whole arguments."""
-        self.value["arguments"] = arguments
-        name = self.value["name"]  # types of the openai package need it in versions 2, and not before or after
-        yield self._event("response.function_call_arguments.done", name=name, arguments=arguments)
-        yield from self.done()
 
 
 def _said(text: str, annotations: Iterable[Citation]) -> JsonObject:

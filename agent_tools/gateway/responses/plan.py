@@ -117,10 +117,12 @@ class Planner:
         return {kind: name for kind, name in names.items() if kind in self._request.tools.built_in}
 
     def _check_names(self) -> None:
-        taken = [function.name for function in self._request.tools.functions]
+        taken = [tool.name for tool in self._request.tools.clients]
         for kind, name in self._names.items():
             if name in taken:
-                raise invalid(f"A function cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools")
+                raise invalid(
+                    f"A tool cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools"
+                )
 
     def _hosted(self, hold: Hold) -> tuple[HostedTool, ...]:
         asked = self._request.tools
@@ -131,7 +133,7 @@ class Planner:
     def _clients(self) -> list[FunctionDefinition]:
         """Return the functions that the client runs."""
         local = [local_shell(self._names[SHELL])] if self._request.tools.has_local_shell else []
-        return [*(function.definition for function in self._request.tools.functions), *local]
+        return [*(tool.offered for tool in self._request.tools.clients), *local]
 
     # -- the container ------------------------------------------------------------------------------------------------
 
@@ -211,12 +213,12 @@ class Planner:
                 return f"{self._services.config.root_path}/v1/containers/{id_}/files/{found}/content"
             return picture.data_url
 
-        functions = frozenset(function.name for function in self._request.tools.functions)
+        clients = {tool.name: tool for tool in self._request.tools.clients}
         return ResponseContext(
             tool_name=self._names.get(CODE, ""),
             shell_name=self._names.get(SHELL, ""),
             environment=LOCAL if self._request.tools.has_local_shell else _reference(id_),
-            functions=functions,
+            clients=clients,
             container_id=id_,
             shows_outputs=self._request.with_outputs,
             find_file=find_file,

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.tools import Tools, read_tools
+from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
 from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
@@ -60,15 +60,15 @@ class Request:
         return OUTPUTS in self.include
 
 
-def read_request(body: Mapping[str, Any]) -> Request:
-    """Check a request.
+def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse") -> Request:
+    """Check a request. Tools that are not here are refused or left out.
 
     Raises:
         ApiError: 400; `param` names the field.
     """
     given = Fields(body)
     _refuse_unsupported(given)
-    tools = read_tools(given)
+    tools = read_tools(given, unknown_tools)
     background, store = bool(given.flag("background")), given.flag("store")
     if background and store is False:
         raise invalid("A response in the background needs 'store' to be true.", "background")

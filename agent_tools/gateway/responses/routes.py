@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -42,8 +43,9 @@ _Kind = TypeVar("_Kind", bound=Record)
 
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
-    wanted = await read_json(request, await raw_body(request), read_request)
     services, jobs = services_of(request), jobs_of(request)
+    read = partial(read_request, unknown_tools=services.config.unknown_tools)
+    wanted = await read_json(request, await raw_body(request), read)
     job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
     if wanted.stream:
         return _stream(request, job, 0)

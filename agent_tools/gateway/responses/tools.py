@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.responses.client_tools import MAX_TOOLS, ClientTool, namespace_shown, read_client_tools
 from agent_tools.models.base import JsonObject
 
 MAX_ID = 64
 CODE, SHELL = "code_interpreter", "shell"
+Unknown = Literal["refuse", "ignore"]
+"""The treatment of tools that are not here."""
 MODEL_FACING = {CODE: "\0python", SHELL: "\0shell"}
 """Each stands for a tool's name for the model, until that is known."""
 
@@ -28,27 +32,6 @@ class ContainerChoice:
 
 
 @dataclass(frozen=True)
-class FunctionTool:
-    """A function of the client."""
-
-    name: str
-    description: str
-    parameters: JsonObject
-    strict: bool | None
-
-    @property
-    def definition(self) -> JsonObject:
-        """The function as it is offered to the model."""
-        strict = {} if self.strict is None else {"strict": self.strict}
-        return {"name": self.name, "description": self.description, **strict, "parameters": self.parameters}
-
-    @property
-    def shown(self) -> JsonObject:
-        """The function as the response repeats it."""
-        return {"type": "function", "strict": True, **self.definition}
-
-
-@dataclass(frozen=True)
 class Tools:
     """The tools that may be called. The response repeats `shown` and `shown_choice`.
 
@@ -56,12 +39,13 @@ class Tools:
         container: where the tools of `built_in` run; None if none of them needs one.
         built_in: those of `code_interpreter` and `shell` that may be called.
         has_local_shell: the client runs the shell's commands.
+        clients: those that the client runs.
     """
 
     container: ContainerChoice | None = None
     built_in: frozenset[str] = frozenset()
     has_local_shell: bool = False
-    functions: tuple[FunctionTool, ...] = ()
+    clients: tuple[ClientTool, ...] = ()
     choice: Any = None
     shown: list[JsonObject] = field(default_factory=list)
     shown_choice: Any = "auto"
@@ -69,7 +53,7 @@ class Tools:
     @property
     def are_any(self) -> bool:
         """There is something to call."""
-        return bool(self.built_in or self.functions)
+        return bool(self.built_in or self.clients)
 
 
 @dataclass
@@ -77,15 +61,17 @@ class _Reading:
     """The tools of a request, as far as they are read."""
 
     offer: _Offer
+    unknown: Unknown
     shown: list[JsonObject] = field(default_factory=list)
     code_container: ContainerChoice | None = None
     shell_container: ContainerChoice | None = None
 
     def add(self, tool: Fields) -> None:
         match tool.needed("type"):
-            case "function":
-                self.offer.functions.append(_function(tool))
-                self.shown.append(self.offer.functions[-1].shown)
+            case "function" | "custom" | "namespace" as kind:
+                found = list(read_client_tools(tool))
+                self._add_clients(tool, found)
+                self.shown.append(namespace_shown(tool, found) if kind == "namespace" else found[0].shown)
             case "code_interpreter":
                 self.offer.built_in.add(CODE)
                 self.code_container, echo = _container(tool)
@@ -94,31 +80,41 @@ class _Reading:
                 self.offer.built_in.add(SHELL)
                 self.shell_container, echo = _environment(tool)
                 self.shown.append({"type": SHELL, "environment": echo})
-            case kind:
-                known = "'code_interpreter', 'shell' and 'function' are."
+            case kind if self.unknown == "refuse":
+                known = "'code_interpreter', 'shell', 'function', 'custom' and 'namespace' are."
                 message = f"Tools of type {kind!r:.40} are not supported here; {known}"
                 raise invalid(message, tool.param("type"), "unsupported_value")
+
+    def _add_clients(self, given: Fields, tools: list[ClientTool]) -> None:
+        taken = {tool.name for tool in self.offer.clients}
+        for tool in tools:
+            if tool.name in taken:
+                raise invalid(f"There are two tools named {tool.name!r:.80}.", given.param("name"), "invalid_value")
+            taken.add(tool.name)
+        self.offer.clients += tools
+        if len(self.offer.clients) > MAX_TOOLS:
+            raise invalid(f"There are more than {MAX_TOOLS} tools.", "tools", "invalid_value")
 
 
 @dataclass
 class _Offer:
     """The tools that may be called, as far as `tool_choice` leaves them."""
 
-    functions: list[FunctionTool] = field(default_factory=list)
+    clients: list[ClientTool] = field(default_factory=list)
     built_in: set[str] = field(default_factory=set)
 
     @property
     def is_empty(self) -> bool:
-        return not self.functions and not self.built_in
+        return not self.clients and not self.built_in
 
 
-def read_tools(given: Fields) -> Tools:
-    """Read `tools` and `tool_choice`.
+def read_tools(given: Fields, unknown: Unknown = "refuse") -> Tools:
+    """Read `tools` and `tool_choice`. Tools of other types are refused or left out, by `unknown`.
 
     Raises:
         ApiError: 400.
     """
-    read = _Reading(_Offer())
+    read = _Reading(_Offer(), unknown)
     for index, tool in enumerate(given.array("tools")):
         read.add(Fields(tool if isinstance(tool, dict) else {}, f"tools[{index}]"))
     choice = given.given.get("tool_choice")
@@ -129,7 +125,7 @@ def read_tools(given: Fields) -> Tools:
         container=_shared(code, shell),
         built_in=frozenset(offer.built_in),
         has_local_shell=SHELL in offer.built_in and shell is None,
-        functions=tuple(offer.functions),
+        clients=tuple(offer.clients),
         choice=upstream,
         shown=read.shown,
         shown_choice="auto" if choice is None else choice,
@@ -151,11 +147,6 @@ def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> Cont
 
 def _differ(first: str | None, second: str | None) -> bool:
     return bool(first and second) and first != second
-
-
-def _function(fields: Fields) -> FunctionTool:
-    parameters = fields.object("parameters") or {"type": "object", "properties": {}}
-    return FunctionTool(fields.needed("name"), fields.text("description") or "", parameters, fields.flag("strict"))
 
 
 def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
@@ -218,27 +209,34 @@ def _chosen(choice: Any, offer: _Offer) -> tuple[_Offer, Any]:
         return offer, choice
     given = Fields(choice if isinstance(choice, dict) else {}, "tool_choice")
     match given.needed("type"):
-        case "function" | "code_interpreter" | "shell" as kind:
-            return offer, _named(kind, given.text("name"), offer)
+        case "function" | "custom" | "code_interpreter" | "shell" as kind:
+            return offer, _named(kind, given.given, offer)
         case "allowed_tools":
             return _allowed(given, offer)
         case _:
             raise invalid("Invalid value for 'tool_choice'.", "tool_choice.type", "invalid_value")
 
 
-def _named(kind: str, name: str | None, offer: _Offer) -> JsonObject:
+def _named(kind: str, given: Mapping[str, Any], offer: _Offer) -> JsonObject:
     if kind in offer.built_in:
         return {"type": "function", "function": {"name": MODEL_FACING[kind]}}
-    if kind == "function" and name in [function.name for function in offer.functions]:
-        return {"type": "function", "function": {"name": name}}
+    for tool in offer.clients:
+        if _is_meant(tool, given):
+            return {"type": "function", "function": {"name": tool.name}}
     raise _unknown_choice()
+
+
+def _is_meant(tool: ClientTool, given: Mapping[str, Any]) -> bool:
+    if given.get("type") == "namespace":
+        return bool(tool.namespace) and given.get("name") == tool.namespace
+    names = (given.get("type"), given.get("name"), given.get("namespace") or tool.namespace)
+    return names == (tool.kind, tool.own_name, tool.namespace)
 
 
 def _allowed(given: Fields, offer: _Offer) -> tuple[_Offer, Any]:
     allowed = [each for each in given.array("tools") if isinstance(each, dict)]
-    names = {each.get("name") for each in allowed if each.get("type") == "function"}
     kinds = {kind for kind in offer.built_in if any(each.get("type") == kind for each in allowed)}
-    kept = _Offer([function for function in offer.functions if function.name in names], kinds)
+    kept = _Offer([tool for tool in offer.clients if any(_is_meant(tool, each) for each in allowed)], kinds)
     if kept.is_empty:
         raise _unknown_choice()
     return kept, "required" if given.text("mode") == "required" else None

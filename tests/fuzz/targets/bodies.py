@@ -36,6 +36,7 @@ WORDS += ("name", "arguments", "code", "reasoning", "input_file", "file_data", "
 WORDS += ("input_image", "image_url", "https://x", "function", "code_interpreter", "container", "auto", "file_ids")
 WORDS += ("messages", "execute_python", "tool_choice", "allowed_tools", "mode", "required", "format", "json_schema")
 WORDS += ("include", "metadata", "network_policy", "disabled", "temperature", "n", "stream_options", "include_usage")
+WORDS += ("custom", "namespace", "custom_tool_call", "custom_tool_call_output", "input", "grammar", "syntax", "tools")
 WORDS += ("max_tool_calls", "previous_response_id", "parameters", "summary", "effort", "file_id", "refusal", "store")
 
 
@@ -64,6 +65,7 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
+    read_request(body, "ignore")
     container_of(request.input)
     files = InputFiles(NOTHING, _upload, None, MIB)
     messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))

@@ -22,19 +22,24 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.execution import Execution, Result
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
+from agent_tools.gateway.responses.client_tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
 from tests.gateway.asking import CALL
 from tests.gateway.strict import check_stream
 
+WEATHER = list(read_client_tools(Fields({"type": "function", "name": "weather"})))
 OTHER = Call("c2", "python", '{"code": "2"}')
 
 
 def composed(*steps: Step, failure: ApiError | None = None) -> list[dict[str, Any]]:
     request = read_request({"model": "m", "input": "Go."})
-    scene = ResponseContext("python", frozenset({"weather"}), "cntr_1", True, lambda name: None, lambda *_: "data:")
+    scene = ResponseContext(
+        "python", {tool.name: tool for tool in WEATHER}, "cntr_1", True, lambda name: None, lambda *_: "data:"
+    )
     composer = Composer(fresh_body(request), scene)
     events = list(composer.begin())
     for step in steps:
