@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from agent_tools.testing import ScriptedReply
+from tests.deploy.conftest import debian_program
 from tests.gateway.asking import KEYS, until
 from tests.gateway.conftest import Gateway, NewGateway
 
@@ -45,7 +46,7 @@ def proxied(new_gateway: NewGateway, work_dir: Path) -> Iterator[tuple[Gateway, 
     given = (ROOT / "deploy" / "nginx.conf").read_text()
     (work_dir / "agent-tools.conf").write_text(given.replace("http://127.0.0.1:8080", gateway.url))
     (work_dir / "nginx.conf").write_text(MAIN.format(folder=work_dir, port=port))
-    nginx = subprocess.run([ROOT / "scripts" / "nginx"], check=True, capture_output=True, text=True).stdout.strip()
+    nginx = debian_program("nginx", "nginx")
     command = [nginx, "-c", str(work_dir / "nginx.conf"), "-p", str(work_dir), "-e", "stderr"]
     with open(work_dir / "log", "wb") as log, subprocess.Popen(command, stderr=log) as process:
         url = f"http://127.0.0.1:{port}/code"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import configparser
 import math
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
+from tests.deploy.conftest import debian_program
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "agent-tools.service"
 
 
 def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
-    program = shutil.which("systemd-analyze")
-    assert program, "this test needs systemd-analyze: apt-get install systemd"
+    program = debian_program("systemd-analyze", "systemd", "libsystemd-shared")
     text = UNIT.read_text().replace("/opt/agent-tools/bin/agent-tools", "/bin/true")
     (tmp_path / UNIT.name).write_text(text)
     for needed in ("docker.service", "network-online.target"):

@@ -120,9 +120,7 @@ class Planner:
         taken = [tool.name for tool in self._request.tools.clients]
         for kind, name in self._names.items():
             if name in taken:
-                raise invalid(
-                    f"A tool cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools"
-                )
+                raise invalid(f"A tool cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools")
 
     def _hosted(self, hold: Hold) -> tuple[HostedTool, ...]:
         asked = self._request.tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from agent_tools.gateway.responses import request as asked
 from agent_tools.gateway.responses.local_shell import local_shell
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.token_count import MAX_ANSWER, estimate, read_count
-from agent_tools.gateway.responses.tools import CODE, SHELL, Tools
+from agent_tools.gateway.responses.tools import CODE, SHELL, Tools, Unknown
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
@@ -30,7 +31,8 @@ async def count_input_tokens(request: Request) -> Response:
     `source` of the answer tells who counted: `upstream`, or `estimate` if the upstream has no /tokenize.
     """
     services = services_of(request)
-    wanted = await read_json(request, await raw_body(request), _read)
+    read = partial(_read, services.config.unknown_tools)
+    wanted = await read_json(request, await raw_body(request), read)
     bare = replace(wanted, store=False, background=False, tools=Tools())  # no container is found or made
     planner = Planner(services, owner_of(request), bare)
     plan = await run_in_threadpool(planner.plan, services.upstream.key(request.headers))
@@ -63,12 +65,12 @@ def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
     if SHELL in tools.built_in:
         is_local = tools.has_local_shell
         yield dict(local_shell(services.config.shell_name) if is_local else ContainerShell(hold).definition)
-    for function in tools.functions:
-        yield function.definition
+    for tool in tools.clients:
+        yield dict(tool.offered)
 
 
-def _read(body: JsonObject) -> asked.Request:
-    return asked.read_request({**body, "input": body.get("input") or []})
+def _read(unknown_tools: Unknown, body: JsonObject) -> asked.Request:
+    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools)
 
 
 routes = [
