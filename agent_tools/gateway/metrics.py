@@ -46,54 +46,51 @@ class Metrics:
         parked: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Sandboxes(running))
-        says = "Objects that a sweep could not end or remove; the next one tries again."
-        self.registry.register(_Growing("agent_tools_sweep_failures", says, sweep_failures))
-        says = "Containers whose sandbox made room for another's."
-        self.registry.register(_Growing("agent_tools_parked", says, parked))
-        self.registry.register(ProcessCollector(registry=None))
-        self.registry.register(_Pools(pools))
+        failed = "Objects that a sweep could not end or remove; the next one tries again."
+        made_room = "Containers whose sandbox made room for another's."
+        for collector in (
+            *(_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)),
+            _Growing("agent_tools_sweep_failures", failed, sweep_failures),
+            _Growing("agent_tools_parked", made_room, parked),
+        ):
+            self.registry.register(collector)
+        self._make_for_requests()
+        self._make_for_turns()
+
+    def _make_for_requests(self) -> None:
+        registry = self.registry
         self.requests = Counter(
-            "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
+            "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=registry
         )
-        self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=self.registry)
+        self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=registry)
         self.request_seconds = Histogram(
-            "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=self.registry
+            "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=registry
         )
-        self.responses = Counter(
-            "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=self.registry
-        )
-        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=self.registry)
-        self.calls = Counter(
-            "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=self.registry
-        )
-        self.commands = Counter(
-            "agent_tools_shell_commands", "Shell commands, by how they ended.", ["end"], registry=self.registry
-        )
-        self.code_seconds = Histogram(
-            "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
-        )
-        self.tokens = Counter(
-            "agent_tools_tokens", "Tokens, as counted upstream.", ["key", "kind"], registry=self.registry
-        )
-        self._of_keys = Counter(
-            "agent_tools_key_requests",
-            "Requests of each key, by what came of them.",
-            ["key", "end"],
-            registry=self.registry,
-        )
-        self.queue_seconds = Histogram(
-            "agent_tools_queue_seconds", "Waiting for a sandbox.", buckets=_SECONDS, registry=self.registry
-        )
-        self.queue = Gauge("agent_tools_queue", "Requests that wait for a sandbox.", registry=self.registry)
-        self._security = Counter(
-            "agent_tools_security_events",
-            "Requests turned away, and code that broke its bounds.",
-            ["event"],
-            registry=self.registry,
-        )
+        says = "Requests of each key, by what came of them."
+        self._of_keys = Counter("agent_tools_key_requests", says, ["key", "end"], registry=registry)
+        says = "Requests turned away, and code that broke its bounds."
+        self._security = Counter("agent_tools_security_events", says, ["event"], registry=registry)
         for event in get_args(SecurityEvent):
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
+
+    def _make_for_turns(self) -> None:
+        registry = self.registry
+        self.responses = Counter(
+            "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=registry
+        )
+        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=registry)
+        self.calls = Counter(
+            "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=registry
+        )
+        self.commands = Counter(
+            "agent_tools_shell_commands", "Shell commands, by how they ended.", ["end"], registry=registry
+        )
+        self.code_seconds = Histogram("agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=registry)
+        self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["key", "kind"], registry=registry)
+        self.queue = Gauge("agent_tools_queue", "Requests that wait for a sandbox.", registry=registry)
+        self.queue_seconds = Histogram(
+            "agent_tools_queue_seconds", "Waiting for a sandbox.", buckets=_SECONDS, registry=registry
+        )
 
     def request_of(self, key: str, status: int) -> None:
         """Count a request of a key, by its name."""

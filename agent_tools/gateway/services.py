@@ -52,6 +52,7 @@ class Services:
             self.rates = Rates(config.max_requests_per_minute)
             self._read_keys()
             self.containers = Containers(config, self.store, runtime)
+            undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
             undo.callback(self.containers.close)
             self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
             self.shares = self.containers.shares

@@ -27,7 +27,7 @@ from agent_tools.runtime.docker import gateway_image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.settings import gateway_options
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, until
 from tests.gateway.postgresql import postgresql
 
 __all__ = ["postgresql"]
@@ -228,7 +228,7 @@ def test_the_gateway_runs_in_its_image_with_postgresql(
         assert "Application shutdown complete" in log
         assert "/metrics" not in log
         assert "/v1/responses" in log
-        assert running.sandboxes(state) == []
+        until(lambda: not running.sandboxes(state))
         assert key not in log
 
 

@@ -23,7 +23,8 @@ def context_files() -> dict[str, bytes]:
     files = {f"agent_tools/{name}": path.read_bytes() for name, path in package_files()}
     for folder in ("docker", "fonts"):
         top = shipped(folder)
-        files |= {f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        found = (path for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        files |= {f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in found}
     return {**files, "Dockerfile": files["docker/gateway.dockerfile"]}
 
 
