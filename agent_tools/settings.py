@@ -291,6 +291,11 @@ def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return _options("AGENT_TOOLS_GATEWAY_", environ)
 
 
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str:
+    """Return NOTIFY_SOCKET, where systemd waits for a word of a service of `Type=notify`; '' if nobody does."""
+    return environ.get("NOTIFY_SOCKET", "")
+
+
 def mcp_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the AGENT_TOOLS_MCP_<NAME> variables likewise: `api_keys`, `memory`, `answer_within`, ..."""
     return _options("AGENT_TOOLS_MCP_", environ)

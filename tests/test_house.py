@@ -21,7 +21,7 @@ import agent_tools.code_mode
 import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import gateway_image, image
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"
@@ -163,12 +163,15 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     ]
     subprocess.run(install, check=True, capture_output=True)
     code = (
-        "import agent_tools, json; from agent_tools.runtime.docker import image, shipped\n"
+        "import agent_tools, json; from agent_tools.runtime.docker import gateway_image, image, shipped\n"
         "names = ['docker/seccomp.json', 'docker/debian_base.sh', 'fonts/LICENSE-Apache-2.0.txt']\n"
-        "print(json.dumps([image.tag_for(), [str(shipped.shipped(n)) for n in names if shipped.shipped(n).is_file()]]))"
+        "found = [str(shipped.shipped(n)) for n in names if shipped.shipped(n).is_file()]\n"
+        "print(json.dumps([image.tag_for(), found, sorted(gateway_image.context_files())]))"
     )
     done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
-    tag, files = json.loads(done.stdout)
+    tag, files, gateways = json.loads(done.stdout)
+    assert gateways == sorted(gateway_image.context_files())
+    assert {"Dockerfile", "docker/gateway.lock", "agent_tools/gateway/page/page.js"} < set(gateways)
     assert tag == image.tag_for()
     assert len(files) == 3
     assert all(str(tmp_path) in file for file in files)

@@ -13,6 +13,7 @@ from agent_tools.cli.clean import clean
 from agent_tools.cli.doctor import doctor
 from agent_tools.cli.image import image
 from agent_tools.cli.jupyter import jupyter
+from agent_tools.cli.keys import keys
 from agent_tools.cli.mcp import mcp
 from agent_tools.cli.repl import repl
 from agent_tools.cli.run import run
@@ -30,13 +31,14 @@ def cli() -> None:
     agent-tools repl                       an interactive session
     agent-tools chat --model qwen-max      talk to a model that runs code
     agent-tools serve --upstream URL       the gateway: OpenAI's API with this code interpreter
+    agent-tools keys add NAME              a key for a client of the gateway
     agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
     agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 
 
-for command in (run, repl, chat, serve, mcp, jupyter, image, doctor, clean):
+for command in (run, repl, chat, serve, keys, mcp, jupyter, image, doctor, clean):
     cli.add_command(command)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
+from agent_tools.runtime.docker import gateway_image
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
@@ -22,7 +23,7 @@ console = Console(stderr=True, highlight=False)
 
 @click.group()
 def image() -> None:
-    """Build, show, list the contents of, or remove the sandbox's image."""
+    """Build, show, list the contents of, or remove the sandbox's image; build the gateway's."""
 
 
 @image.command()
@@ -77,6 +78,14 @@ def sbom(**options: Any) -> None:
 
 
 @image.command()
+@click.option("--tag", help="Its name.  [default: agent-tools-gateway with this version]")
+def gateway(tag: str | None) -> None:
+    """Build the image of the gateway itself, from this installation, and print its name: docs/deploy.md."""
+    named = {"tag": tag} if tag else {}
+    click.echo(gateway_image.build(DockerEngine(), **named, progress=_print_what_is_worth_it))
+
+
+@image.command()
 @click.option("--all", "everything", is_flag=True, help="Remove the current image too, not only older ones.")
 def rm(everything: bool) -> None:
     """Remove the images of agent-tools that are no longer current. Every flavour's newest stays."""
@@ -103,12 +112,17 @@ def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> No
 
         def report(line: str) -> None:
             progress.update(task, description=line.replace("[", "\\[")[:100])
-            if not console.is_terminal and _is_worth_a_line(line):
-                console.print(line[:118], markup=False)
+            if not console.is_terminal:
+                _print_what_is_worth_it(line)
 
         make = images.build if always else images.ensure
         tag = make(engine, recipe, report)
     console.print(f"image: {tag} is ready")
+
+
+def _print_what_is_worth_it(line: str) -> None:
+    if _is_worth_a_line(line):
+        console.print(line[:118], markup=False)
 
 
 def _is_worth_a_line(line: str) -> bool:

@@ -75,6 +75,8 @@ class ContainersConfig:
     """Bytes of one container's variables that are saved; they count as its files do."""
     variables_timeout: Seconds = 30.0
     """The time for saving or bringing back one container's variables, beside that for their transport."""
+    park_timeout: Seconds = 15.0
+    """The time for saving the variables of all containers when the gateway stops; what is not saved then is lost."""
     memory: Tier = "1g"
     """Memory of a container that asks for no other."""
     max_memory: Tier = "4g"

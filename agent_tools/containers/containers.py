@@ -44,13 +44,18 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
 class Containers(Generic[Config]):
-    """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe."""
+    """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe.
+
+    Attributes:
+        most_of: returns the number of containers that an owner may have at once.
+    """
 
     def __init__(self, config: Config, rows: Rows, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
         self.config = config
         self.runtime = runtime
         self.clock = clock
         self.shares = Shares(config, rows)
+        self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.remains = Remains(config.data_dir / "containers", rows)
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
@@ -95,7 +100,7 @@ class Containers(Generic[Config]):
         """
         self.shares.check_disk()
         self.shares.containers_left(owner)
-        most = self.config.max_containers
+        most = self.most_of(owner)
         if self._rows.count(Container, owner=owner, status="active") >= most:
             self.sweep()
             if self._rows.count(Container, owner=owner, status="active") >= most:

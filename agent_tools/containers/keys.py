@@ -17,7 +17,7 @@ class Keys:
     """The keys that are accepted; only their digests are kept."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+        self._digests = [digest(key) for key in keys]
 
     @property
     def are_needed(self) -> bool:
@@ -28,19 +28,19 @@ class Keys:
         """Return the owner that a key stands for, None if it is not known."""
         if not self._digests:
             return ANYONE
-        given = _digest(key)
+        given = digest(key)
         found = [known for known in self._digests if hmac.compare_digest(known, given)]
-        return found[0][:32] if found else None
+        return owner_of_digest(found[0]) if found else None
 
 
-def check_keys(keys: Sequence[str], host: str) -> None:
-    """Check keys for a server on this address.
+def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, advice: str = "give --api-key") -> None:
+    """Check keys for a server on this address; `with_others` is true if it needs a key even without these.
 
     Raises:
         InvalidParams: there is none, and others reach the address; or one is too short.
     """
-    if not keys and host not in LOOPBACK:
-        raise InvalidParams(f"Without a key, anyone who reaches {host} could run code: give --api-key.")
+    if not keys and not with_others and host not in LOOPBACK:
+        raise InvalidParams(f"Without a key, anyone who reaches {host} could run code: {advice}.")
     if any(len(key) < MIN_KEY_CHARS for key in keys):
         raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
 
@@ -51,5 +51,11 @@ def bearer(authorization: str) -> str:
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
-def _digest(key: str) -> str:
+def owner_of_digest(known: str) -> str:
+    """Return the owner that a key stands for, by its digest."""
+    return known[:32]
+
+
+def digest(key: str) -> str:
+    """Return what is kept of a key."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,7 +52,11 @@ class Owner(Protocol):
 
 
 class Places:
-    """Hands them out. Thread-safe."""
+    """Hands them out. Thread-safe.
+
+    Attributes:
+        parked: the number of sandboxes that made room for others, since the start.
+    """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: Owner) -> None:
         self._config = config
@@ -62,6 +66,7 @@ class Places:
         self._change = threading.Condition()
         self._live: dict[str, LiveContainer] = {}
         self._parking: set[str] = set()
+        self.parked = 0
         self._threads = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
 
     def take(self, id_: str, called: Callable[[], tuple[Callable[[], CodeInterpreter], bool]]) -> LiveContainer:
@@ -155,12 +160,15 @@ class Places:
         return sum(not self._saved(id_, live, now) for id_, live in lives if now - live.saved_at >= every)
 
     def close(self) -> None:
-        """Park all that are live; those that are still held are only closed."""
+        """Park all that are live, at once, within `park_timeout`; those still held, and those left, are only closed."""
         with self._change:
             lives, self._live = self._live, {}
             self._parking |= lives.keys()
-        for id_, live in lives.items():
-            self.soon(partial(self._park, id_, live))
+        parks = {self._threads.submit(self._park, id_, live): live for id_, live in lives.items()}
+        _, late = wait(parks, self._config.park_timeout)
+        with ThreadPoolExecutor(len(late) or 1, "gateway-stop") as closing:
+            for each in late:  # its saving ends, since what it saves is gone
+                closing.submit(parks[each].interpreter.close)
         self._threads.shutdown()
 
     def _victim(self) -> tuple[str, LiveContainer] | None:
@@ -172,6 +180,7 @@ class Places:
             raise NoSandbox("Every sandbox is in use; try again later.")
         _, id_ = min(idle)
         self._parking.add(id_)
+        self.parked += 1
         return id_, self._live.pop(id_)
 
     def _wake(self, id_: str, live: LiveContainer, victim: tuple[str, LiveContainer] | None, *, has_run: bool) -> None:

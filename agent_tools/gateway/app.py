@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes
+from agent_tools.gateway import container_routes, passed_on
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
@@ -26,6 +26,7 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
+from agent_tools.gateway.responses import token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
@@ -38,10 +39,9 @@ def create_app(
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
-        *(*response_routes.routes, *container_routes.routes, *chat_routes.routes, *page_routes.routes),
-        Route("/health", health, methods=["GET"]),
-        Route("/ready", ready, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
+        *(*token_routes.routes, *response_routes.routes, *container_routes.routes, *chat_routes.routes),
+        *(*page_routes.routes, *passed_on.routes(config.endpoints), *_PROBES),
+        *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),
     ]
     app = Starlette(
@@ -54,10 +54,21 @@ def create_app(
     return app
 
 
+def create_second_app(app: Starlette) -> Starlette:
+    """Build the application of the second port, on the services of the first one's."""
+    second = Starlette(
+        routes=[*_PROBES, _METRICS], middleware=[Middleware(Door)], exception_handlers={HTTPException: _unknown}
+    )
+    second.state = app.state
+    return second
+
+
 @contextlib.asynccontextmanager
 async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: Starlette) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
-    app.state.services, app.state.jobs, app.state.mounted = services, Jobs(services.config, services.pool), {}
+    app.state.services, app.state.mounted = services, {}
+    app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe)
+    services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     try:
         async with contextlib.AsyncExitStack() as opened:
             for mount in mounts:
@@ -105,6 +116,10 @@ def _engine_answers(runtime: Runtime) -> bool:
     except AgentToolsError:
         return False
     return True
+
+
+_PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, methods=["GET"])]
+_METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
 async def _unknown(_: Request, exc: Exception) -> Response:

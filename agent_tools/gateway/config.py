@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
 from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
+from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.settings import GIB, KIB, MIB
@@ -24,6 +26,8 @@ PASSED_FIELDS = (
 )
 """Names of vLLM, SGLang and llama.cpp, and those of OpenAI's chat completions that its responses lack."""
 _OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
+Port = Annotated[int, Field(ge=0, le=65_535)]
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -45,9 +49,19 @@ class GatewayConfig(ContainersConfig):
     passed_fields: Texts = PASSED_FIELDS
     """Fields beyond OpenAI's that a response may have and that are sent to the upstream as they are."""
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    port: Port = 8080
+    metrics_port: Port | None = None
+    """A second port, for /metrics, /health and /ready; the first one has no /metrics then."""
+    metrics_host: str = "127.0.0.1"
+    """Address of the second port. It needs no key: give one that only your own machines reach."""
+    root_path: str = ""
+    """The path below which a proxy shows the gateway, e.g. /code, whether or not the proxy takes it off."""
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
+    named_keys: bool = False
+    """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
+    max_requests_per_minute: Count = 0
+    """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     database_timeout: Seconds = 10.0
@@ -108,6 +122,8 @@ class GatewayConfig(ContainersConfig):
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: Seconds = 5.0
     """The time that active responses have to end when the gateway stops; then they fail, and say why."""
+    endpoints: Texts = ENDPOINTS
+    """Further endpoints below /v1 that are passed on to the upstream; none of them holds anything."""
     image_urls: Literal["data", "content"] = "data"
     """Image outputs hold the picture itself (data), or the URL of its content in the container (content)."""
 
@@ -134,9 +150,27 @@ class GatewayConfig(ContainersConfig):
         read_profile(profile)
         return profile
 
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, path: str) -> str:
+        if not _ROOT_PATH.fullmatch(path) or {".", ".."}.intersection(path.split("/")):
+            raise InvalidParams(
+                f"root_path={path!r:.80} is no path: give one such as /code, without a slash at its end."
+            )
+        return path
+
+    @field_validator("endpoints")
+    @classmethod
+    def _check_endpoints(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(endpoints) - set(ENDPOINTS)):
+            known = ", ".join(ENDPOINTS)
+            raise InvalidParams(f"endpoints has {unknown[0]!r:.80}, which is not passed on. Known: {known}.")
+        return endpoints
+
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:
-        check_keys(self.api_keys, self.host)
+        advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
+        check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self
@@ -149,7 +183,12 @@ class GatewayConfig(ContainersConfig):
     @property
     def passes_clients_keys(self) -> bool:
         """Clients' own keys are sent to the upstream."""
-        return not self.upstream_key and not self.api_keys
+        return not self.upstream_key and not self.api_keys and not self.named_keys
+
+    @property
+    def has_many_keys(self) -> bool:
+        """There may be several keys, which share the places there are."""
+        return len(self.api_keys) > 1 or self.named_keys
 
 
 def read_config(given: Mapping[str, Any]) -> GatewayConfig:

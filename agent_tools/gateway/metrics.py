@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -21,6 +28,7 @@ from agent_tools.tools.command_tool import CommandEnd
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 _SWEEPS = "Objects that a sweep could not end or remove; the next one tries again."
+_PARKED = "Containers whose sandbox made room for another's."
 _STORE = "Transactions that the database refused: away, locked or full."
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _STATUSES = frozenset((*HTTPStatus, 499))
@@ -29,7 +37,7 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` and
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures`, `parked` and
     `store_failures` growing numbers; `pools` the sandboxes made ahead.
     """
 
@@ -38,42 +46,58 @@ class Metrics:
         running: Callable[[], Mapping[str, bool]],
         sweep_failures: Callable[[], int] = int,
         pools: Callable[[], PoolState] = PoolState,
+        parked: Callable[[], int] = int,
         store_failures: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Sandboxes(running))
-        self.registry.register(_Failures("agent_tools_sweep_failures", _SWEEPS, sweep_failures))
-        self.registry.register(_Failures("agent_tools_store_failures", _STORE, store_failures))
-        self.registry.register(_Pools(pools))
+        for collector in (
+            *(_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)),
+            _Growing("agent_tools_sweep_failures", _SWEEPS, sweep_failures),
+            _Growing("agent_tools_store_failures", _STORE, store_failures),
+            _Growing("agent_tools_parked", _PARKED, parked),
+        ):
+            self.registry.register(collector)
+        self._make_for_requests()
+        self._make_for_turns()
+
+    def _make_for_requests(self) -> None:
+        registry = self.registry
         self.requests = Counter(
-            "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
+            "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=registry
         )
-        self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=self.registry)
+        self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=registry)
         self.request_seconds = Histogram(
-            "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=self.registry
+            "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=registry
         )
-        self.responses = Counter(
-            "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=self.registry
-        )
-        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=self.registry)
-        self.calls = Counter(
-            "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=self.registry
-        )
-        self.commands = Counter(
-            "agent_tools_shell_commands", "Shell commands, by how they ended.", ["end"], registry=self.registry
-        )
-        self.code_seconds = Histogram(
-            "agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=self.registry
-        )
-        self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["kind"], registry=self.registry)
-        self._security = Counter(
-            "agent_tools_security_events",
-            "Requests turned away, and code that broke its bounds.",
-            ["event"],
-            registry=self.registry,
-        )
+        says = "Requests of each key, by what came of them."
+        self._of_keys = Counter("agent_tools_key_requests", says, ["key", "end"], registry=registry)
+        says = "Requests turned away, and code that broke its bounds."
+        self._security = Counter("agent_tools_security_events", says, ["event"], registry=registry)
         for event in get_args(SecurityEvent):
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
+
+    def _make_for_turns(self) -> None:
+        registry = self.registry
+        self.responses = Counter(
+            "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=registry
+        )
+        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=registry)
+        self.calls = Counter(
+            "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=registry
+        )
+        self.commands = Counter(
+            "agent_tools_shell_commands", "Shell commands, by how they ended.", ["end"], registry=registry
+        )
+        self.code_seconds = Histogram("agent_tools_code_seconds", "Running code.", buckets=_SECONDS, registry=registry)
+        self.tokens = Counter("agent_tools_tokens", "Tokens, as counted upstream.", ["key", "kind"], registry=registry)
+        self.queue = Gauge("agent_tools_queue", "Requests that wait for a sandbox.", registry=registry)
+        self.queue_seconds = Histogram(
+            "agent_tools_queue_seconds", "Waiting for a sandbox.", buckets=_SECONDS, registry=registry
+        )
+
+    def request_of(self, key: str, status: int) -> None:
+        """Count a request of a key, by its name."""
+        self._of_keys.labels(key, "limited" if status == 429 else f"{status // 100}xx").inc()
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Its sender chooses no label's value, so the number of series is bounded."""
@@ -91,8 +115,8 @@ class Metrics:
             if isinstance(output, Died) and output.cause:
                 self.security(output.cause)
 
-    def step(self, step: Step) -> None:
-        """Count a step of a turn."""
+    def step(self, step: Step, key: str) -> None:
+        """Count a step of a turn that was asked for with a key of this name."""
         match step:
             case CallDone(execution=execution):
                 self.calls.labels(_status(step)).inc()
@@ -103,7 +127,7 @@ class Metrics:
                 self.commands.labels(_end(end)).inc()
             case RoundDone(usage=usage):
                 self.rounds.inc()
-                self._count_tokens(usage or Usage())
+                self._count_tokens(usage or Usage(), key)
             case Finished(reason=reason):
                 known = ("stop", "length", "tool_calls", "pending", "rounds", "cancelled", "deadline")
                 self.responses.labels(reason if reason in known else "other").inc()
@@ -112,22 +136,22 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def _count_tokens(self, usage: Usage) -> None:
-        self.tokens.labels("input").inc(usage.input_tokens)
-        self.tokens.labels("output").inc(usage.output_tokens)
+    def _count_tokens(self, usage: Usage, key: str) -> None:
+        self.tokens.labels(key, "input").inc(usage.input_tokens)
+        self.tokens.labels(key, "output").inc(usage.output_tokens)
 
 
-class _Failures(Collector):
-    """Reads a number of failures when metrics are collected."""
+class _Growing(Collector):
+    """Reads a growing number when metrics are collected."""
 
-    def __init__(self, name: str, says: str, failures: Callable[[], int]) -> None:
+    def __init__(self, name: str, says: str, number: Callable[[], int]) -> None:
         self._name = name
         self._says = says
-        self._failures = failures
+        self._number = number
 
     def collect(self) -> list[CounterMetricFamily]:
         """Return the counter."""
-        return [CounterMetricFamily(self._name, self._says, value=self._failures())]
+        return [CounterMetricFamily(self._name, self._says, value=self._number())]
 
 
 class _Pools(Collector):
@@ -137,14 +161,18 @@ class _Pools(Collector):
         self._pools = pools
 
     def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
-        """Return the sandboxes that are ready, and how sessions that asked for one fared."""
+        """Return the sandboxes that are ready, how sessions that asked for one fared, and those that had none."""
         state = self._pools()
         says = "Sessions with a sandbox made ahead (hit), or why they had none."
         takes = CounterMetricFamily("agent_tools_pool_takes", says, labels=["outcome"])
         for outcome in ("hit", *get_args(Miss)):
             takes.add_metric([outcome], state.takes.get(outcome, 0))
         ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
-        return [takes, ready]
+        says = "Sandboxes that were started while somebody waited."
+        cold = CounterMetricFamily("agent_tools_cold_starts", says, value=state.cold_starts)
+        says = "Time that these took to start."
+        seconds = CounterMetricFamily("agent_tools_cold_start_seconds", says, value=state.cold_start_seconds)
+        return [takes, ready, cold, seconds]
 
 
 class _Sandboxes(Collector):

@@ -13,13 +13,16 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 
+from agent_tools import settings
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.gateway.app import create_app
+from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.connection import Connection, Connections
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.notify import notify
 from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.second_port import SecondPort
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
@@ -46,10 +49,15 @@ async def _upstream_answers(config: GatewayConfig) -> bool:
         await upstream.aclose()
 
 
-def _check_store(config: GatewayConfig) -> None:
+def opened_store(config: GatewayConfig) -> Store:
+    """Open the store; whoever opens it closes it.
+
+    Raises:
+        InvalidParams: the database cannot be used.
+    """
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        Store(config.database_url).close()
+        return Store(config.database_url)
     except (SQLAlchemyError, ImportError) as exc:
         raise InvalidParams(
             f"The database cannot be used ({type(exc).__name__}). Check its URL, that it answers, and that its driver "
@@ -67,13 +75,25 @@ class Server(uvicorn.Server):
         options = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "ws": "none", **options}
         super().__init__(uvicorn.Config(app, **options))
         self._app = app
+        wanted = config.metrics_port
+        self.second_port = None if wanted is None else SecondPort(config.metrics_host, wanted)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell the service manager."""
+        await super().startup(sockets)
+        if self.second_port:
+            await self.second_port.open(create_second_app(self._app))
+        notify(settings.notify_socket(), "READY=1")
 
     def _note(self, event: SecurityEvent) -> None:
         self._app.state.services.metrics.security(event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, end active jobs, close all connections."""
+        """Stop listening, end active jobs, close all connections. The second port answers until then."""
+        notify(settings.notify_socket(), "STOPPING=1")
         await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
+        if self.second_port:
+            await self.second_port.close()
 
 
 def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ()) -> None:
@@ -82,7 +102,7 @@ def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ())
     Raises:
         InvalidParams: the database cannot be used.
     """
-    _check_store(config)
+    opened_store(config).close()
     Server(
         config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
     ).run()

@@ -18,8 +18,10 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
+from agent_tools.gateway.requests.rates import Rates
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
@@ -53,9 +55,13 @@ class Services:
             self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)
             self.background = Background(self.store)
-            self.keys = RequestKeys(config.api_keys)
+            self.keys = RequestKeys(config.api_keys, with_named=config.named_keys)
+            self.rates = Rates(config.max_requests_per_minute)
+            self._read_keys()
             self.containers = Containers(config, self.store, runtime)
+            undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
             undo.callback(self.containers.close)
+            self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
             self.shares = self.containers.shares
             self.large_json = LargeJson(config.json_threads)
             self.conversations = KnownConversations(config, self.store)
@@ -67,14 +73,17 @@ class Services:
                 self.containers.running,
                 lambda: self.sweep_failures,
                 lambda: runtime.pools,
+                lambda: self.containers.places.parked,
                 lambda: self.store.failures,
             )
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
-            sweeper = threading.Thread(target=self._sweep_now_and_then, name="gateway-sweep", daemon=True)
-            sweeper.start()
-            undo.callback(sweeper.join)
+            repeated = [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]
+            for each in repeated:
+                thread = threading.Thread(target=self._now_and_then, args=each, name="gateway-sweep", daemon=True)
+                thread.start()
+                undo.callback(thread.join)
             undo.callback(self._closed.set)
             self._undo = undo.pop_all()
 
@@ -97,6 +106,11 @@ class Services:
     def _forget_old(self, kind: type[Record]) -> None:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
-    def _sweep_now_and_then(self) -> None:
-        while not self._closed.wait(SWEEP_EVERY):
-            self.sweep()
+    def _read_keys(self) -> None:
+        """Accept the named keys of now; while the database is away, those of before."""
+        if self.config.named_keys:
+            failures(partial(NamedKeys(self.store).read_into, self.keys))
+
+    def _now_and_then(self, work: Callable[[], object], every: float) -> None:
+        while not self._closed.wait(every):
+            work()

@@ -23,9 +23,10 @@ HostedTool = Union[ContainerTool, ContainerShell]
 class TurnJob(Job):
     """The common part of responses and chat completions."""
 
-    def __init__(self, services: Services, model: str, log: EventLog) -> None:
+    def __init__(self, services: Services, owner: str, model: str, log: EventLog) -> None:
         super().__init__(log, is_clients_key=services.config.passes_clients_keys)
         self._services = services
+        self._key_name = services.keys.name_of(owner)
         self._spans = services.tracer.turn(model)
 
     def steps(self, turn: Turn, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
@@ -38,7 +39,7 @@ class TurnJob(Job):
             for step in steps:
                 if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
                     raise stopped()
-                self._services.metrics.step(step)
+                self._services.metrics.step(step, self._key_name)
                 self._spans.step(step)
                 _warm_up(tools, step)
                 yield step

@@ -14,14 +14,15 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import AT_ONCE
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
-from agent_tools.gateway.requests.auth import bearer
+from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.models.base import Model
+from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.settings import Endpoint
 
+ASK_TIMEOUT = 10.0  # seconds
 MAX_MODELS = 64  # models whose connections are kept
 _KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
 _LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
@@ -45,7 +46,7 @@ class Upstream:
 
     def key(self, headers: Mapping[str, str]) -> str:
         """Return the key that the upstream is asked with."""
-        return self._config.upstream_key or (bearer(headers) if self._config.passes_clients_keys else "") or "none"
+        return self._config.upstream_key or (key_of(headers) if self._config.passes_clients_keys else "") or "none"
 
     def model(self, name: str, key: str) -> Model:
         """Return a model of the upstream; its connections are kept for the next time.
@@ -106,6 +107,27 @@ class Upstream:
         is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
         kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
         return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+
+    async def ask(self, name: str, headers: Mapping[str, str], question: JsonObject, most: int) -> bytes | None:
+        """Ask an endpoint beside /v1; return its answer, None if it gives none, or one of more than `most` bytes."""
+        sent = {"Authorization": f"Bearer {self.key(headers)}"}
+        answer = bytearray()
+        try:
+            asking = self._client.stream("POST", self.beside_v1(name), json=question, headers=sent, timeout=ASK_TIMEOUT)
+            async with asking as found:
+                if found.status_code != 200:
+                    return None
+                async for chunk in found.aiter_bytes():
+                    answer += chunk
+                    if len(answer) > most:
+                        return None
+        except httpx.HTTPError:
+            return None
+        return bytes(answer)
+
+    def beside_v1(self, name: str) -> str:
+        """Return the URL of an endpoint that servers have beside /v1."""
+        return f"{self._config.upstream.rstrip('/').removesuffix('/v1')}/{name}"
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -56,6 +56,11 @@ class Gateway:
         return self._stack.enter_context(openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, **options))
 
     @property
+    def second_port(self) -> int:
+        assert self._server.second_port
+        return int(self._server.second_port.socket.getsockname()[1])
+
+    @property
     def services(self) -> Services:
         services: Services = self.app.state.services
         return services

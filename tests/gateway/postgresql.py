@@ -40,15 +40,16 @@ def _programs(folder: Path) -> Path:
 
 
 def _serving(folder: Path, programs: Path) -> Iterator[str]:
-    data, quiet = folder / "data", _as_nobody(folder)
-    data.mkdir()
-    if os.getuid() == 0:
-        os.chown(data, NOBODY, NOBODY)
+    data, sockets, quiet = folder / "data", folder / "sockets", _as_nobody(folder)
+    for made in (data, sockets):
+        made.mkdir(mode=0o755)
+        if os.getuid() == 0:
+            os.chown(made, NOBODY, NOBODY)
     init = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
     subprocess.run(init, check=True, timeout=60, **quiet)
-    options = ["-k", data, "-c", "listen_addresses=", "-c", "fsync=off"]
+    options = ["-k", sockets, "-c", "listen_addresses=", "-c", "fsync=off"]
     with subprocess.Popen([programs / "postgres", "-D", data, *options], **quiet) as server:
-        url = f"postgresql://postgres@/postgres?host={data}"
+        url = f"postgresql://postgres@/postgres?host={sockets}"
         pause = threading.Event()
         while not _answers(url):
             assert server.poll() is None

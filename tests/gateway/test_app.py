@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
+from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from tests.gateway.asking import KEYS
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway.second_port import SecondPort
+from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
 
 
@@ -47,3 +52,48 @@ def test_nothing_is_redirected(new_gateway: NewGateway, keys: tuple[str, ...]) -
                 answer = client.get(path, headers={"Host": host, "Authorization": f"Bearer {KEYS[0]}"})
                 assert answer.status_code in (403, 404), path
                 assert "location" not in answer.headers
+
+
+def test_a_second_port_has_what_an_operator_asks_for(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, metrics_port=0, api_keys=KEYS)
+    second = f"http://127.0.0.1:{gateway.second_port}"
+    assert httpx.get(f"{gateway.url}/metrics").status_code == 404
+    assert httpx.get(f"{gateway.url}/health").status_code == 200
+    assert "agent_tools_requests_in_flight" in httpx.get(f"{second}/metrics").text
+    assert httpx.get(f"{second}/ready").status_code == httpx.get(f"{second}/health").status_code == 200
+    for path in ("/", "/v1/models", "/v1/containers", "/page/page.js"):
+        assert httpx.get(second + path, headers={"api-key": KEYS[0]}).status_code == 404
+    gateway.__exit__()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{second}/health")
+
+
+def test_a_second_port_that_is_taken_is_told(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, metrics_port=0)
+    with pytest.raises(InvalidParams, match=r"metrics_port: .* cannot be listened on"):
+        SecondPort("127.0.0.1", gateway.second_port)
+
+
+@pytest.mark.parametrize("below", ["", "/tools/code"])
+def test_a_proxy_may_show_it_below_a_path(new_gateway: NewGateway, below: str) -> None:
+    gateway = new_gateway({"m": [code(DRAW), "Ok."]}, root_path="/tools/code", api_keys=KEYS, image_urls="content")
+    url, headers = gateway.url + below, {"x-api-key": KEYS[0]}
+    page = httpx.get(f"{url}/").text
+    for path in re.findall(r'(?:href|src)="([^"]+)"', page):
+        assert not path.startswith("/")
+        assert httpx.get(f"{url}/{path}").status_code == 200
+    assert httpx.get(f"{url}/v1/containers").status_code == 401, "what has an owner has one below a path, too"
+    assert httpx.get(f"{url}/mcp").status_code == 404
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=KEYS[0]) as client:
+        asked: Any = {"tools": [CODE_TOOL], "include": INCLUDE}
+        answer = client.responses.create(model="m", input="Go.", **asked)
+    (found,) = (each["url"] for each in outputs(answer.model_dump())[0]["outputs"] if each["type"] == "image")
+    assert found.startswith("/tools/code/v1/containers/")
+    assert httpx.get(gateway.url + found, headers=headers).content.startswith(b"\x89PNG")
+
+
+def test_a_path_that_only_begins_alike_is_another(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, root_path="/code")
+    for path in ("/codex/v1/models", "/code", "/code/code/health", "/cod/e/health"):
+        assert httpx.get(gateway.url + path).status_code == 404
+    assert httpx.get(f"{gateway.url}/code/health").status_code == 200

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import httpx
@@ -12,10 +14,11 @@ import pytest
 from agent_tools.execution import Died, Execution, Stream
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.models.base import Usage
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.fake_kernel import ATTACK, FakeEngine, Turn
-from tests.gateway.asking import EVENTS, KEYS, code, post
+from tests.gateway.asking import EVENTS, KEYS, code, post, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 ENOUGH = 30.0  # seconds
@@ -108,3 +111,36 @@ def test_code_that_dies_of_anything_else_is_no_security_event() -> None:
     assert counted(metrics) == {}
     metrics.ended(Execution((Died("anything", "work_dir_quota"),)))
     assert counted(metrics) == {"work_dir_quota": 1}
+
+
+def test_who_waits_for_a_sandbox_is_counted_with_the_time(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    replies = [ScriptedReply(text="One.", wait_midway=go_on), ScriptedReply(text="Two.")]
+    gateway = new_gateway({"m": replies}, max_sandboxes=1)
+    found = gateway.services.metrics.registry.get_sample_value
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(post, gateway)
+        until(lambda: gateway.upstream.requests)
+        second = pool.submit(post, gateway)
+        until(lambda: found("agent_tools_queue") == 1)
+        go_on.set()
+        assert first.result().status_code == second.result().status_code == 200
+    assert found("agent_tools_queue") == 0
+    assert found("agent_tools_queue_seconds_count") == 2
+    assert (found("agent_tools_queue_seconds_sum") or 0) > 0
+
+
+def test_tokens_and_requests_are_counted_by_the_name_of_their_key(new_gateway: NewGateway) -> None:
+    reply = ScriptedReply(text="Ok.", usage=Usage(input_tokens=7, output_tokens=3))
+    gateway = new_gateway({"m": lambda _: reply}, api_keys=KEYS)
+    gateway.client(KEYS[1]).responses.create(model="m", input="Go.")
+    found = gateway.services.metrics.registry.get_sample_value
+    assert found("agent_tools_tokens_total", {"key": "setting-2", "kind": "input"}) == 7
+    assert found("agent_tools_tokens_total", {"key": "setting-2", "kind": "output"}) == 3
+    assert found("agent_tools_key_requests_total", {"key": "setting-2", "end": "2xx"}) == 1
+    assert not {key for key in KEYS if key in gateway.services.metrics.text().decode()}
+
+
+def test_the_process_itself_is_measured(new_gateway: NewGateway) -> None:
+    text = httpx.get(f"{new_gateway({}).url}/metrics").text
+    assert float(re.findall(r"^process_resident_memory_bytes (\S+)$", text, re.MULTILINE)[0]) > 1e6

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
@@ -86,12 +86,16 @@ _Kind = TypeVar("_Kind", bound=Job)
 
 
 class Jobs:
-    """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop."""
+    """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    def __init__(self, config: GatewayConfig, pool: Executor) -> None:
+    `waited` is told the seconds that each job waited for a sandbox, in vain or not.
+    """
+
+    def __init__(self, config: GatewayConfig, pool: Executor, waited: Callable[[float], None] = lambda _: None) -> None:
         self._config = config
         self._pool = pool
-        share = config.key_share if len(config.api_keys) > 1 else 1.0
+        self._waited = waited
+        share = config.key_share if config.has_many_keys else 1.0
         places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
         queue, patience = config.max_queue, config.queue_timeout
         self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
@@ -120,7 +124,11 @@ class Jobs:
         self._held[owner] += 1
         try:
             if needs_sandbox:
-                await self.admission.enter(owner)
+                started = self._loop.time()
+                try:
+                    await self.admission.enter(owner)
+                finally:
+                    self._waited(self._loop.time() - started)
         except BaseException:
             self._held[owner] -= 1
             raise
@@ -150,10 +158,12 @@ class Jobs:
         self._is_closing = True
         self.admission.close(stopped())
         await self._quiet(self._config.shutdown_grace)
-        for job in list(self._following):
+        jobs = list(self._following)
+        for job in jobs:
             job.is_stopped = True
-            await run_in_threadpool(job.cancel.set)
+        ends = [asyncio.ensure_future(run_in_threadpool(job.cancel.set)) for job in jobs]  # none waits for another
         await self._quiet(LAST_WORDS)
+        await asyncio.gather(*ends, return_exceptions=True)
 
     async def _quiet(self, patience: float) -> None:
         """Wait until no job is active, for so many seconds at most."""

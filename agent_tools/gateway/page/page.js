@@ -1,4 +1,4 @@
-import { Output } from "/page/output.js";
+import { Output } from "./output.js";
 
 const EXAMPLES = {
   Figure: `import time
@@ -74,7 +74,7 @@ async function run() {
   const started = performance.now();
   const clock = setInterval(() => ($("clock").textContent = `${((performance.now() - started) / 1000).toFixed(1)} s`), 100);
   try {
-    const response = await ask("/page/run", { code: $("code").value, container }, { signal: running.signal });
+    const response = await ask("page/run", { code: $("code").value, container }, { signal: running.signal });
     if (!response.ok) throw new Error((await response.json()).error.message);
     await follow(response);
   } catch (error) {
@@ -117,7 +117,7 @@ function finish({ ending, seconds, files }) {
 
 async function stop() {
   $("stop").disabled = true;
-  const response = container && (await ask("/page/stop", { container }));
+  const response = container && (await ask("page/stop", { container }));
   const stopped = response?.ok && (await response.json()).stopped;
   if (!stopped) running?.abort(); // it has not begun: nobody waits for it any more
 }
@@ -126,7 +126,7 @@ async function stop() {
 
 async function refresh() {
   if (document.body.classList.contains("locked")) return;
-  const response = await ask("/page/state").catch(() => null);
+  const response = await ask("page/state").catch(() => null);
   $("health").textContent = response?.ok ? "online" : "no answer";
   $("health").dataset.ok = Boolean(response?.ok);
   if (response?.ok) showState(await response.json());
@@ -179,7 +179,7 @@ function ago(seconds) {
 }
 
 async function remove(id) {
-  await ask(`/v1/containers/${id}`, null, { method: "DELETE" });
+  await ask(`v1/containers/${id}`, null, { method: "DELETE" });
   refresh();
 }
 
@@ -187,7 +187,7 @@ async function remove(id) {
 
 async function unlock(event) {
   event.preventDefault();
-  const response = await ask("/page/state");
+  const response = await ask("page/state");
   $("refusal").textContent = response.ok ? "" : "The gateway does not know this key.";
   if (!response.ok) return;
   document.body.classList.remove("locked");
@@ -216,7 +216,7 @@ for (const [name, code] of Object.entries(EXAMPLES)) {
   $("examples").append(button);
 }
 $("code").value = EXAMPLES.Figure;
-$("base-url").textContent = `${location.origin}/v1`;
+$("base-url").textContent = new URL("v1", document.baseURI).href;
 $("which-key").textContent = document.body.className ? "yours" : "any";
 $("run").addEventListener("click", run);
 $("stop").addEventListener("click", stop);

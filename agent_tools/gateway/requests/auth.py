@@ -2,32 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from agent_tools.containers.keys import LOOPBACK, Keys
+from agent_tools.containers.keys import ANYONE, LOOPBACK, digest, owner_of_digest
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import Refusal
 
+_PLACES = ("api-key", "x-api-key")  # where clients made for other services put it
 
-class RequestKeys(Keys):
-    """The keys that are accepted, as requests bring them."""
 
-    def owner(self, headers: Mapping[str, str]) -> str:
-        """Return the owner of a request.
+@dataclass(frozen=True)
+class Caller:
+    """A key that is accepted.
+
+    Attributes:
+        owner: the owner of what it makes.
+        name: its name for an operator; a key of the setting is `setting-1`, `setting-2`, ...
+        max_containers: containers that live at once; None for the gateway's own limit.
+        max_requests_per_minute: likewise.
+    """
+
+    owner: str
+    name: str
+    max_containers: int | None = None
+    max_requests_per_minute: int | None = None
+
+
+class RequestKeys:
+    """The keys that are accepted, as requests bring them. Named keys come and go while the gateway runs."""
+
+    def __init__(self, keys: Sequence[str], *, with_named: bool = False) -> None:
+        self._with_named = with_named
+        self._set = {
+            digest(key): Caller(owner_of_digest(digest(key)), f"setting-{number}")
+            for number, key in enumerate(keys, start=1)
+        }
+        self._callers: Mapping[str, Caller] = self._set
+
+    @property
+    def are_needed(self) -> bool:
+        """A request needs a key."""
+        return self._with_named or bool(self._set)
+
+    def accept_named(self, callers: Mapping[str, Caller]) -> None:
+        """Accept these keys, by digest, beside those of the setting; all that were named before are forgotten."""
+        self._callers = {**self._set, **callers}
+
+    def max_containers(self, owner: str, usual: int) -> int:
+        """Return the number of containers that an owner may have at once."""
+        found = [each.max_containers for each in self._callers.values() if each.owner == owner]
+        return next((most for most in found if most is not None), usual)
+
+    def name_of(self, owner: str) -> str:
+        """Return the name of an owner's key; that of nobody in particular if it is not accepted any more."""
+        return next((each.name for each in self._callers.values() if each.owner == owner), ANYONE)
+
+    def caller(self, headers: Mapping[str, str]) -> Caller:
+        """Return the key of a request.
 
         Raises:
             Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
         """
         if not self.are_needed:
             self.refuse_strangers(headers)
-        given = bearer(headers)
-        owner = self.owner_of(given)
-        if owner is None:
+            return Caller(ANYONE, ANYONE)
+        given = key_of(headers)
+        found = self._callers.get(digest(given))  # of the digest, which nobody can choose, its time tells nothing
+        if found is None:
             message = "Incorrect API key provided." if given else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
-        return owner
+        return found
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
         """On a gateway without keys, refuse all but programs of this machine: web pages by DNS tricks or across sites.
@@ -50,9 +97,11 @@ class RequestKeys(Keys):
             raise _foreign("A gateway without keys does not answer pages of other sites.")
 
 
-def bearer(headers: Mapping[str, str]) -> str:
-    """Return the key of a request, or ''."""
-    return key_in(headers.get("authorization", ""))
+def key_of(headers: Mapping[str, str]) -> str:
+    """Return the key of a request, or ''. Azure's clients send it as `api-key`, Anthropic's as `x-api-key`."""
+    if "authorization" in headers:
+        return key_in(headers["authorization"])
+    return next((headers[name].strip() for name in _PLACES if name in headers), "")
 
 
 def _hostname(headers: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ class ResponseJob(TurnJob):
     """
 
     def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
-        super().__init__(services, plan.request.model, log)
+        super().__init__(services, plan.owner, plan.request.model, log)
         self.plan = plan
         self.body = fresh_body(plan.request)
         self.answer = packed(self.body)

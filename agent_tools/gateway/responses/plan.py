@@ -240,7 +240,7 @@ class Planner:
         def image_url(picture: Picture) -> str:
             found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
             if found:
-                return f"/v1/containers/{id_}/files/{found}/content"
+                return f"{self._services.config.root_path}/v1/containers/{id_}/files/{found}/content"
             return picture.data_url
 
         clients = {tool.name: tool for tool in self._request.tools.clients}

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
@@ -177,7 +177,7 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
     progress(f"Building {tag} on {base}: {_contents(recipe)}")
     origin = origin_on(base, engine.image_facts(base))
     arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
-    with _only_build(progress):
+    with only_build(progress):
         try:
             _run(engine, recipe, arguments, progress)
         except ImageBuildError as exc:
@@ -190,7 +190,18 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
 
 
 def _run(engine: DockerEngine, recipe: Recipe, arguments: Mapping[str, str], progress: Progress) -> None:
-    for line in engine.build(_tar(context_files(recipe)), tag_for(recipe), arguments):
+    run_build(engine, packed_context(context_files(recipe)), tag_for(recipe), arguments, progress)
+
+
+def run_build(
+    engine: DockerEngine, context: BinaryIO, tag: str, arguments: Mapping[str, str], progress: Progress
+) -> None:
+    """Build an image from a context.
+
+    Raises:
+        ImageBuildError: a step failed.
+    """
+    for line in engine.build(context, tag, arguments):
         for part in filter(None, (part.strip() for part in line.splitlines())):
             progress(part)
 
@@ -238,7 +249,8 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
     return DEBIAN_BASE
 
 
-def _tar(files: dict[str, bytes]) -> io.BytesIO:
+def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
+    """Return a build context as a tar, with the CA bundle of this machine, which may be empty."""
     bundle = settings.ca_bundle()
     files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
     archive = io.BytesIO()
@@ -260,7 +272,7 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _only_build(progress: Progress) -> Iterator[None]:
+def only_build(progress: Progress) -> Iterator[None]:
     """One build at a time of whatever image: the end of one removes stages, of which another could be made."""
     with open(private_base(settings.builds_dir()) / "builds.lock", "w") as file:
         _take(file, "Another image is being built; waiting for it", progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -13,3 +14,11 @@ def shipped(name: str) -> Path:
         return _PACKAGE / name
     installed = _PACKAGE / "shipped" / name
     return installed if installed.exists() else _PACKAGE.parent / name
+
+
+def package_files() -> Iterator[tuple[str, Path]]:
+    """Yield the package's own files, without what is shipped beside them, with their paths below `agent_tools`."""
+    for path in sorted(_PACKAGE.rglob("*")):
+        below = path.relative_to(_PACKAGE)
+        if path.is_file() and below.parts[0] != "shipped" and "__pycache__" not in below.parts:
+            yield str(below), path

@@ -22,11 +22,21 @@ MOST_KINDS = 8  # pools of one process; one more takes the place of the one that
 
 @dataclass(frozen=True)
 class PoolState:
-    """All pools in numbers: sandboxes ready now, and sessions so far by 'hit' or the reason of a miss; what failed."""
+    """All pools in numbers.
+
+    Attributes:
+        ready: sandboxes that are ready now.
+        takes: sessions so far that asked for one, by 'hit' or the reason of a miss.
+        failures: what failed.
+        cold_starts: sandboxes so far that were started while a session waited.
+        cold_start_seconds: the time that these took, in all.
+    """
 
     ready: int = 0
     takes: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
+    cold_starts: int = 0
+    cold_start_seconds: float = 0.0
 
 
 class Pools:
@@ -39,6 +49,8 @@ class Pools:
         self._lock = threading.Lock()
         self._pools: list[Pool] = []
         self._former: Counter[str] = Counter()  # takes of pools that are closed
+        self._cold_starts = 0
+        self._cold_start_seconds = 0.0
 
     def start(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
         """Return a sandbox made ahead, if the session asks for one and it can be had; else start one.
@@ -50,9 +62,17 @@ class Pools:
         sandbox = pool.take(spec, quota) if pool else None
         if sandbox is None:
             forget_made(spec.work_dir)
-            sandbox = RunningSandbox(engine, spec, quota)
+            sandbox = self._start_cold(engine, spec, quota)
         if pool:
             pool.keep(spec.ahead.size)
+        return sandbox
+
+    def _start_cold(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
+        started = self._clock()
+        sandbox = RunningSandbox(engine, spec, quota)
+        with self._lock:
+            self._cold_starts += 1
+            self._cold_start_seconds += self._clock() - started
         return sandbox
 
     def prepare(self, spec: SessionSpec, patience: float) -> int:
@@ -69,10 +89,11 @@ class Pools:
         """Return the numbers as they are now."""
         with self._lock:
             pools, takes = list(self._pools), Counter(self._former)
+            cold = self._cold_starts, self._cold_start_seconds
         for pool in pools:
             takes.update(pool.takes)
         failures = tuple(pool.failure for pool in pools if pool.failure)
-        return PoolState(sum(pool.ready for pool in pools), dict(takes), failures)
+        return PoolState(sum(pool.ready for pool in pools), dict(takes), failures, *cold)
 
     def close(self) -> None:
         """Remove all that nobody took; what is asked for later starts pools anew."""

@@ -15,6 +15,8 @@ import openai
 
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
+from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.responses.client_tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
@@ -33,6 +35,8 @@ WORDS += (
     "function_call",
     "python",
     "f",
+    "g",
+    "input",
     '{"code": "',
     "error",
 )
@@ -57,6 +61,11 @@ class Model(OpenAIModel):
         return self.client
 
 
+CLIENTS = {
+    tool.name: tool
+    for kind, name in (("function", "f"), ("custom", "g"))
+    for tool in read_client_tools(Fields({"type": kind, "name": name}))
+}
 EVENTS = {"content-type": "text/event-stream"}
 
 
@@ -83,9 +92,7 @@ def follow(parts: Parts) -> None:
 
     reply = model.reply([{"role": "user", "content": "1"}])
     answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
-    composer = Composer(
-        {"output": []}, ResponseContext("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: "")
-    )
+    composer = Composer({"output": []}, ResponseContext("python", CLIENTS, "cntr", True, lambda _: None, lambda *_: ""))
     try:
         for step in answer.read(counted(reply)):
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))

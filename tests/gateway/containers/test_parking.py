@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agent_tools.containers.containers import Containers
@@ -93,6 +94,10 @@ def test_the_longest_unused_sandbox_makes_room_and_its_files_and_variables_stay(
     post(gateway, tools=in_container(first), input=f"x = 1; {LOCK}; open('kept', 'w').write('k')")
     post(gateway, tools=in_container(second), input="x = 2")
     assert gateway.services.containers.running() == {second: False}
+    text = httpx.get(f"{gateway.url}/metrics").text
+    assert re.search(r"^agent_tools_parked_total 1\.0$", text, re.MULTILINE)
+    assert re.search(r"^agent_tools_cold_starts_total 2\.0$", text, re.MULTILINE)
+    assert float(re.findall(r"^agent_tools_cold_start_seconds_total (\S+)$", text, re.MULTILINE)[0]) > 0
     (call,) = outputs(post(gateway, tools=in_container(first), input="open('kept').read(), x", include=INCLUDE).json())
     assert call["outputs"][0]["logs"].startswith("('k', 1)")
     told = json.dumps(gateway.upstream.requests[-1]["messages"])
@@ -192,6 +197,17 @@ def test_a_gateway_that_stops_keeps_variables_for_the_next_one(machine: Any) -> 
     answer = two.run(id_, "x")
     assert "variables are kept" in answer
     assert kept(two.containers) == []
+
+
+def test_a_stop_waits_so_long_for_variables_and_no_longer(machine: Any) -> None:
+    one = machine(park_timeout=2, variables_timeout=1_000)
+    quick, slow = one.new(), one.new()
+    one.run(quick, "x = 1")
+    one.run(slow, "import time\nclass Slow:\n  def __reduce__(self): time.sleep(1000); return int, (7,)\nslow = Slow()")
+    one.containers.close()  # within the test's own limit
+    assert one.containers.running() == {}
+    assert slow not in str(kept(one.containers))
+    assert one.runtime.engine.processes == {}
 
 
 def test_where_it_was_asked_for_a_lost_machine_costs_what_came_after_the_last_save(machine: Any, clock: Clock) -> None:

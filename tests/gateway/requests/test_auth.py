@@ -118,3 +118,25 @@ def test_with_keys_what_nobody_owns_is_answered_by_any_name(new_gateway: NewGate
         for path in ("/health", "/ready", "/metrics", "/"):
             for headers in ({"Host": "10.1.2.3:8080"}, {"Host": "gateway.example"}, {"Sec-Fetch-Site": "cross-site"}):
                 assert client.get(path, headers=headers).status_code == 200, (path, headers)
+
+
+@pytest.mark.parametrize("name", ["api-key", "x-api-key"])
+def test_a_key_may_come_where_other_services_clients_put_it(new_gateway: NewGateway, name: str) -> None:
+    gateway = new_gateway({}, api_keys=KEYS)
+
+    def status(**headers: str) -> int:
+        sent = {each.replace("_", "-"): value for each, value in headers.items()}
+        return httpx.get(f"{gateway.url}/v1/containers", headers=sent).status_code
+
+    key = name.replace("-", "_")
+    assert status(**{key: KEYS[0]}) == 200
+    assert status(**{key: "wrong-key-123"}) == status(**{key: ""}) == status(**{key: f"Bearer {KEYS[0]}"}) == 401
+    assert status(authorization="Bearer wrong-key-123", **{key: KEYS[0]}) == 401, "the usual place is asked first"
+
+
+def test_a_clients_own_key_is_passed_on_from_wherever_it_was(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+    httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers={"api-key": "sk-of-the-client"})
+    assert gateway.upstream.headers[0]["authorization"] == "Bearer sk-of-the-client"
+    assert "api-key" not in gateway.upstream.headers[0]

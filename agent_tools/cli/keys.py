@@ -1,0 +1,115 @@
+"""`agent-tools keys`: the gateway's named keys, while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent_tools import settings
+from agent_tools.cli.show import notes
+
+if TYPE_CHECKING:
+    from agent_tools.gateway.named_keys import NamedKeys
+
+_LIMITS = (
+    click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
+    click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
+)
+
+
+def _limit_options(command: Any) -> Any:
+    for option in reversed(_LIMITS):
+        command = option(command)
+    return command
+
+
+@click.group()
+@click.option("--data-dir", type=click.Path(path_type=Path), help="The gateway's; it has the SQLite database.")
+@click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")
+@click.pass_context
+def keys(context: click.Context, /, **options: Any) -> None:
+    """Make, list, limit and revoke keys of a gateway that has `--set named_keys=true`, while it runs.
+
+    The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
+    AGENT_TOOLS_GATEWAY_DATA_DIR. A change holds within seconds, in every gateway on it.
+    """
+    context.obj = {name: value for name, value in options.items() if value is not None}
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--stdin", is_flag=True, help="Name a key that is read from stdin, instead of making one.")
+@_limit_options
+@click.pass_obj
+def add(found: dict[str, Any], /, name: str, stdin: bool, **limits: int | None) -> None:
+    """Make a key called NAME and print it. It is shown this once: only its digest is kept."""
+    from agent_tools.gateway.named_keys import KeyLimits
+
+    with _opened(found) as named:
+        click.echo(named.add(name, KeyLimits(**limits), sys.stdin.readline().strip() if stdin else ""))
+
+
+@keys.command("list")
+@click.pass_obj
+def list_(found: dict[str, Any]) -> None:
+    """List all keys, with the limits that are their own."""
+    with _opened(found) as named:
+        for row in named.all():
+            limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
+            own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
+            ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
+            click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
+
+
+@keys.command()
+@click.argument("name")
+@click.pass_obj
+def revoke(found: dict[str, Any], name: str) -> None:
+    """End the key NAME. What it owns stays until it expires, and the name is not used again."""
+    with _opened(found) as named:
+        named.revoke(name)
+    notes.print(f"{name} is revoked; gateways refuse it within seconds", markup=False)
+
+
+@keys.command()
+@click.argument("name")
+@_limit_options
+@click.pass_obj
+def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
+    """Set both limits of the key NAME; one that is not given is the gateway's own again."""
+    from agent_tools.gateway.named_keys import KeyLimits
+
+    with _opened(found) as named:
+        named.limit(name, KeyLimits(**limits))
+
+
+@contextlib.contextmanager
+def _opened(found: dict[str, Any]) -> Iterator[NamedKeys]:
+    """Have the keys of the gateway's database.
+
+    Raises:
+        InvalidParams: the database cannot be used.
+    """
+    try:
+        from agent_tools.gateway.config import read_config
+        from agent_tools.gateway.named_keys import NamedKeys
+        from agent_tools.gateway.serve import opened_store
+    except ImportError as exc:
+        raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
+    given = {**settings.gateway_options(), **found}
+    where = {name: given.get(name) for name in ("data_dir", "database")}
+    store = opened_store(read_config({**where, "upstream": "http://not-asked"}))
+    try:
+        yield NamedKeys(store)
+    finally:
+        store.close()
+
+
+def _date(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")

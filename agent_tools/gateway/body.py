@@ -1,0 +1,103 @@
+"""The body of a request as the application receives it: within its limits of bytes and time, and unpacked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.encodings import Decoder, decoder_of
+from agent_tools.gateway.requests.failures import late, too_large
+from agent_tools.settings import MIB
+
+_OF_THE_PACKED = (b"content-encoding", b"content-length")
+
+
+class Body:
+    """Receives a body as it comes. `is_read` is true once it has all come."""
+
+    def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
+        self._receive = receive
+        self._left = most_bytes(config)
+        self._patience = config.body_timeout
+        self._rate = config.min_body_rate
+        self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+
+    async def __call__(self) -> Message:
+        """Receive a piece.
+
+        Raises:
+            Refusal: 408 or 413.
+        """
+        if self.is_read:
+            return await self._receive()  # which tells that the client hung up, whenever it does
+        started = time.monotonic()
+        with anyio.move_on_after(self._patience) as waiting:
+            message = await self._receive()
+        if waiting.cancelled_caught:
+            raise late("body")
+        size = len(message.get("body", b""))
+        self._patience += size / self._rate - (time.monotonic() - started)
+        self._left -= size
+        if self._left < 0:
+            raise too_large("The request is too large.")
+        self.is_read = not message.get("more_body")
+        return message
+
+
+class UnpackedBody:
+    """Receives a compressed body, unpacked; at most `most` bytes of it."""
+
+    def __init__(self, receive: Receive, decoder: Decoder, most: int) -> None:
+        self._receive = receive
+        self._decoder = decoder
+        self._left = most
+        self._pieces: Iterator[bytes] = iter(())
+        self._has_come = self._is_over = False
+
+    async def __call__(self) -> Message:
+        """Receive a piece.
+
+        Raises:
+            ApiError: 400, it cannot be unpacked; and as for `Body`.
+        """
+        while not self._is_over:
+            if piece := next(self._pieces, b""):
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise too_large("The request is too large once it is unpacked.")
+                await anyio.lowlevel.checkpoint()  # other clients have their turn between two pieces
+                return {"type": "http.request", "body": piece, "more_body": True}
+            if self._has_come:
+                self._decoder.finish()
+                self._is_over = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return message
+            self._pieces = self._decoder.unpacked(message.get("body", b""))
+            self._has_come = not message.get("more_body")
+        return await self._receive()
+
+
+def unpacked(scope: Scope, body: Body, config: GatewayConfig) -> tuple[Scope, Receive]:
+    """Return a request without its Content-Encoding, and its body likewise.
+
+    Raises:
+        ApiError: 415, the encoding is not known.
+    """
+    decoder = decoder_of(", ".join(Headers(scope=scope).getlist("content-encoding")))
+    if decoder is None:
+        return scope, body
+    headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THE_PACKED]
+    return {**scope, "headers": headers}, UnpackedBody(body, decoder, most_bytes(config))
+
+
+def most_bytes(config: GatewayConfig) -> int:
+    """Return the bytes of the largest request of all, an upload with what is around the file."""
+    return max(config.max_upload_bytes, config.max_body_bytes) + MIB

@@ -1,0 +1,112 @@
+"""Named keys: made, limited and revoked in the store, which every gateway on it reads every few seconds.
+
+A key's owner is the same as if it stood in the setting `api_keys`, so a key that moves from there to a name keeps its
+responses, containers and files. A name is used once: a revoked key stays in the table, and so does what it owns.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent_tools.containers.keys import MIN_KEY_CHARS, digest, owner_of_digest
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway.requests.auth import Caller, RequestKeys
+from agent_tools.gateway.store.keys import ApiKey
+from agent_tools.gateway.store.store import Store
+
+READ_EVERY = 2.0  # seconds
+MAX_KEYS = 10_000  # in the table, those that are revoked included
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_RESERVED = re.compile(r"setting-\d+|local")  # names that metrics have for other callers
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """The limits of one key; None for the gateway's own.
+
+    Raises:
+        InvalidParams: a limit is negative.
+    """
+
+    max_containers: int | None = None
+    max_requests_per_minute: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not 0 <= value < 2**31:
+                raise InvalidParams(f"{name}={value} is out of range: give 0 to {2**31 - 1:,}.")
+
+
+class NamedKeys:
+    """The named keys in a store. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def add(self, name: str, limits: KeyLimits, key: str = "") -> str:
+        """Make a key of this name, or name one that is given; return it. Only its digest is kept.
+
+        Raises:
+            InvalidParams: the name or the key cannot be used, or is used already.
+        """
+        if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+            raise InvalidParams(f"{name!r:.80} is no name for a key: use up to 63 of a-z, 0-9, '.', '_' and '-'.")
+        if key and len(key) < MIN_KEY_CHARS:
+            raise InvalidParams(f"The key has fewer than {MIN_KEY_CHARS} characters.")
+        if self._store.count(ApiKey) >= MAX_KEYS:
+            raise InvalidParams(f"There are {MAX_KEYS:,} keys, the maximum for one database.")
+        key = key or f"sk-at-{secrets.token_urlsafe(32)}"
+        known = digest(key)
+        row = ApiKey(
+            id=name,
+            owner=owner_of_digest(known),
+            digest=known,
+            created_at=time.time(),
+            max_containers=limits.max_containers,
+            max_requests_per_minute=limits.max_requests_per_minute,
+            revoked_at=None,
+        )
+        if not self._store.add_if_new(row):
+            raise InvalidParams(f"There is a key {name!r} already, or this very key has another name: `keys list`.")
+        return key
+
+    def all(self) -> list[ApiKey]:
+        """List all keys, those that are revoked included, oldest first."""
+        return self._store.find(ApiKey)
+
+    def revoke(self, name: str) -> None:
+        """End a key: gateways refuse it from their next look at the table on.
+
+        Raises:
+            InvalidParams: there is no such key.
+        """
+        if self._find(name).revoked_at is None:
+            self._store.change(ApiKey, name, revoked_at=time.time())
+
+    def limit(self, name: str, limits: KeyLimits) -> None:
+        """Change both limits of a key.
+
+        Raises:
+            InvalidParams: there is no such key.
+        """
+        self._find(name)
+        self._store.change(ApiKey, name, **vars(limits))
+
+    def read_into(self, keys: RequestKeys) -> None:
+        """Have these keys accepted, and no others that are named."""
+        keys.accept_named(dict(self._callers()))
+
+    def _callers(self) -> Iterator[tuple[str, Caller]]:
+        for row in self._store.find(ApiKey):
+            if row.revoked_at is None:
+                yield row.digest, Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute)
+
+    def _find(self, name: str) -> ApiKey:
+        row = self._store.get(ApiKey, name)
+        if row is None:
+            raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows those there are.")
+        return row

@@ -1,0 +1,240 @@
+"""The compose file: read by compose's own schema, and its gateway run as it says, on the engine of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+import yaml
+
+from agent_tools.gateway.config import GatewayConfig, read_config
+from agent_tools.runtime.docker import gateway_image
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.settings import gateway_options
+from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, until
+from tests.gateway.postgresql import postgresql
+
+__all__ = ["postgresql"]
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+GATEWAY = COMPOSE["services"]["gateway"]
+SCHEMA_WHEEL = "docker-compose==1.29.2"  # the last one in Python, which carries the schema
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+USER = 10_002  # docker/gateway.dockerfile has it
+GIVEN = {"POSTGRES_PASSWORD": "secret", "DOCKER_GROUP": "999"}
+
+
+def filled(value: Any, given: dict[str, str]) -> Any:
+    """A value of the file with its variables, as compose fills them in."""
+    if isinstance(value, dict):
+        return {name: filled(each, given) for name, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, given) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        name, how, rest = found.groups()
+        if given.get(name):
+            return given[name]
+        assert how == "-", f"{name} has to be given: {rest}"
+        return str(rest)
+
+    return VARIABLE.sub(fill, value)
+
+
+def test_it_is_of_composes_schema(tmp_path: Path) -> None:
+    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(tmp_path)]
+    subprocess.run([*uv, "--no-deps", SCHEMA_WHEEL], check=True, timeout=120)
+    schema = json.loads((tmp_path / "compose" / "config" / "compose_spec.json").read_text())
+    compose = jsonschema.Draft7Validator(schema)
+    compose.validate(_nameless())
+    with pytest.raises(jsonschema.ValidationError):
+        compose.validate({"services": {"gateway": {**GATEWAY, "imagee": "x"}}})
+
+
+def _nameless() -> Any:
+    """The file without its name, which compose has read for some years, and this schema does not know."""
+    return filled({name: value for name, value in COMPOSE.items() if name != "name"}, GIVEN)
+
+
+def test_its_settings_are_settings_of_the_gateway() -> None:
+    config = read_config(gateway_options(filled(GATEWAY["environment"], GIVEN)))
+    assert config.metrics_port == 9090
+    assert config.database_url == "postgresql+psycopg://gateway:secret@postgres/gateway"
+    assert config.upstream == "http://ollama:11434/v1"
+    stop = int(GATEWAY["stop_grace_period"].rstrip("s"))
+    assert stop > config.shutdown_grace + 5 + config.park_timeout + 10
+
+
+def test_what_it_mounts_and_names_is_there() -> None:
+    services = COMPOSE["services"]
+    for service in services.values():
+        for volume in filled(service.get("volumes", []), GIVEN):
+            source = volume.split(":")[0]
+            assert source.startswith("/") or source in COMPOSE["volumes"] or (DEPLOY / source).is_file(), volume
+        assert set(service.get("depends_on", ())) <= set(services)
+    (target,) = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]["static_configs"][0][
+        "targets"
+    ]
+    assert target == f"gateway:{GATEWAY['environment']['AGENT_TOOLS_GATEWAY_METRICS_PORT']}"
+    for line in (DEPLOY / "env.example").read_text().splitlines():
+        if line and not line.startswith("#"):
+            assert f"${{{line.partition('=')[0]}" in (DEPLOY / "compose.yaml").read_text(), line
+
+
+def test_sandboxes_folders_have_the_same_path_for_the_engine() -> None:
+    shared = [
+        source for source, target in (each.split(":") for each in filled(GATEWAY["volumes"], GIVEN)) if source == target
+    ]
+    seen = filled(GATEWAY["environment"], GIVEN)
+    for name in ("AGENT_TOOLS_GATEWAY_DATA_DIR", "AGENT_TOOLS_RUN_DIR"):
+        assert any(Path(seen[name]).is_relative_to(folder) for folder in shared), name
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """The folder that gateway and engine share; its path is short, since sockets lie below it."""
+    folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
+    if os.getuid() == 0:
+        os.chown(folder, USER, USER)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Running:
+    """The service `gateway`, run as the file says but in the host's network, where the scripted upstream is."""
+
+    def __init__(self, engine: DockerEngine, tag: str, state: Path, **environment: str) -> None:
+        service = filled(GATEWAY, {**GIVEN, "STATE": str(state)})
+        volumes = [*service["volumes"], *(f"{path}:{path}" for path in (environment.pop("also", ""),) if path)]
+        self._client = engine.connection.new_client(timeout=120)
+        self.container = self._client.containers.run(
+            tag,
+            detach=True,
+            network_mode="host",
+            user=f"{USER}:{USER}" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}",
+            pid_mode=service["pid"],
+            cap_drop=service["cap_drop"],
+            security_opt=service["security_opt"],
+            read_only=service["read_only"],
+            tmpfs=dict.fromkeys(service["tmpfs"], ""),
+            group_add=[str(os.stat("/var/run/docker.sock").st_gid)],
+            volumes=volumes,
+            environment={**service["environment"], **environment},
+        )
+
+    def do(self, *command: str) -> str:
+        done = self.container.exec_run(list(command))
+        assert done.exit_code == 0, done.output.decode()
+        return str(done.output.decode())
+
+    def await_health(self, deadline: float) -> None:
+        while self._health() != "healthy":
+            assert time.monotonic() < deadline, self.container.logs().decode()
+            assert self.container.status in ("created", "running"), self.container.logs().decode()
+            time.sleep(0.2)
+
+    def _health(self) -> str:
+        self.container.reload()
+        return str(self.container.attrs["State"].get("Health", {}).get("Status"))
+
+    def sandboxes(self, below: Path) -> list[str]:
+        """Those that have something of this folder mounted."""
+        found = self._client.containers.list(all=True, ignore_removed=True)
+        return [
+            each.name
+            for each in found
+            if any(str(below) in str(mount) for mount in each.attrs["Mounts"]) and each.id != self.container.id
+        ]
+
+    def close(self) -> None:
+        self.container.remove(force=True)
+        self._client.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(900)  # it builds an image
+def test_the_gateway_runs_in_its_image_with_postgresql(
+    docker_engine: DockerEngine, state: Path, postgresql: str
+) -> None:
+    tag = gateway_image.build(docker_engine, f"{gateway_image.REPOSITORY}:test")
+    port, second = free_port(), free_port()
+    with contextlib.ExitStack() as stack:
+        stack.callback(docker_engine.remove_image, tag)
+        upstream = stack.enter_context(
+            ScriptedServer({"m": [code("open('a.txt', 'w').write('x'); 6 * 7"), ScriptedReply("It is 42.")]})
+        )
+        running = Running(
+            docker_engine,
+            tag,
+            state,
+            also=postgresql.partition("host=")[2],
+            AGENT_TOOLS_GATEWAY_UPSTREAM=upstream.base_url,
+            AGENT_TOOLS_GATEWAY_DATABASE=postgresql,
+            AGENT_TOOLS_GATEWAY_HOST="127.0.0.1",
+            AGENT_TOOLS_GATEWAY_PORT=str(port),
+            AGENT_TOOLS_GATEWAY_METRICS_HOST="127.0.0.1",
+            AGENT_TOOLS_GATEWAY_METRICS_PORT=str(second),
+            AGENT_TOOLS_GATEWAY_POOL="0",
+        )
+        stack.callback(running.close)
+        running.await_health(time.monotonic() + 120)
+        key = running.do("agent-tools", "keys", "add", "alice").strip()
+        body = {"model": "m", "input": "Go.", "tools": [CODE_TOOL], "include": INCLUDE}
+        headers = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 401
+        deadline = time.monotonic() + 30
+        while httpx.get(f"http://127.0.0.1:{port}/v1/models", headers=headers).status_code == 401:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/responses", json=body, headers=headers, timeout=120)
+        assert answer.status_code == 200, (answer.text, running.container.logs().decode())
+        (call,) = outputs(answer.json())
+        assert call["outputs"][-1]["logs"] == "42"
+        assert (state / "data" / "containers" / call["container_id"] / "a.txt").read_text() == "x"
+        assert len(running.sandboxes(state)) == 1
+        ready = httpx.get(f"http://127.0.0.1:{second}/ready", timeout=30).json()
+        assert ready == {"status": "ok", "engine": True, "database": True, "upstream": True}
+        assert (
+            'agent_tools_key_requests_total{end="2xx",key="alice"}'
+            in httpx.get(f"http://127.0.0.1:{second}/metrics").text
+        )
+        assert running.do("id", "-u").strip() != "0"
+        running.container.stop(timeout=int(GATEWAY["stop_grace_period"].rstrip("s")))
+        log = running.container.logs().decode()
+        assert running.container.wait()["StatusCode"] in (0, 128 + signal.SIGTERM), log
+        assert "Application shutdown complete" in log
+        assert "/metrics" not in log
+        assert "/v1/responses" in log
+        until(lambda: not running.sandboxes(state))
+        assert key not in log
+
+
+def test_the_image_needs_a_key_unless_it_is_told_otherwise() -> None:
+    text = (DEPLOY.parent / "docker" / "gateway.dockerfile").read_text()
+    environment = dict(re.findall(r"(AGENT_TOOLS_GATEWAY_\w+)=(\S+)", text))
+    config: GatewayConfig = read_config({**gateway_options(environment), "upstream": "http://u/v1"})
+    assert (config.host, config.named_keys) == ("0.0.0.0", True)
+    assert f"USER {USER}:{USER}" in text

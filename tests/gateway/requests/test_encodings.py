@@ -1,0 +1,109 @@
+"""Compressed bodies."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.settings import MIB
+from agent_tools.testing import ScriptedReply
+from tests.gateway.conftest import NewGateway
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
+BODY = json.dumps({"model": "m", "input": "Hello! " * 1_000}).encode()
+
+
+def unpack(name: str, data: bytes, step: int) -> bytes:
+    decoder = decoder_of(name)
+    assert decoder
+    found = []
+    for start in range(0, len(data), step):
+        found += decoder.unpacked(data[start : start + step])
+    decoder.finish()
+    assert max(map(len, found), default=0) <= PIECE
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("name", PACK)
+@pytest.mark.parametrize("step", [1, 7, 65_536])
+def test_a_body_comes_out_as_it_went_in(name: str, step: int) -> None:
+    for plain in (b"", b"a", BODY, bytes(range(256)) * (8 if step == 1 else 4_000)):
+        assert unpack(name, PACK[name](plain), step) == plain
+    assert unpack(name, b"", step) == b""
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_what_is_cut_goes_on_after_its_end_or_is_something_else_is_refused(name: str) -> None:
+    packed = PACK[name](BODY)
+    for data in (packed[:-1], packed[: len(packed) // 2], packed + b"a", packed + packed, b"plain text", packed[1:]):
+        with pytest.raises(ApiError, match="Content-Encoding") as caught:
+            unpack(name, data, 4_096)
+        assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_a_bomb_costs_a_few_pieces_of_memory(name: str) -> None:
+    bomb = PACK[name](bytes(256 * MIB))
+    decoder = decoder_of(name)
+    assert decoder
+    tracemalloc.start()
+    total = sum(map(len, decoder.unpacked(bomb)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total == 256 * MIB
+    assert peak < 16 * MIB
+
+
+def test_a_window_that_takes_much_memory_is_refused() -> None:
+    large = zstd.compress(bytes(MIB), options={zstd.CompressionParameter.window_log: 27})
+    wide = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    streamed = wide.compress(bytes(MIB)) + wide.flush()
+    assert unpack("zstd", large, len(large)) == bytes(MIB), "a frame that tells its size needs no more than that"
+    with pytest.raises(ApiError):
+        unpack("zstd", streamed, len(streamed))
+
+
+def test_a_client_may_send_its_body_compressed(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, max_body_bytes=MIB, max_upload_bytes=MIB)
+    for name, pack in PACK.items():
+        headers = {"Content-Encoding": name, "Content-Type": "application/json"}
+        answer = httpx.post(f"{gateway.url}/v1/responses", content=pack(BODY), headers=headers, timeout=30)
+        assert answer.status_code == 200, answer.text
+        for path in ("responses", "chat/completions", "files"):
+            bomb = pack(b'{"model": "' + bytes(8 * MIB))
+            kind = {"Content-Type": "multipart/form-data; boundary=b"} if path == "files" else {}
+            answer = httpx.post(f"{gateway.url}/v1/{path}", content=bomb, headers={**headers, **kind}, timeout=30)
+            assert answer.status_code in ((400, 413) if path == "files" else (413,)), answer.text
+        answer = httpx.post(f"{gateway.url}/v1/responses", content=BODY, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed_body")
+    assert gateway.upstream.requests[0]["messages"][0]["content"] == "Hello! " * 1_000
+
+
+def test_an_upload_may_be_compressed(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    form = httpx.Request(
+        "POST", "http://x", files={"file": ("a.txt", io.BytesIO(b"a" * 1000))}, data={"purpose": "user_data"}
+    )
+    headers = {"Content-Type": form.headers["content-type"], "Content-Encoding": "gzip"}
+    answer = httpx.post(f"{gateway.url}/v1/files", content=gzip.compress(form.read()), headers=headers)
+    assert answer.json()["bytes"] == 1000
+
+
+def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    for encoding in ("br", "deflate", "gzip, gzip", "zstd, gzip", "x" * 200):
+        content, headers = zlib.compress(BODY), {"Content-Encoding": encoding}
+        answer = httpx.post(f"{gateway.url}/v1/responses", content=content, headers=headers)
+        assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, zstd")
+        assert answer.json()["error"]["code"] == "unsupported_encoding"
+    answer = httpx.post(f"{gateway.url}/v1/files", content=b"", headers={"Content-Encoding": "identity"})
+    assert answer.status_code == 400

@@ -1,0 +1,165 @@
+"""Named keys: made, limited and revoked while gateways run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from agent_tools.cli import cli
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway import named_keys
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.named_keys import READ_EVERY, KeyLimits, NamedKeys
+from agent_tools.gateway.store.keys import ApiKey
+from agent_tools.gateway.store.store import Store
+from tests.gateway.asking import KEYS, refused, until
+from tests.gateway.conftest import Gateway, NewGateway
+
+NO_LIMITS = KeyLimits()
+
+
+def status(gateway: Gateway, key: str) -> int:
+    return httpx.get(f"{gateway.url}/v1/containers", headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+@pytest.fixture
+def store(work_dir: Path) -> Store:
+    return Store(f"sqlite:///{work_dir / 'keys.db'}")
+
+
+def test_a_key_is_accepted_and_refused_without_a_restart(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, named_keys=True)
+    assert status(gateway, "no-key-at-all") == 401
+    named = NamedKeys(gateway.services.store)
+    key = named.add("alice", NO_LIMITS)
+    until(lambda: status(gateway, key) == 200)  # its thread reads the table; nobody tells it
+    container = gateway.client(key).containers.create(name="c").id
+    named.revoke("alice")
+    until(lambda: status(gateway, key) == 401)
+    assert container in {row.id for row in gateway.services.containers.all_of(key_owner(named, "alice"))}
+    assert READ_EVERY <= 5
+
+
+def key_owner(named: NamedKeys, name: str) -> str:
+    return next(row.owner for row in named.all() if row.id == name)
+
+
+def test_a_key_of_the_setting_that_gets_a_name_keeps_what_it_owns(new_gateway: NewGateway) -> None:
+    before = new_gateway({}, api_keys=KEYS)
+    made = before.client(KEYS[0]).containers.create(name="mine").id
+    NamedKeys(before.services.store).add("moved", NO_LIMITS, KEYS[0])
+    after = new_gateway({}, named_keys=True, data_dir=before.services.config.data_dir)
+    assert [each.id for each in after.client(KEYS[0]).containers.list()] == [made]
+    assert status(after, KEYS[1]) == 401
+
+
+def test_a_key_has_limits_of_its_own(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, named_keys=True, max_containers=3)
+    named = NamedKeys(gateway.services.store)
+    small, usual = named.add("small", KeyLimits(max_containers=1)), named.add("usual", NO_LIMITS)
+    named.read_into(gateway.services.keys)
+    gateway.client(small).containers.create(name="a")
+    assert refused(lambda: gateway.client(small).containers.create(name="b"))[0] == 429
+    for name in ("a", "b", "c"):
+        gateway.client(usual).containers.create(name=name)
+    assert "3 containers" in refused(lambda: gateway.client(usual).containers.create(name="d"))[2]
+    named.limit("small", KeyLimits(max_containers=2))
+    named.read_into(gateway.services.keys)
+    assert gateway.client(small).containers.create(name="b").id
+
+
+def test_a_key_may_send_so_many_requests_in_a_minute(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, named_keys=True, max_requests_per_minute=2)
+    named = NamedKeys(gateway.services.store)
+    usual, more = named.add("usual", NO_LIMITS), named.add("more", KeyLimits(max_requests_per_minute=0))
+    named.read_into(gateway.services.keys)
+    assert [status(gateway, usual) for _ in range(3)] == [200, 200, 429]
+    assert [status(gateway, more) for _ in range(5)] == [200] * 5
+    answer = httpx.get(f"{gateway.url}/v1/models", headers={"api-key": usual})
+    assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    text = httpx.get(f"{gateway.url}/metrics").text
+    assert 'agent_tools_key_requests_total{end="limited",key="usual"} 2.0' in text
+    assert 'agent_tools_key_requests_total{end="2xx",key="more"} 5.0' in text
+    assert usual not in text
+
+
+def test_a_database_that_is_away_leaves_the_keys_of_before(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, named_keys=True)
+    key = NamedKeys(gateway.services.store).add("alice", NO_LIMITS)
+    gateway.services._read_keys()
+    find, gateway.services.store.find = gateway.services.store.find, _away  # type: ignore[method-assign,assignment]
+    gateway.services._read_keys()
+    gateway.services.store.find = find  # type: ignore[method-assign]
+    assert status(gateway, key) == 200
+
+
+def _away(*_: object, **__: object) -> object:
+    raise Store.failure("away")
+
+
+def test_a_clients_key_never_reaches_the_upstream(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]}, named_keys=True)
+    key = NamedKeys(gateway.services.store).add("alice", NO_LIMITS)
+    gateway.services._read_keys()
+    gateway.client(key).responses.create(model="m", input="Go.")
+    assert gateway.upstream.headers[0]["authorization"] == "Bearer none"
+
+
+@pytest.mark.parametrize("name", ["", "Alice", "a b", "../a", "a" * 64, "setting-1", "local", "-a"])
+def test_a_name_that_cannot_be_used_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InvalidParams, match="no name for a key"):
+        NamedKeys(store).add(name, NO_LIMITS)
+    store.close()
+
+
+def test_names_and_keys_are_used_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = NamedKeys(store)
+    key = named.add("a", NO_LIMITS)
+    for name, given in (("a", ""), ("b", key)):
+        with pytest.raises(InvalidParams, match="already"):
+            named.add(name, NO_LIMITS, given)
+    with pytest.raises(InvalidParams, match="fewer than 8"):
+        named.add("b", NO_LIMITS, "short")
+    named.revoke("a")
+    with pytest.raises(InvalidParams, match="already"):
+        named.add("a", NO_LIMITS)
+    for use in (named.revoke, lambda name: named.limit(name, NO_LIMITS)):
+        with pytest.raises(InvalidParams, match="no key 'nobody'"):
+            use("nobody")
+    with pytest.raises(InvalidParams, match="out of range"):
+        KeyLimits(max_containers=-1)
+    monkeypatch.setattr(named_keys, "MAX_KEYS", 1)
+    with pytest.raises(InvalidParams, match="the maximum"):
+        named.add("c", NO_LIMITS)
+    assert key not in repr(store.find(ApiKey))
+    store.close()
+
+
+def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
+    def keys(*arguments: str, given: str = "") -> str:
+        done = CliRunner().invoke(cli, ["keys", "--data-dir", str(work_dir), *arguments], input=given)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    key = keys("add", "alice", "--max-containers", "5").strip()
+    assert key.startswith("sk-at-")
+    assert keys("add", "bob", "--stdin", given="a-key-of-before\n") == "a-key-of-before\n"
+    keys("limit", "alice", "--max-requests-per-minute", "60")
+    keys("revoke", "bob")
+    alice, bob = keys("list").splitlines()
+    assert "  max_requests_per_minute=60" in alice
+    assert "revoked" in bob
+    assert key not in keys("list")
+    store = Store(f"sqlite:///{work_dir / 'gateway.db'}")
+    assert [(row.id, row.max_containers) for row in NamedKeys(store).all()] == [("alice", None), ("bob", None)]
+    store.close()
+
+
+def test_an_address_that_others_reach_needs_some_kind_of_key() -> None:
+    assert GatewayConfig("http://u/v1", host="0.0.0.0", named_keys=True).has_many_keys
+    with pytest.raises(InvalidParams, match="named_keys"):
+        GatewayConfig("http://u/v1", host="0.0.0.0")

@@ -1,0 +1,114 @@
+"""Endpoints that are passed on, and those that are not."""
+
+from __future__ import annotations
+
+import httpx
+import openai
+import pytest
+
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.endpoints import BESIDE_V1, ENDPOINTS
+from agent_tools.gateway.responses.token_count import MAX_ANSWER
+from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
+from tests.gateway.conftest import NewGateway
+from tests.gateway.test_upstream import Answer, New, asked, new
+
+__all__ = ["new"]
+STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "uploads", "evals", "conversations")
+STORED += ("load_lora_adapter", "sleep", "wake_up", "reset_prefix_cache", "admin/keys", "organization/admin_api_keys")
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_it_is_passed_on_as_it_is(new: New, name: str) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda seen: Answer(b"\x00\x01audio", "audio/mpeg", 201)
+    sent = b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n\xff\xfe\r\n--b--'
+    kind = "multipart/form-data; boundary=b"
+    answer = httpx.post(f"{gateway.url}/v1/{name}?a=b", content=sent, headers={"Content-Type": kind, "Cookie": "a=b"})
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (201, b"\x00\x01audio", "audio/mpeg")
+    (seen,) = upstream.seen
+    assert seen.target == (f"/{name}" if name in BESIDE_V1 else f"/v1/{name}")
+    assert (seen.body, seen.headers["content-type"]) == (sent, kind)
+    assert seen.headers["authorization"] == "Bearer operators-key"
+    assert "cookie" not in seen.headers
+
+
+def test_what_holds_stored_things_is_not_passed_on(new: New) -> None:
+    gateway, upstream = new()
+    for name in STORED:
+        for method in ("GET", "POST", "DELETE"):
+            assert httpx.request(method, f"{gateway.url}/v1/{name}").status_code == 404
+    for path in (b"/v1/embeddings%0A", b"/v1/embeddings/", b"/v1/embeddings/../files", b"/v1/embeddings%2F..%2Ffiles"):
+        assert asked(gateway.url, path, method=b"POST")[9:12] == b"404"
+    assert upstream.seen == []
+
+
+def test_an_operator_may_offer_fewer_of_them(new: New) -> None:
+    gateway, _ = new(endpoints=("embeddings",))
+    assert httpx.post(f"{gateway.url}/v1/embeddings", json={}).status_code == 200
+    assert httpx.post(f"{gateway.url}/v1/completions", json={}).status_code == 404
+    with pytest.raises(InvalidParams, match="'files', which is not passed on"):
+        GatewayConfig("http://u/v1", endpoints="embeddings, files")
+
+
+def test_a_key_is_needed_for_them(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=KEYS)
+    assert httpx.post(f"{gateway.url}/v1/embeddings", json={}).status_code == 401
+
+
+LONG = "word " * 400
+
+
+def test_the_upstream_counts_tokens_where_it_can(new: New) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda seen: Answer(b'{"count": 17, "max_model_len": 100, "tokens": [1, 2]}')
+    client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="any")
+    counted = client.responses.input_tokens.count(model="m", input="Hi.", instructions="Be brief.", tools=[CODE_TOOL])  # type: ignore[list-item]
+    client.close()
+    assert (counted.input_tokens, counted.object, counted.model_extra) == (
+        17,
+        "response.input_tokens",
+        {"source": "upstream"},
+    )
+    (seen,) = upstream.seen
+    assert seen.target == "/tokenize"
+    assert [message["role"] for message in seen.json["messages"]] == ["system", "user"]
+    assert [tool["function"]["name"] for tool in seen.json["tools"]] == ["python"]
+    assert gateway.client().containers.list().data == [], "counting makes nothing"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(
+            Answer(status=404),
+            Answer(b"{}"),
+            Answer(b'{"count": -1}'),
+            Answer(b'{"count": true}'),
+            Answer(b"[" * 100_000),
+        ),
+        Answer(b'{"count": 3, "tokens": "%s"}' % (b"1," * (MAX_ANSWER // 2))),
+    ],
+    ids=lambda answer: f"{answer.status}-{answer.body[:12]!r}",
+)
+def test_else_it_is_an_estimate_and_says_so(new: New, answer: Answer) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda seen: answer
+
+    def count(**body: object) -> int:
+        found = httpx.post(f"{gateway.url}/v1/responses/input_tokens", json={"model": "m", **body}).json()
+        assert (found["object"], found["source"]) == ("response.input_tokens", "estimate")
+        return int(found["input_tokens"])
+
+    short, long = count(input="Hi."), count(input=LONG)
+    assert 0 < short < 20
+    assert 400 < long < 700
+    assert count(input=LONG, tools=[CODE_TOOL, shell(), FUNCTION]) > long
+    assert count() == 0
+
+
+def test_compacting_is_refused_in_words(new: New) -> None:
+    gateway, _ = new()
+    answer = httpx.post(f"{gateway.url}/v1/responses/compact", json={"model": "m"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_endpoint")
