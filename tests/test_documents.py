@@ -58,6 +58,7 @@ RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
     ("checkpoints.md", 2): ASSERTS_ITSELF,
     ("state.md", 0): lambda names: "lock" in str(names["saved"].variables) and "lock" not in str(names["report"].kept),
     ("pool.md", 0): ASSERTS_ITSELF,
+    ("upstreams.md", 0): ASSERTS_ITSELF,
     ("pool.md", 1): ASSERTS_ITSELF,
 }
 """Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""

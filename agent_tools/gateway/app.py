@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -26,10 +28,10 @@ from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses import token_routes
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseHead
-from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
+
+READY_PATIENCE = 5.0  # seconds in which the database answers /ready
 
 
 def create_app(
@@ -89,8 +91,8 @@ async def ready(request: Request) -> Response:
     services = services_of(request)
     checks = {
         "engine": await run_in_threadpool(_engine_answers, services.runtime),
-        "database": await run_in_threadpool(_database_answers, services.store),
         "upstream": await services.upstream.is_ready(),
+        "database": await _database_answers(services),
     }
     return Json(
         {"status": "ok" if all(checks.values()) else "unavailable", **checks}, 200 if all(checks.values()) else 503
@@ -102,18 +104,16 @@ async def metrics(request: Request) -> Response:
     return Response(services_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+async def _database_answers(services: Services) -> bool:
+    with anyio.move_on_after(READY_PATIENCE):
+        return await anyio.to_thread.run_sync(services.store.answers, abandon_on_cancel=True)
+    return False
+
+
 def _engine_answers(runtime: Runtime) -> bool:
     try:
         runtime.engine.guest()
     except AgentToolsError:
-        return False
-    return True
-
-
-def _database_answers(store: Store) -> bool:
-    try:
-        store.find(ResponseHead, id="")
-    except store.failure:
         return False
     return True
 

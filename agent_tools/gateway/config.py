@@ -16,10 +16,18 @@ from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.models.bounds import MAX_REPLY_BYTES
+from agent_tools.models.dialect.profile import read_profile
 from agent_tools.settings import GIB, KIB, MIB
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+PASSED_FIELDS = (
+    *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
+    *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
+    *("chat_template_kwargs", "mm_processor_kwargs", "cache_salt", "vllm_xargs"),
+)
+"""Names of vLLM, SGLang and llama.cpp, and those of OpenAI's chat completions that its responses lack."""
+_OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -36,6 +44,10 @@ class GatewayConfig(ContainersConfig):
     """The key of the upstream. Without one, and without `api_keys`, a client's own key is passed on."""
     upstream_api: Literal["chat", "responses"] = "chat"
     """The upstream's API for responses and for routed chat completions."""
+    upstream_profile: str = "auto"
+    """What the upstream wants to be sent: `auto` learns it from its answers; see docs/upstreams.md for others."""
+    passed_fields: Texts = PASSED_FIELDS
+    """Fields beyond OpenAI's that a response may have and that are sent to the upstream as they are."""
     host: str = "127.0.0.1"
     port: Port = 8080
     metrics_port: Port | None = None
@@ -52,12 +64,20 @@ class GatewayConfig(ContainersConfig):
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    database_timeout: Seconds = 10.0
+    """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"
     """The shell's name for the model."""
-    router_tools: Texts = ("execute_python",)
-    """Functions that chat completions may declare and that are run here."""
+    router_tools: Texts = ()
+    """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
+    client's to run."""
+    session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
+    """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
+    match_text: bool = True
+    """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
+    kept. Turn it off where one key serves people who must not meet."""
     unknown_tools: Literal["refuse", "ignore"] = "refuse"
     """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
     max_shell_timeout: Seconds = 600.0
@@ -133,6 +153,19 @@ class GatewayConfig(ContainersConfig):
             known = ", ".join(ENDPOINTS)
             raise InvalidParams(f"endpoints has {unknown[0]!r:.80}, which is not passed on. Known: {known}.")
         return endpoints
+
+    @field_validator("passed_fields")
+    @classmethod
+    def _check_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if taken := sorted(_OURS.intersection(names)):
+            raise InvalidParams(f"passed_fields holds {taken[0]!r}, which the gateway itself sends: leave it out.")
+        return names
+
+    @field_validator("upstream_profile")
+    @classmethod
+    def _check_profile(cls, profile: str) -> str:
+        read_profile(profile)
+        return profile
 
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:

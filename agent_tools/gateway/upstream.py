@@ -17,6 +17,7 @@ from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.models.base import JsonObject, Model
+from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.settings import Endpoint
@@ -35,6 +36,7 @@ class Upstream:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
+        self._profile = read_profile(config.upstream_profile)
         self._lock = threading.Lock()
         self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
         timeout = httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
@@ -57,13 +59,22 @@ class Upstream:
         with self._lock:
             known = self._models.pop((name, key), None)
             if known is None:
-                kind = ResponsesModel if self._config.upstream_api == "responses" else OpenAIModel
-                endpoint = Endpoint(self._config.upstream, key)
-                known = kind(name, endpoint, max_reply_bytes=self._config.max_reply_bytes)
+                known = self._new_model(name, Endpoint(self._config.upstream, key))
             self._models[name, key] = known
             if len(self._models) > MAX_MODELS:
                 self._models.popitem(last=False)  # it may be in use still; its connections end with it
         return known
+
+    @property
+    def takes_format_beside_tools(self) -> bool:
+        """The upstream lets a model call tools although a format is asked for."""
+        return self._config.upstream_api == "responses" or self._profile.format == "always"
+
+    def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel | ResponsesModel:
+        if self._config.upstream_api == "responses":
+            limit, passed = self._config.max_reply_bytes, self._config.passed_fields
+            return ResponsesModel(name, endpoint, max_reply_bytes=limit, passed=passed)
+        return OpenAIModel(name, endpoint, max_reply_bytes=self._config.max_reply_bytes, profile=self._profile)
 
     async def is_ready(self) -> bool:
         """Return True if the upstream answers at all."""

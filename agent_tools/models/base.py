@@ -22,9 +22,10 @@ Conversation = Sequence[Union[Message, Json]]
 
 @dataclass(frozen=True)
 class TextDelta:
-    """A piece of the answer."""
+    """A piece of the answer. `logprobs` are those of its tokens, as the server gave them, if it was asked for any."""
 
     text: str
+    logprobs: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True)

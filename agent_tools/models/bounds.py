@@ -12,27 +12,42 @@ MAX_EVENT_BYTES = 16 * MIB  # bytes of one event of its stream
 MAX_CALLS = 128  # calls in one reply
 MAX_NAME_CHARS = 1_000  # characters of the name in a call
 MAX_TOKENS = 2**40  # tokens that a reply may report; a larger number is ignored
+END = b"[DONE]"
+"""The last event of a stream."""
 _ENDS = (b"\n\n", b"\r\r", b"\n\r\n")
+_MOST_AFTER_END = 64  # bytes from the end's mark on
 
 
-def bounded(arriving: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Pass the bytes of a reply on, and count those of the reply and of each event.
+class Bounded(Iterator[bytes]):
+    """The bytes of a reply, counted, and those of each event.
+
+    Attributes:
+        has_end: the last that came is the mark by which a stream says that it is over.
 
     Raises:
         ModelError: there are more than the limit.
     """
-    total, since, tail = 0, 0, b""
-    for data in arriving:
-        total += len(data)
-        joined = tail + data
+
+    def __init__(self, arriving: Iterable[bytes], limit: int) -> None:
+        self.has_end = False
+        self._arriving = iter(arriving)
+        self._limit = limit
+        self._total = self._since = 0
+        self._tail = b""
+
+    def __next__(self) -> bytes:
+        data = next(self._arriving)
+        self._total += len(data)
+        joined = self._tail[-2:] + data
         end = max(joined.rfind(mark) for mark in _ENDS)
-        since = since + len(data) if end < 0 else len(joined) - end
-        tail = joined[-2:]
-        if total > limit:
-            raise too_large(f"more than {limit:,} bytes")
-        if since > min(limit, MAX_EVENT_BYTES):
+        self._since = self._since + len(data) if end < 0 else len(joined) - end
+        self._tail = (self._tail + data)[-_MOST_AFTER_END:]
+        self.has_end = self._tail.rstrip().endswith(END)
+        if self._total > self._limit:
+            raise too_large(f"more than {self._limit:,} bytes")
+        if self._since > min(self._limit, MAX_EVENT_BYTES):
             raise too_large(f"more than {MAX_EVENT_BYTES:,} bytes in one piece")
-        yield data
+        return data
 
 
 def refuse_more_calls(known: int) -> None:

@@ -1,72 +1,47 @@
-"""The chunks of a streamed chat completion, read into deltas. Pure, and generous to servers.
+"""The chunks of a streamed chat completion, or a whole one, read into deltas. Pure, and generous to servers.
 
 The format is https://platform.openai.com/docs/api-reference/chat-streaming. Servers deviate from it: they leave out
-ids, indexes and usage, split names or repeat them, send arguments as objects, and have two names for reasoning.
+usage and finish reasons, send content in parts, have two names for reasoning, or leave it in the text between tags.
+Calls are another matter: call_pieces.py.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from agent_tools.models.base import (
-    ArgumentsDelta,
-    CallBegun,
-    CallComplete,
-    Delta,
-    Finish,
-    Json,
-    ReasoningDelta,
-    TextDelta,
-    Usage,
-)
-from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, MAX_TOKENS, refuse_more_calls, too_large
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.bounds import MAX_REPLY_BYTES, MAX_TOKENS, too_large
+from agent_tools.models.call_pieces import CallPieces
+from agent_tools.models.dialect.profile import Thinking
+from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 
-
-@dataclass
-class _PartialCall:
-    """A call, as far as its pieces have arrived."""
-
-    index: int
-    position: object
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-    is_begun: bool = False
-
-    def add_name(self, piece: str) -> None:
-        """Add a piece of the name: names come whole, in pieces, or whole again with every piece of the arguments."""
-        if not self.is_begun and piece != self.name:
-            self.name += piece
-        if len(self.name) > MAX_NAME_CHARS:
-            raise too_large(f"a name of more than {MAX_NAME_CHARS:,} characters")
-
-    def begin(self) -> Iterator[Delta]:
-        if not self.is_begun:
-            self.is_begun = True
-            self.id = self.id or new_call_id()
-            yield CallBegun(self.index, self.id, self.name)
+_REASONING = ("reasoning_content", "reasoning")
 
 
 class ChunkReader:
     """Reads the chunks of one reply, as dicts, in order; `finish` yields the deltas that only its end can settle.
 
     `limit` is the number of characters it takes, those of calls to unknown functions included. The connection has
-    counted the bytes before.
+    counted the bytes before. `thinking` tells how reasoning may stand in the text, and `hear` is told the name of the
+    field that reasoning comes in, if it has one.
+
+    Attributes:
+        reason: the finish reason, once the server has given it.
 
     Raises:
         ModelError: the reply is too large; see bounds.py.
     """
 
-    def __init__(self, limit: int = MAX_REPLY_BYTES) -> None:
-        self.reason: str | None = None  # the finish reason, once the server has given it
+    def __init__(
+        self, limit: int = MAX_REPLY_BYTES, thinking: Thinking = "tagged", hear: Callable[[str], None] | None = None
+    ) -> None:
+        self.reason: str | None = None
+        self._hear = hear
         self._limit = self._left = limit
-        self._calls: list[_PartialCall] = []
-        self._by_position: dict[object, _PartialCall] = {}
-        self._by_id: dict[object, _PartialCall] = {}
-        self._current: _PartialCall | None = None
+        self._pieces = CallPieces(self._taken)
+        self._thinking = ThinkingSplitter(thinking)
+        self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
 
     def read(self, chunk: Json) -> Iterator[Delta]:
@@ -77,61 +52,78 @@ class ChunkReader:
             if not choice.get("index"):
                 yield from self._choice(choice)
 
+    def read_whole(self, completion: Json) -> Iterator[Delta]:
+        """Yield the deltas of a completion that did not come as a stream."""
+        for choice in completion.get("choices") or ():
+            message = choice.get("message") or {}
+            calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
+            yield from self.read({"choices": [{**choice, "delta": {**message, "tool_calls": calls}}]})
+        yield from self.read({"usage": completion.get("usage")})
+
     def finish(self) -> Iterator[Delta]:
         """Yield the ends of all calls, usage if the server sent it, and the finish reason."""
-        for call in self._calls:
-            yield from call.begin()
-            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
+        yield from self._said(self._thinking.finish())
+        yield from self._pieces.finish()
         if self._usage:
             yield self._usage
-        yield Finish(self.reason or ("tool_calls" if self._calls else "stop"))
+        yield Finish(self.reason or ("tool_calls" if self._pieces.calls else "stop"))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         delta = choice.get("delta") or choice.get("message") or {}
-        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-            yield ReasoningDelta(self._taken(str(reasoning)))
-        if text := delta.get("content") or delta.get("refusal"):
-            yield TextDelta(self._taken(str(text)))
+        field = next((name for name in _REASONING if delta.get(name)), "")
+        if field:
+            if self._hear:
+                self._hear(field)
+            yield ReasoningDelta(self._taken(str(delta[field])))
+        if content := delta.get("content") or delta.get("refusal"):
+            self._logprobs += self._tokens(choice.get("logprobs"))
+            yield from self._content(content)
         for piece in delta.get("tool_calls") or ():
-            yield from self._call(piece)
+            yield from self._pieces.add(piece)
         if delta.get("function_call"):  # how calls were sent before tools
-            yield from self._call({"function": delta["function_call"]})
+            yield from self._pieces.add({"function": delta["function_call"]})
         self.reason = choice.get("finish_reason") or self.reason
 
-    def _call(self, piece: Json) -> Iterator[Delta]:
-        function = piece.get("function") or {}
-        call = self._find(piece, bool(function.get("name")))
-        if not call.id and piece.get("id"):
-            call.id = str(piece["id"])
-            self._by_id.setdefault(call.id, call)
-        call.add_name(str(function.get("name") or ""))
-        arguments = function.get("arguments")
-        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        if text:
-            yield from call.begin()
-            call.arguments.append(self._taken(text))
-            yield ArgumentsDelta(call.index, text)
+    def _content(self, content: Any) -> Iterator[Delta]:
+        """Read content: text, or an array of parts, where a part may be reasoning."""
+        for part in content if isinstance(content, list) else [content]:
+            thought = part.get("thinking") if isinstance(part, Mapping) else None
+            if thought:
+                yield ReasoningDelta(self._taken(_text(thought)))
+            elif text := _text(part):
+                yield from self._said(self._thinking.feed(self._taken(text)))
+        if self._thinking.is_thinking:
+            self._logprobs = []
 
-    def _find(self, piece: Json, is_named: bool) -> _PartialCall:
-        """Return the call that a piece belongs to, by its index, or by id and name where that is missing or reused."""
-        position, id_ = piece.get("index"), piece.get("id")
-        call = self._by_position.get(position)
-        if position is None:
-            call = self._by_id.get(str(id_), self._current) if id_ else self._current
-        if call and is_named and (_is_other_id(call, id_) or (position is None and call.is_begun and not id_)):
-            call = None
-        if call is None:
-            refuse_more_calls(len(self._calls))
-            call = self._by_position[position] = _PartialCall(len(self._calls), position)
-            self._calls.append(call)
-        self._current = call
-        return call
+    def _said(self, deltas: Iterable[Said]) -> Iterator[Delta]:
+        """Yield what the splitter tells apart; the answer's tokens go with its text."""
+        for delta in deltas:
+            if isinstance(delta, TextDelta) and self._logprobs:
+                delta = TextDelta(delta.text, tuple(self._logprobs))
+                self._logprobs = []
+            elif isinstance(delta, ReasoningDelta):
+                self._logprobs = []
+            yield delta
+
+    def _tokens(self, logprobs: Any) -> list[Json]:
+        content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+        found = [each for each in content if isinstance(each, Mapping)] if isinstance(content, list) else []
+        return [each for each in found if self._taken(str(each.get("token") or " "))]
 
     def _taken(self, text: str) -> str:
         self._left -= len(text)
         if self._left < 0:
             raise too_large(f"more than {self._limit:,} bytes")
         return text
+
+
+def _text(part: Any) -> str:
+    """Return the text of a part of content, or of an array of such parts; '' if it has none."""
+    if isinstance(part, list):
+        return "".join(_text(each) for each in part if not isinstance(each, list))
+    if isinstance(part, Mapping):
+        return str(part.get("text") or "")
+    return str(part)
 
 
 def usage_of(usage: object, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
@@ -151,12 +143,3 @@ def _inner(counts: object, name: str) -> object:
 def _tokens(counts: object, name: str) -> int:
     number = _inner(counts, name)
     return number if type(number) is int and 0 <= number <= MAX_TOKENS else 0
-
-
-def new_call_id() -> str:
-    """Return an id for a call that came without one."""
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _is_other_id(call: _PartialCall, id_: object) -> bool:
-    return bool(id_ and call.id and call.id != id_)

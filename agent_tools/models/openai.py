@@ -15,8 +15,11 @@ from urllib.parse import urlsplit
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, Options
-from agent_tools.models.bounds import MAX_REPLY_BYTES, bounded
+from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.chunks import ChunkReader
+from agent_tools.models.dialect.dialect import Dialect, Refused
+from agent_tools.models.dialect.lessons import REFUSALS
+from agent_tools.models.dialect.profile import Profile
 from agent_tools.models.reply import Reply
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
@@ -35,6 +38,9 @@ _NOT_SENT = frozenset(
 _CLIENTS = ("extra_headers", "extra_query")
 """Keys of `generate_cfg` that are options of the client; in one reply's options, maybe a stranger's, they are not."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
+_RETRY_AFTER = re.compile(r"[\w ,:.+-]{1,40}", re.ASCII)
+_MAX_ERRORS = 10  # of one answer that are told
+_MAX_DEPTH = 4  # of the words in the body of an error
 _HINTS = {
     401: " Check the API key.",
     403: " Check the API key.",
@@ -54,6 +60,7 @@ class OpenAIModel:
             leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and `timeout`, in seconds between
             two pieces of an answer.
         max_reply_bytes: the size of the largest reply that is read.
+        profile: what the server wants to be sent. What is not given there is learned from its answers.
     """
 
     def __init__(
@@ -62,8 +69,10 @@ class OpenAIModel:
         endpoint: Endpoint,
         generate_cfg: Options | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
+        profile: Profile | None = None,
     ) -> None:
         self.model = model
+        self.dialect = Dialect(profile or Profile())
         self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
         self.generate_cfg = dict(generate_cfg or {})
@@ -92,7 +101,8 @@ class OpenAIModel:
             request["tools"] = wire_tools(tools)
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self.translated, ChunkReader(self.max_reply_bytes))
+        reader = ChunkReader(self.max_reply_bytes, self.dialect.profile.thinking, self.dialect.hear)
+        return Reply(lambda: self.dialect.ask(request, self._open), self.translated, reader)
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""
@@ -106,10 +116,18 @@ class OpenAIModel:
 
         Passed as arguments, fields with the names of the client's options would become options, and the client would
         walk through all messages, which takes it seconds for a long conversation.
+
+        Raises:
+            Refused: the server wants another request.
         """
         clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.create
-        return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
+        try:
+            return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
+        except _openai().APIStatusError as exc:
+            if exc.status_code in REFUSALS:
+                raise Refused(words_of(exc.body), exc) from exc
+            raise
 
     def connected(self) -> Any:
         """Return the `openai` client, made at the first call."""
@@ -147,7 +165,8 @@ class OpenAIModel:
                 status=status,
                 code=_code(exc),
                 is_retryable=status in (408, 409, 429) or status >= 500,
-                detail=exc.message,
+                detail=words_of(exc.body),
+                retry_after=_retry_after(exc.response.headers),
             ) from exc
         except (openai.APITimeoutError, *late) as exc:
             raise ModelError(f"The model's server {host} did not answer in time.", is_retryable=True) from exc
@@ -167,7 +186,7 @@ class OpenAIModel:
 def _count(limit: int, response: Any) -> None:
     """Count an answer's bytes at the source of all reading: errors and unfinished lines are counted, too."""
     arriving = response.iter_bytes
-    response.iter_bytes = lambda *args, **kwargs: bounded(arriving(*args, **kwargs), limit)
+    response.iter_bytes = lambda *args, **kwargs: Bounded(arriving(*args, **kwargs), limit)
 
 
 def _openai() -> Any:
@@ -179,7 +198,24 @@ def _openai() -> Any:
 
 
 def _code(exc: Any) -> str | None:
+    """Return the short name of a failure; a number is the status again."""
     for name in (exc.code, exc.type):
-        if isinstance(name, str) and _SHORT_NAME.fullmatch(name):
+        if isinstance(name, str) and _SHORT_NAME.fullmatch(name) and not name.isdigit():
             return name
     return None
+
+
+def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
+    """Return a server's own words from the body of its error, in the shapes that servers use; '' if it has none."""
+    if isinstance(body, list):
+        return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
+    if isinstance(body, dict):
+        inner = next((body[name] for name in ("error", "message", "detail", "msg") if body.get(name)), "")
+        return words_of(inner, depth - 1) if depth else ""
+    return body if isinstance(body, str) else ""
+
+
+def _retry_after(headers: Any) -> str:
+    """Return the seconds, or the date, after which to ask again; '' if that is not said."""
+    value = str(headers.get("retry-after") or "")
+    return value if _RETRY_AFTER.fullmatch(value) else ""

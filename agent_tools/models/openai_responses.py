@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -30,15 +30,19 @@ from agent_tools.settings import Endpoint
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _OPTIONS = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
-    *("parallel_tool_calls", "user", "top_logprobs"),
+    *("parallel_tool_calls", "user", "top_logprobs", "prompt_cache_key", "safety_identifier", "service_tier"),
 )
 
 
 class ResponsesModel:
-    """A model on a server that speaks OpenAI's Responses API. Threads may share one."""
+    """A model on a server that speaks OpenAI's Responses API. Threads may share one.
 
-    def __init__(self, model: str, endpoint: Endpoint, *, max_reply_bytes: int) -> None:
+    `passed` names further options that are sent as they are.
+    """
+
+    def __init__(self, model: str, endpoint: Endpoint, *, max_reply_bytes: int, passed: Sequence[str] = ()) -> None:
         self.model = model
+        self._passed = passed
         self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)  # connections, limits, errors
 
     def reply(
@@ -49,6 +53,7 @@ class ResponsesModel:
     ) -> Iterator[Delta]:
         """Ask the model; see `Model.reply`."""
         request = {
+            **{name: value for name in self._passed if (value := (options or {}).get(name)) is not None},
             **_options(options or {}),
             "model": self.model,
             "input": [item for message in wire_messages(messages) for item in _items(message)],
@@ -107,7 +112,8 @@ class _EventReader:
     def read(self, event: Json) -> Iterator[Delta]:
         match event.get("type"):
             case "response.output_text.delta" | "response.refusal.delta":
-                yield TextDelta(event["delta"])
+                tokens = event.get("logprobs") or ()
+                yield TextDelta(event["delta"], tuple(each for each in tokens if isinstance(each, Mapping)))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 yield ReasoningDelta(event["delta"])
             case "response.output_item.added" if event["item"]["type"] == "function_call":
@@ -145,6 +151,10 @@ def _options(options: Options) -> JsonObject:
     wanted = options.get("response_format")
     if wanted:
         found["text"] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
+    if options.get("verbosity"):
+        found["text"] = {**found.get("text", {}), "verbosity": options["verbosity"]}
+    if options.get("logprobs"):
+        found["include"] = ["message.output_text.logprobs"]
     return found
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from itertools import chain
 from typing import Any, Union
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import Delta
+from agent_tools.models.base import Delta, Json
 from agent_tools.models.chunks import ChunkReader
 
+_NO_COMPLETION = "The model's server sent something that is not a chat completion."
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -77,15 +80,54 @@ class Reply(Iterator[Delta]):
 
 
 def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
-    for chunk in stream:
-        try:
-            found = list(reader.read(chunk.to_dict(warnings=False)))
-        except _MALFORMED as exc:
-            raise ModelError("The model's server sent something that is not a chat completion.") from exc
-        yield from found
-    if reader.reason is None:
-        raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
+    arriving = stream.response.iter_bytes()
+    head = _head(arriving)
+    if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
+        yield from _read(reader.read_whole, _completion(head + b"".join(arriving)))
+    else:
+        stream.response.iter_bytes = lambda *_, **__: chain((head,), arriving)
+        for chunk in stream:
+            yield from _read(reader.read, chunk)
+        if reader.reason is None and not getattr(arriving, "has_end", False):
+            raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
+
+
+def _head(arriving: Iterator[bytes]) -> bytes:
+    """Return the first bytes that are not only white space, with all before them."""
+    found: list[bytes] = []
+    for data in arriving:
+        found.append(data)
+        if data.strip():
+            break
+    return b"".join(found)
+
+
+def _completion(body: bytes) -> Json:
+    """Read a whole completion.
+
+    Raises:
+        ModelError: it is an error, or no object.
+    """
+    completion = json.loads(body)
+    if not isinstance(completion, dict):
+        raise ModelError(_NO_COMPLETION)
+    if error := completion.get("error"):
+        words = error.get("message") if isinstance(error, dict) else error
+        raise ModelError("The model's server ended its answer with an error.", detail=str(words or ""))
+    return completion
+
+
+def _read(read: Callable[[Json], Iterator[Delta]], chunk: Any) -> list[Delta]:
+    """Read a chunk as the client has it, or a whole completion.
+
+    Raises:
+        ModelError: it is malformed.
+    """
+    try:
+        return list(read(chunk if isinstance(chunk, dict) else chunk.to_dict(warnings=False)))
+    except _MALFORMED as exc:
+        raise ModelError(_NO_COMPLETION) from exc
 
 
 def _hang_up(stream: Any) -> None:

@@ -1,7 +1,8 @@
 """Messages and tools in the shape of chat completions.
 
 https://platform.openai.com/docs/api-reference/chat/create: an assistant message with `tool_calls` has `content`, and
-each of its calls is answered by a `tool` message with that `tool_call_id`.
+each of its calls is answered by a `tool` message with that `tool_call_id`. Reasoning is in `reasoning_content`: see
+dialect/phrasing.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from agent_tools.errors import ModelError
 from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
 from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Usage
+from agent_tools.models.dialect.phrasing import REASONING
 
 _URLS = ("http://", "https://", "data:")
 
@@ -67,6 +69,8 @@ def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[st
         unanswered.clear()
     elif message.text:
         wire[-1]["content"] = f"{wire[-1]['content']}\n\n{message.text}".lstrip("\n")
+    if reasoning := text_of(message.reasoning_content):
+        wire[-1][REASONING] = wire[-1].get(REASONING, "") + reasoning
     if message.function_call:
         calls = wire[-1].setdefault("tool_calls", [])
         id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"

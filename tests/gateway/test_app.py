@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from typing import Any
 
 import httpx
@@ -11,7 +13,6 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.second_port import SecondPort
-from agent_tools.gateway.store.store import Store
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
 
@@ -22,13 +23,24 @@ def test_it_tells_whether_it_is_ready(new_gateway: NewGateway) -> None:
     assert httpx.get(f"{gateway.url}/ready").json() == {
         "status": "ok",
         "engine": True,
-        "database": True,
         "upstream": True,
+        "database": True,
     }
     lonely = new_gateway({}, upstream="http://127.0.0.1:9/v1", data_dir=gateway.services.config.data_dir / "b")
     answer = httpx.get(f"{lonely.url}/ready")
     assert (answer.status_code, answer.json()["upstream"]) == (503, False)
     assert httpx.get(f"{lonely.url}/v1/models").status_code == 502
+
+
+def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    with contextlib.closing(sqlite3.connect(gateway.services.config.data_dir / "gateway.db")) as database:
+        database.execute("ALTER TABLE responses RENAME TO lost")
+    answer = httpx.get(f"{gateway.url}/ready")
+    assert (answer.status_code, answer.json()["database"], answer.json()["status"]) == (503, False, "unavailable")
+    answer = httpx.get(f"{gateway.url}/v1/responses/resp_1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
+    assert "sqlite" not in answer.text.lower()
 
 
 @pytest.mark.parametrize("keys", [(), KEYS])
@@ -40,17 +52,6 @@ def test_nothing_is_redirected(new_gateway: NewGateway, keys: tuple[str, ...]) -
                 answer = client.get(path, headers={"Host": host, "Authorization": f"Bearer {KEYS[0]}"})
                 assert answer.status_code in (403, 404), path
                 assert "location" not in answer.headers
-
-
-def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({})
-    gateway.services.store.find = _away  # type: ignore[method-assign,assignment]
-    answer = httpx.get(f"{gateway.url}/ready")
-    assert (answer.status_code, answer.json()["database"], answer.json()["engine"]) == (503, False, True)
-
-
-def _away(*_: object, **__: object) -> object:
-    raise Store.failure("away")
 
 
 def test_a_second_port_has_what_an_operator_asks_for(new_gateway: NewGateway) -> None:

@@ -36,6 +36,8 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
         ({}, "--upstream"),
         ({"upstream": "localhost:8000"}, "no URL"),
         ({"upstream": "http://me:secret@u/v1"}, "credentials"),
+        ({"upstream_profile": "gwen"}, "auto, openai, deepseek, qwen"),
+        ({"passed_fields": "top_k,messages"}, "'messages', which the gateway itself sends"),
         ({"host": "0.0.0.0"}, "--api-key"),
         ({"api_keys": ("short",)}, "fewer than 8"),
         ({"port": "many"}, "not a number"),

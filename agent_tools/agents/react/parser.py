@@ -26,7 +26,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from typing import Literal
 
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
-from agent_tools.models.chunks import new_call_id
+from agent_tools.models.ids import new_call_id
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
 _NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"

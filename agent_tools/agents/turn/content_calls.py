@@ -1,9 +1,9 @@
 """Calls that a model wrote into its answer, as servers without a parser for its calls pass them on. Pure parsing.
 
 Theory of operation. A call is a JSON object with `name` and `arguments`, `parameters` or `input`; there may be several
-of them, or an array; plain, in a fence, or after a tag of the model's training (`<tool_call>`). An answer, or its end
-from a tag on, counts as calls only if nothing else is in it and every function was declared. So a call that is quoted
-in prose stays prose.
+of them, or an array; plain, in a fence, or after a tag of the model's training (`<tool_call>`). Some models write each
+parameter between tags instead (tagged_calls.py). An answer, or its end from a tag on, counts as calls only if nothing
+else is in it and every function was declared. So a call that is quoted in prose stays prose.
 
 `calls_in` decides about a complete text. `Gate` works while the answer arrives, and decides which text has to wait:
 
@@ -22,13 +22,16 @@ import json
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
+from agent_tools.agents.turn.call_opening import opens_call
+from agent_tools.agents.turn.tagged_calls import OPENING, tagged_calls
 from agent_tools.messages import FunctionCall
+from agent_tools.models.base import Json
 
-_TAGS = ("<tool_call>", "<|python_tag|>")
-_LANGUAGES = ("", "json", "tool_call", "tool_code")
+_TAGS = ("<tool_call>", "<|python_tag|>", OPENING)
 _END_MARKS = ("</tool_call>", "<|eom_id|>", "<|eot_id|>")
 _FENCE_OPENING = re.compile(r"```[a-z_]*[ \t]*\r?\n")
 _BETWEEN = re.compile(r"(?:[\s;,]+|</tool_call>|<tool_call>|<\|python_tag\|>)*")
@@ -41,11 +44,17 @@ _ARGUMENTS = ("arguments", "parameters", "input")
 _GateState = Literal["start", "holding", "open"]
 
 
-def calls_in(text: str, declared: Container[str]) -> tuple[FunctionCall, ...]:
-    """Return the calls that a text consists of; () if it holds anything else, or a function that is not declared."""
+def calls_in(
+    text: str, declared: Container[str], schemas: Mapping[str, Json | None] = MappingProxyType({})
+) -> tuple[FunctionCall, ...]:
+    """Return the calls that a text consists of; () if it holds anything else, or a function that is not declared.
+
+    `schemas` are those of the functions' parameters, by which text between tags becomes JSON.
+    """
     body = _inside_fence(_without_end_marks(text).lstrip())
     try:
-        calls = tuple(_call(value) for value in _values(body))
+        is_tagged = body.startswith(OPENING, _skip(body, 0))
+        calls = tagged_calls(body, schemas) if is_tagged else tuple(_call(value) for value in _values(body))
     except (ValueError, RecursionError):
         return ()
     return calls if all(call.name in declared for call in calls) else ()
@@ -70,9 +79,13 @@ def python_blocks(text: str) -> tuple[str, ...]:
 
 
 class Gate:
-    """Lets an answer through while it arrives, but holds back text that may turn out to be calls."""
+    """Lets an answer through while it arrives, but holds back text that may turn out to be calls.
 
-    def __init__(self) -> None:
+    `declared` are the functions that may be called; None stands for any.
+    """
+
+    def __init__(self, declared: Container[str] | None = None) -> None:
+        self._declared = declared
         self._held: list[str] = []
         self._state: _GateState = "start"
 
@@ -83,7 +96,7 @@ class Gate:
             return ""
         held = "".join(self._held)
         if self._state == "start":
-            opens = _opens_call(held)
+            opens = opens_call(held, self._declared)
             if opens is None and len(held) <= _MAX_UNDECIDED:
                 return ""
             self._state = "holding" if opens else "open"
@@ -118,28 +131,6 @@ def _inside_fence(text: str) -> str:
     if not opening or not text.endswith("```") or len(text) < opening.end() + 3:
         return text
     return text[opening.end() : -3].rstrip(" \t").removesuffix("\n")
-
-
-def _opens_call(text: str) -> bool | None:
-    """Return whether an answer with this beginning may be a call; None while undecided."""
-    text = text.lstrip()
-    second = text[1:].lstrip()[:1]
-    if text.startswith("```"):
-        return _fence_opens_call(text[3:])
-    if text == "```"[: len(text)]:
-        return None
-    if text[0] in "{[":
-        return (second in ('"' if text[0] == "{" else "{")) if second else None
-    return False
-
-
-def _fence_opens_call(text: str) -> bool | None:
-    language, newline, inside = text.partition("\n")
-    if not newline:
-        return None if any(known.startswith(language.strip()) for known in _LANGUAGES) else False
-    if language.strip() not in _LANGUAGES:
-        return False
-    return _opens_call(inside) if inside.strip()[:1] in ("{", "[") else (False if inside.strip() else None)
 
 
 def _tag_at(text: str) -> int:

@@ -7,7 +7,8 @@ Theory of operation. `ToolLoop.run` is one turn: a generator of steps (../steps.
 3. the reply and the results are appended to the conversation, and what the round cost is added up.
 
 The turn ends when a reply has no calls, when calls are pending, or when it is stopped. When all rounds or calls are
-used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer.
+used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer. So it is for an answer
+in a format (`response_format`), which only the last request asks for: the answer before it is put aside.
 
 Whatever happens, every call that is not left pending gets an answer, a refusal if it was not made: servers reject a
 conversation in which a call stays unanswered. The model is told of its own mistakes and of the tools' failures; only
@@ -58,6 +59,8 @@ class ToolLoop:
         deadline: seconds that the whole turn may take. Default: no limit. A tool that runs no code is waited for.
         python_blocks: the name of a tool that gets the fenced Python in an answer; '' leaves it as text.
         show_pictures: how many of a round's pictures the model is shown; it must be a model that reads images.
+        format_beside_tools: the model's server takes a `response_format` beside tools; by default it is asked for the
+            format once more, without calls, when its answer has come: many servers let no call through a format.
     """
 
     model: Model
@@ -71,6 +74,7 @@ class ToolLoop:
     deadline: float | None = None
     python_blocks: str = ""
     show_pictures: int = 0
+    format_beside_tools: bool = False
 
     def run(self, messages: Conversation, cancel: Cancel | None = None) -> Generator[Step, None, None]:
         """Answer a conversation, step by step; the last step is `Finished`.
@@ -114,23 +118,35 @@ class _RunningTurn:
         self.clients = {function["name"] for function in self.functions} - self.tools.keys()
         self.used_ids: set[str] = set()
         self.calls_made = 0
+        self.defers_format = bool(loop.options.get("response_format")) and not loop.format_beside_tools
+        self.has_draft = False  # the model has answered, and is asked for the format
 
     def rounds(self) -> Iterator[Step]:
         number = 0
         while not self.reason and not self.stop.is_set():
             number += 1
-            may_call = self._may_call(number)
-            answer = Round(number, self._declared() if may_call else {}, self.loop.python_blocks, self.used_ids)
-            yield from self._ask(answer, may_call)
+            answer = self._new_round(number, self._may_call(number))
+            yield from self._ask(answer)
+            if answer.is_draft and answer.reason and not answer.calls:
+                self.has_draft = True
+                yield self._put_aside(answer)
+                continue
             results = yield from self._make_calls(answer)
             self.reason = self._reason(answer)
             yield self._close(answer, results)
+
+    def _new_round(self, number: int, may_call: bool) -> Round:
+        declared = self._declared() if may_call else {}
+        schemas = {function["name"]: function.get("parameters") for function in self.functions}
+        is_draft = may_call and self.defers_format
+        return Round(number, declared, self.loop.python_blocks, self.used_ids, schemas, is_draft)
 
     def _may_call(self, number: int) -> bool:
         limit = self.loop.max_rounds or settings.max_rounds()
         has_calls_left = self.loop.max_calls is None or self.calls_made < self.loop.max_calls
         return (
             bool(self.functions)
+            and not self.has_draft
             and number <= limit
             and has_calls_left
             and (self.loop.options.get("tool_choice") != "none")
@@ -140,9 +156,11 @@ class _RunningTurn:
         """Return the functions that may be called, by name, and what reads code from the arguments of each."""
         return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
 
-    def _ask(self, answer: Round, may_call: bool) -> Iterator[Step]:
+    def _ask(self, answer: Round) -> Iterator[Step]:
         options = dict(self.loop.options)
-        if self.functions and not may_call:
+        if answer.is_draft:
+            del options["response_format"]
+        if self.functions and not answer.declared:
             options["tool_choice"] = "none"
         elif answer.number > 1 and options.get("tool_choice") not in (None, "auto"):
             options["tool_choice"] = "auto"  # a model that is forced to call could never answer
@@ -201,6 +219,11 @@ class _RunningTurn:
         if answer.calls or is_stopped:
             return ""
         return "rounds" if answer.wanted_calls else answer.reason or "stop"
+
+    def _put_aside(self, answer: Round) -> RoundDone:
+        """Add up what an answer without the format cost; the conversation goes on without it."""
+        self.usage += answer.usage or Usage()
+        return RoundDone(answer.number, (), answer.usage, answer.reason)
 
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
         """Append the round to the conversation, and add up what it cost."""

@@ -13,9 +13,9 @@ from agent_tools.agents.turn.surrogates import without_halves
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
 from agent_tools.models import base
-from agent_tools.models.base import Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
-from agent_tools.models.chunks import new_call_id
+from agent_tools.models.ids import new_call_id
 
 
 @dataclass
@@ -33,13 +33,16 @@ class Round:
 
     `declared` maps the functions that may be called to what reads code from their arguments, None if they run none;
     without any, calls are ignored, and only noted in `wanted_calls`. `python_blocks` names the function that fenced
-    Python is a call of, or is ''.
+    Python is a call of, or is ''. `schemas` are those of the functions' parameters, for arguments that come as text.
+    The text of a draft is no answer: it is kept back, and shown as reasoning if calls come after it.
     """
 
     number: int
     declared: Mapping[str, CodeReader | None]
     python_blocks: str = ""
     used_ids: set[str] = field(default_factory=set)
+    schemas: Mapping[str, Json | None] = field(default_factory=dict)
+    is_draft: bool = False
     text: str = ""
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
@@ -48,14 +51,16 @@ class Round:
     wanted_calls: bool = False
 
     def __post_init__(self) -> None:
-        self._gate: Gate | None = Gate() if self.declared else None
+        self._gate: Gate | None = Gate(self.declared) if self.declared else None
         self._unfinished: dict[int, _UnfinishedCall] = {}
+        self._logprobs: tuple[Json, ...] = ()  # of text that is held back
 
     def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
         """Yield the steps of the reply as it arrives. It is complete if `reason` is set afterwards."""
         for delta in without_halves(deltas):
             match delta:
-                case TextDelta(text):
+                case TextDelta(text, logprobs):
+                    self._logprobs += logprobs
                     yield from self._say(self._gate.feed(text) if self._gate else text)
                 case ReasoningDelta(text):
                     self.reasoning += text
@@ -101,24 +106,32 @@ class Round:
     def _end(self) -> Iterator[Step]:
         """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
         held = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
-        found = calls_in(held, self.declared) if held and self.reason else ()
+        found = calls_in(held, self.declared, self.schemas) if held and self.reason else ()
         if not found:
             yield from self._say(held)
         if not found and self.reason and self.python_blocks in self.declared and not self.calls:
             found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(self.text))
         for index, call in enumerate(found):
+            yield from self._remark()
             yield self._begin(index, "", call.name)
             yield self._write(index, call.arguments)
             yield from self._complete(index, call.name, call.arguments)
 
     def _say(self, text: str) -> Iterator[Step]:
         self.text += text
-        if text:
-            yield TextDelta(text)
+        if text and not self.is_draft:
+            logprobs, self._logprobs = self._logprobs, ()
+            yield TextDelta(text, logprobs)
+
+    def _remark(self) -> Iterator[Step]:
+        """Show a draft's text, now that calls come after it: a response in a format has no other text."""
+        if self.is_draft and self.text and not self.calls and not self._unfinished:
+            yield ReasoningDelta(self.text)
 
     def _open_gate(self) -> Iterator[Step]:
         held, self._gate = self._gate.rest() if self._gate else "", None
         yield from self._say(held)
+        yield from self._remark()
 
     def _begin(self, index: int, id_: str, name: str) -> CallBegun:
         refuse_more_calls(len(self._unfinished))

@@ -53,5 +53,7 @@ def _cut(
 ) -> tuple[TextDelta | ReasoningDelta | ArgumentsDelta, TextDelta | ReasoningDelta | ArgumentsDelta | None]:
     """Divide a delta into the part that can go on and the half that has to wait."""
     if "\ud800" <= delta.text[-1:] <= "\udbff":
-        return replace(delta, text=joined(delta.text[:-1])), replace(delta, text=delta.text[-1])
+        half = replace(delta, text=delta.text[-1])
+        half = replace(half, logprobs=()) if isinstance(half, TextDelta) else half
+        return replace(delta, text=joined(delta.text[:-1])), half
     return replace(delta, text=joined(delta.text)), None

@@ -6,11 +6,11 @@ The fields are those of https://platform.openai.com/docs/api-reference/chat-stre
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
 from agent_tools.containers.ids import new_id
-from agent_tools.models.base import JsonObject, Usage
+from agent_tools.models.base import Json, JsonObject, Usage
 from agent_tools.models.wire import wire_usage
 
 Chunk = JsonObject
@@ -20,11 +20,13 @@ _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "
 class ChatComposer:
     """Turns steps into chunks; `completion` is the whole, once the turn is finished."""
 
-    def __init__(self, model: str, with_usage: bool) -> None:
+    def __init__(self, model: str, with_usage: bool, with_logprobs: bool = False) -> None:
         head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": model}
         self._chunk = {**head, "object": "chat.completion.chunk"}
         self._head = {**head, "object": "chat.completion"}
         self._with_usage = with_usage
+        self._with_logprobs = with_logprobs
+        self._logprobs: list[Json] = []
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._ends_paragraph = False
@@ -37,12 +39,13 @@ class ChatComposer:
     def feed(self, step: Step) -> Iterator[Chunk]:
         """Yield the chunks of a step."""
         match step:
-            case TextDelta(text):
+            case TextDelta(text, logprobs):
                 if self._ends_paragraph and self._text:
                     text = f"\n\n{text}"
                 self._ends_paragraph = False
                 self._text.append(text)
-                yield self._of({"content": text})
+                self._logprobs += logprobs
+                yield self._of({"content": text}, logprobs=logprobs)
             case ReasoningDelta(text):
                 self._reasoning.append(text)
                 yield self._of({"reasoning_content": text})
@@ -69,12 +72,16 @@ class ChatComposer:
             message["reasoning_content"] = "".join(self._reasoning)
         if calls:
             message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+        logprobs = self._shown(self._logprobs)
+        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": logprobs}
         return {**self._head, "choices": [choice], "usage": wire_usage(usage)}
 
-    def _of(self, delta: JsonObject, reason: str | None = None) -> Chunk:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+    def _of(self, delta: JsonObject, reason: str | None = None, logprobs: Sequence[Json] = ()) -> Chunk:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": self._shown(logprobs)}
         return {**self._chunk, "choices": [choice]}
+
+    def _shown(self, logprobs: Sequence[Json]) -> JsonObject | None:
+        return {"content": list(logprobs), "refusal": None} if logprobs and self._with_logprobs else None
 
 
 def _wire_call(call: Call) -> JsonObject:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from agent_tools.agents.steps import (
     CallBegun,
@@ -33,6 +34,7 @@ from agent_tools.gateway.responses.shell_items import ShellCallItem, ShellOutput
 from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
+_Spoken = TypeVar("_Spoken", MessageItem, ReasoningItem)
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
 
 
@@ -53,6 +55,7 @@ class ResponseContext:
     shows_outputs: bool
     find_file: FindFile
     image_url: ImageUrl
+    shows_logprobs: bool = False
     shell_name: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,10 +82,12 @@ class Composer:
     def feed(self, step: Step) -> Iterator[Event]:
         """Yield the events of a step."""
         match step:
-            case TextDelta(text):
-                yield from self._speak(MessageItem, text)
+            case TextDelta(text, logprobs):
+                item = yield from self._spoken(MessageItem)
+                yield from self._placed(item, item.write(text, logprobs if self._context.shows_logprobs else ()))
             case ReasoningDelta(text):
-                yield from self._speak(ReasoningItem, text)
+                thought = yield from self._spoken(ReasoningItem)
+                yield from self._placed(thought, thought.write(text))
             case CallBegun() | CallDelta() | CallReady():
                 yield from self._silence()
                 yield from self._write(step)
@@ -109,12 +114,14 @@ class Composer:
             self.response["usage"] = response_usage(usage)
         yield self._whole("response.failed")
 
-    def _speak(self, kind: type[MessageItem] | type[ReasoningItem], text: str) -> Iterator[Event]:
-        if not isinstance(self._speaking, kind):
+    def _spoken(self, kind: type[_Spoken]) -> Generator[Event, None, _Spoken]:
+        """Return the item that is being written, a new one if it is of another kind."""
+        item = self._speaking
+        if not isinstance(item, kind):
             yield from self._silence()
-            self._speaking = kind()
-            yield from self._add(self._speaking)
-        yield from self._placed(self._speaking, self._speaking.write(text))
+            self._speaking = item = kind()
+            yield from self._add(item)
+        return item
 
     def _silence(self, status: str = "completed") -> Iterator[Event]:
         item, self._speaking = self._speaking, None

@@ -12,6 +12,7 @@ from agent_tools.gateway.responses.client_tools import arguments_of_text, name_f
 from agent_tools.gateway.responses.shell_history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
+from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import wire_messages
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -59,7 +60,19 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
             continue
         found += [*_shown(seen), *_messages(item, param, here)]
         seen = []
-    return wire_messages([*found, *_shown(seen)])
+    return [message for message in wire_messages([*found, *_shown(seen)]) if not _is_lone_thought(message)]
+
+
+def _thought(item: Mapping[str, Any]) -> str:
+    """Return a reasoning item's text; '' for one that is only summarised or encrypted."""
+    content = item.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _is_lone_thought(message: JsonObject) -> bool:
+    """Tell reasoning without the answer or the calls that it led to, which no server takes."""
+    return bool(message.get(REASONING)) and not message.get("content") and not message.get("tool_calls")
 
 
 def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
@@ -103,7 +116,8 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             told = past.told(str(item.get("id") or "")) or shell_told(item, param)
             yield Message(FUNCTION, told, past.shell_name, extra={CALL_ID: _text(item, "call_id", param)})
         case "reasoning":
-            return
+            if thought := _thought(item):
+                yield Message(ASSISTANT, reasoning_content=thought)
         case kind:
             raise invalid(f"Items of type {kind!r:.40} are not supported here.", f"{param}.type", "unsupported_value")
 

@@ -6,13 +6,14 @@ Events lack their sequence number and output index, which the composer adds.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.responses.citations import Citation
+from agent_tools.gateway.responses.logprobs import shown_logprobs
 from agent_tools.gateway.responses.outputs import Image, Logs
-from agent_tools.models.base import JsonObject
+from agent_tools.models.base import Json, JsonObject
 
 Event = JsonObject
 _CALL = "response.code_interpreter_call"
@@ -83,6 +84,7 @@ class MessageItem(Item):
         value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         super().__init__(value)
         self.text = ""
+        self.logprobs: list[Json] = []
         self.annotations: list[Citation] = []
 
     def added(self) -> Iterator[Event]:
@@ -90,18 +92,22 @@ class MessageItem(Item):
         yield from super().added()
         yield self._event("response.content_part.added", content_index=0, part=_said("", []))
 
-    def write(self, text: str) -> Iterator[Event]:
-        """Append to the text."""
+    def write(self, text: str, logprobs: Sequence[Json] = ()) -> Iterator[Event]:
+        """Append to the text; `logprobs` are those of its tokens that are shown."""
         self.text += text
-        yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
+        self.logprobs += logprobs
+        shown = shown_logprobs(logprobs, with_bytes=False)
+        yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=shown)
 
     def _closing(self) -> Iterator[Event]:
         for index, annotation in enumerate(self.annotations):
             kind = "response.output_text.annotation.added"
             yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation.json)
-        self.value["content"] = [_said(self.text, self.annotations)]
-        yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=[])
-        yield self._event("response.content_part.done", content_index=0, part=_said(self.text, self.annotations))
+        part = _said(self.text, self.annotations, shown_logprobs(self.logprobs, with_bytes=True))
+        self.value["content"] = [part]
+        shown = shown_logprobs(self.logprobs, with_bytes=False)
+        yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=shown)
+        yield self._event("response.content_part.done", content_index=0, part=part)
 
 
 class CodeItem(Item):
@@ -154,8 +160,9 @@ class CodeItem(Item):
         yield from self.done(status)
 
 
-def _said(text: str, annotations: Iterable[Citation]) -> JsonObject:
-    return {"type": "output_text", "text": text, "annotations": [each.json for each in annotations], "logprobs": []}
+def _said(text: str, annotations: Iterable[Citation], logprobs: Sequence[Json] = ()) -> JsonObject:
+    shown = [each.json for each in annotations]
+    return {"type": "output_text", "text": text, "annotations": shown, "logprobs": list(logprobs)}
 
 
 def _thought(text: str) -> JsonObject:

@@ -1,11 +1,13 @@
-"""A request for a response, checked. Unknown fields are ignored; fields that cannot be honoured are refused.
+"""A request for a response, checked.
+
+Fields that cannot be honoured are refused; unknown ones are ignored, but for those that an operator passes on.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
 from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
+LOGPROBS = "message.output_text.logprobs"
 _SAMPLING = {  # least, most, default
     "temperature": (0, 2, 1.0),
     "top_p": (0, 1, 1.0),
@@ -25,14 +28,15 @@ _TEXTS = {
     "prompt_cache_key": None,
     "safety_identifier": None,
     "service_tier": "default",
-    "truncation": "disabled",
     "user": None,
 }
+_SENT = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
+"""Fields of the same name and meaning in chat completions."""
 _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
         *("message.input_image.image_url", "computer_call_output.output.image_url", "reasoning.encrypted_content"),
-        "message.output_text.logprobs",
+        LOGPROBS,
     )
 )
 
@@ -59,9 +63,14 @@ class Request:
         """The outputs of code are shown."""
         return OUTPUTS in self.include
 
+    @property
+    def with_logprobs(self) -> bool:
+        """The log probabilities of the answer's tokens are shown."""
+        return bool(self.options.get("logprobs"))
 
-def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse") -> Request:
-    """Check a request. Tools that are not here are refused or left out.
+
+def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", passed: Sequence[str] = ()) -> Request:
+    """Check a request. Tools that are not here are refused or left out; fields that `passed` names are sent on.
 
     Raises:
         ApiError: 400; `param` names the field.
@@ -69,6 +78,7 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse") -> 
     given = Fields(body)
     _refuse_unsupported(given)
     tools = read_tools(given, unknown_tools)
+    include = _include(given)
     background, store = bool(given.flag("background")), given.flag("store")
     if background and store is False:
         raise invalid("A response in the background needs 'store' to be true.", "background")
@@ -77,13 +87,13 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse") -> 
         input=_input(given),
         tools=tools,
         instructions=given.text("instructions"),
-        include=_include(given),
+        include=include,
         previous_response_id=given.text("previous_response_id"),
         max_tool_calls=given.integer("max_tool_calls", 1),
         store=store is not False,
         stream=bool(given.flag("stream")),
         background=background,
-        options=_options(given, tools),
+        options={**_options(given, tools, include), **_passed(body, passed)},
         echo=_echo(given),
     )
 
@@ -117,17 +127,23 @@ def _include(given: Fields) -> frozenset[str]:
     return frozenset(given.array("include"))
 
 
-def _options(given: Fields, tools: Tools) -> JsonObject:
+def _passed(body: Mapping[str, Any], names: Sequence[str]) -> JsonObject:
+    return {name: body[name] for name in names if body.get(name) is not None}
+
+
+def _options(given: Fields, tools: Tools, include: frozenset[str]) -> JsonObject:
     """Convert the fields on sampling, format and tools into those of chat completions."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
     options = {
         **_sampling(given),
+        **{name: given.text(name) for name in _SENT},
         "max_tokens": given.integer("max_output_tokens", 1),
         "parallel_tool_calls": given.flag("parallel_tool_calls") if tools.are_any else None,
         "tool_choice": tools.choice if tools.are_any else None,
         "reasoning_effort": (given.object("reasoning") or {}).get("effort"),
         "response_format": _response_format(given),
-        "user": given.text("user"),
+        "verbosity": Fields(given.object("text") or {}, "text").text("verbosity"),
+        "logprobs": True if top_logprobs or LOGPROBS in include else None,
         "top_logprobs": top_logprobs or None,
     }
     return {name: value for name, value in options.items() if value is not None}
@@ -151,8 +167,10 @@ def _response_format(given: Fields) -> JsonObject | None:
 def _echo(given: Fields) -> JsonObject:
     """Return the fields that the response repeats, with the API's defaults for missing ones.
 
-    ResponseResource of https://www.openresponses.org lists them; none may be missing.
+    ResponseResource of https://www.openresponses.org lists them; none may be missing. What is asked for in vain is
+    repeated as it is: nothing is truncated, and no reasoning is summarised.
     """
+    given.text("truncation")
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
     echo: JsonObject = {
@@ -161,7 +179,8 @@ def _echo(given: Fields) -> JsonObject:
         **{name: default for name, (_, _, default) in _SAMPLING.items()},
         **_sampling(given),
         "max_output_tokens": given.integer("max_output_tokens", 1),
-        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+        "reasoning": {"effort": reasoning.get("effort"), "summary": None},
+        "truncation": "disabled",
         "text": {"format": text.get("format") or {"type": "text"}},
         "top_logprobs": given.integer("top_logprobs", 0, 20) or 0,
     }

@@ -85,11 +85,61 @@ TWO = [("f", '{"a":1}'), ("g", "{}")]
             id="interleaved",
         ),
         pytest.param([piece("f", index=0, id="1")], [("f", "")], id="no arguments"),
+        pytest.param(
+            [piece("f", '{"a":1}', index=0, id=""), piece("g", "{}", index=0, id="")], TWO, id="same index, empty ids"
+        ),
+        pytest.param(
+            [piece("f", '{"a', index=0, id="1"), piece("f", '":', index=0, id="2"), piece("f", "1}", index=0, id="3")],
+            TWO[:1],
+            id="an id for every piece",
+        ),
+        pytest.param(
+            [piece("f", '{"a', id="1"), piece("f", '":1}', id="2")], TWO[:1], id="an id for every piece, no index"
+        ),
+        pytest.param(
+            [piece("f", '{"a":1}', index=0, id="1"), piece("f", '{"a":1}', index=0, id="2")],
+            TWO[:1] * 2,
+            id="same index, same name",
+        ),
+        pytest.param(
+            [piece("f", '{"a":"}', index=0), piece("f", '\\\\"', index=0), piece("f", "}", index=0)],
+            [("f", '{"a":"}\\\\"}')],
+            id="name repeated, a brace in a string",
+        ),
+        pytest.param(
+            [piece("f", '{"a":1}', index=0), piece("f", "", index=0)], TWO[:1], id="name repeated after the end"
+        ),
         pytest.param([{"function_call": {"name": "f", "arguments": '{"a":1}'}}], TWO[:1], id="before there were tools"),
     ],
 )
 def test_calls(pieces: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
     assert calls(read(*pieces)) == expected
+
+
+def test_content_in_parts_is_text_and_reasoning() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "a"}]},
+        {"type": "text", "text": "b"},
+        {"type": "reference", "reference_ids": [1]},
+    ]
+    assert read({"content": parts}, {"content": [{"type": "thinking", "thinking": "c"}]}, reason="stop") == [
+        ReasoningDelta("a"),
+        TextDelta("b"),
+        ReasoningDelta("c"),
+        Finish("stop"),
+    ]
+
+
+def test_tokens_go_with_their_text_and_not_with_reasoning() -> None:
+    reader = ChunkReader()
+
+    def chunk(text: str) -> list[Delta]:
+        choice = {"delta": {"content": text}, "logprobs": {"content": [{"token": text}, 5]}}
+        return list(reader.read({"choices": [choice]}))
+
+    assert chunk("<think>") == chunk("</thi") == []
+    assert chunk("nk>") == []
+    assert chunk("a") == [TextDelta("a", ({"token": "a"},))]
 
 
 def test_the_last_usage_counts() -> None:

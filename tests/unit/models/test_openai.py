@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import socket
 import threading
@@ -128,10 +129,9 @@ def test_it_is_asked_again_before_the_first_byte(new: New) -> None:
     [
         ScriptedReply(text="abcdef", piece=1, cut_after=4),
         ScriptedReply(text="abcdef", piece=1, error="CANARY"),
-        ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}]),
         ScriptedReply(chunks=[{"choices": [{"index": 0, "delta": {"content": "abc"}}]}, {"choices": 3}]),
     ],
-    ids=["cut", "error in the stream", "no end", "no completion"],
+    ids=["cut", "error in the stream", "no completion"],
 )
 def test_a_broken_answer_is_an_error_and_not_asked_again(new: New, reply: ScriptedReply) -> None:
     model, server = new([reply, "again"])
@@ -162,6 +162,59 @@ def test_bytes_are_counted_as_they_arrive(said: Answer, words: str) -> None:
         model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
         with pytest.raises(ModelError, match=words):
             list(model.reply(HI))
+        model.close()
+
+
+SAID = {"choices": [{"index": 0, "delta": {"content": "abc"}}]}
+
+
+def test_a_stream_that_ends_without_a_reason_or_a_mark_broke_off() -> None:
+    unmarked = f"data: {json.dumps(SAID)}\n\n".encode()
+    for end, deltas in ((b"", None), (b"data: [DONE]\n\n", [TextDelta("abc"), Finish("stop")])):
+        with Recorder(lambda seen, end=end: Answer(unmarked + end, "text/event-stream")) as server:
+            model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+            if deltas:
+                assert list(model.reply(HI)) == deltas
+            else:
+                with pytest.raises(ModelError, match="in the middle"):
+                    list(model.reply(HI))
+            model.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "detail"),
+    [
+        ({"error": {"message": "CANARY", "code": 500}}, "with an error", "CANARY"),
+        ({"error": "CANARY"}, "with an error", "CANARY"),
+        ({"choices": 3}, "not a chat completion", ""),
+        ({"choices": [{"message": "a"}]}, "not a chat completion", ""),
+    ],
+)
+def test_json_in_place_of_a_stream_is_a_completion_or_an_error(body: Any, words: str, detail: str) -> None:
+    with Recorder(lambda seen: Answer(json.dumps(body).encode())) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+        with pytest.raises(ModelError, match=words) as caught:
+            list(model.reply(HI))
+        assert caught.value.detail == detail
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "detail", "code"),
+    [
+        ({"error": {"message": "No.", "type": "Bad", "code": 400}}, "No.", "Bad"),
+        ({"object": "error", "message": "No.", "code": 400}, "No.", None),
+        ({"detail": [{"loc": ["body", "a"], "msg": "No."}, {"msg": "Never."}]}, "No.; Never.", None),
+        ({"detail": "No."}, "No.", None),
+        ({"error": {"error": {"error": {"error": {"error": {"message": "No."}}}}}}, "", None),
+    ],
+)
+def test_a_servers_own_words_are_found_in_every_shape_of_error(body: Any, detail: str, code: str | None) -> None:
+    with Recorder(lambda seen: Answer(json.dumps(body).encode(), status=400)) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
+        with pytest.raises(ModelError) as caught:
+            list(model.reply(HI))
+        assert (caught.value.detail, caught.value.code) == (detail, code)
         model.close()
 
 

@@ -1,0 +1,164 @@
+"""The calls of one reply, put together from their pieces. Pure, and generous to servers.
+
+Pieces name their call by an index, and by an id in its first piece. Servers deviate: they leave out either or both,
+give every call index 0, every piece an id of its own, or repeat the name.
+
+Theory of operation. A piece goes to the call at its index, or to the latest one. A piece with a name begins another
+call if its id is another one, or if it has no id and the arguments before it are a whole JSON object. An id of its own
+is no sign of another call while the arguments are an unfinished object and the name is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, Json
+from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
+from agent_tools.models.ids import new_call_id
+
+_PART = re.compile(r'[{}\[\]"]')
+_STRING = re.compile(r'[^"\\]*')
+
+
+class ObjectEnd:
+    """Tells, piece by piece, when a JSON object is written to its end. Every character is looked at once.
+
+    Attributes:
+        is_whole: the object is written.
+        is_text: what is written is no object.
+    """
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self.is_text = False  # it did not open as an object
+        self._depth = 0
+        self._in_string = False
+        self._is_escaped = False
+
+    def feed(self, text: str) -> None:
+        """Take a piece."""
+        if not self._depth and not self.is_whole:
+            text = text.lstrip()
+            self.is_text = self.is_text or (bool(text) and not text.startswith("{"))
+        if self.is_text:
+            return
+        place = 0
+        while place < len(text):
+            place = self._string(text, place) if self._in_string else self._outside(text, place)
+
+    def _outside(self, text: str, place: int) -> int:
+        found = _PART.search(text, place)
+        if found is None:
+            return len(text)
+        self._in_string = found[0] == '"'
+        if not self._in_string:
+            self._depth += 1 if found[0] in "{[" else -1
+            self.is_whole = self._depth <= 0
+        return found.end()
+
+    def _string(self, text: str, place: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return place + 1
+        end = _STRING.match(text, place).end()  # type: ignore[union-attr]
+        self._is_escaped = text[end : end + 1] == "\\"
+        self._in_string = text[end : end + 1] != '"'
+        return end + 1
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """The part of a piece that tells its call; '' for a name or an id that is not there."""
+
+    name: str
+    id: str
+    has_arguments: bool
+
+
+@dataclass
+class _PartialCall:
+    """A call, as far as its pieces have arrived."""
+
+    index: int
+    position: object
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    is_begun: bool = False
+    end: ObjectEnd = field(default_factory=ObjectEnd)
+
+    def add_name(self, piece: str) -> None:
+        """Add a piece of the name: names come whole, in pieces, or whole again with every piece of the arguments."""
+        if not self.is_begun and piece != self.name:
+            self.name += piece
+        if len(self.name) > MAX_NAME_CHARS:
+            raise too_large(f"a name of more than {MAX_NAME_CHARS:,} characters")
+
+    def begin(self) -> Iterator[Delta]:
+        if not self.is_begun:
+            self.is_begun = True
+            self.id = self.id or new_call_id()
+            yield CallBegun(self.index, self.id, self.name)
+
+    def is_over_before(self, piece: _Opening) -> bool:
+        """Tell whether a piece at the same index is of another call."""
+        if not piece.name:
+            return False
+        if piece.id and self.id and self.id != piece.id:
+            return self.end.is_whole or self.end.is_text or piece.name != self.name
+        return not piece.id and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
+
+
+class CallPieces:
+    """Takes the pieces of a reply's calls. `taken` counts their text, and returns it."""
+
+    def __init__(self, taken: Callable[[str], str]) -> None:
+        self.calls: list[_PartialCall] = []
+        self._taken = taken
+        self._by_position: dict[object, _PartialCall] = {}
+        self._by_id: dict[object, _PartialCall] = {}
+        self._current: _PartialCall | None = None
+
+    def add(self, piece: Json) -> Iterator[Delta]:
+        """Yield the deltas of a piece.
+
+        Raises:
+            ModelError: there are too many calls, or too much of one.
+        """
+        function = piece.get("function") or {}
+        name, id_ = str(function.get("name") or ""), str(piece.get("id") or "")
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        call = self._find(piece.get("index"), _Opening(name, id_, bool(text)))
+        if not call.id and id_:
+            call.id = id_
+            self._by_id.setdefault(id_, call)
+        call.add_name(name)
+        if text:
+            yield from call.begin()
+            call.arguments.append(self._taken(text))
+            call.end.feed(text)
+            yield ArgumentsDelta(call.index, text)
+
+    def finish(self) -> Iterator[Delta]:
+        """Yield the ends of all calls."""
+        for call in self.calls:
+            yield from call.begin()
+            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
+
+    def _find(self, position: object, piece: _Opening) -> _PartialCall:
+        """Return the call that a piece belongs to; a new one if there is none."""
+        call = self._by_position.get(position)
+        if position is None:
+            call = self._by_id.get(piece.id, self._current) if piece.id else self._current
+            if call and piece.name and call.is_begun and not piece.id:
+                call = None
+        if call is None or call.is_over_before(piece):
+            refuse_more_calls(len(self.calls))
+            call = self._by_position[position] = _PartialCall(len(self.calls), position)
+            self.calls.append(call)
+        self._current = call
+        return call

@@ -1,0 +1,69 @@
+"""A server's dialect while it is learned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TypeVar
+
+from agent_tools.models.base import Json, JsonObject
+from agent_tools.models.dialect.lessons import MAX_LESSONS, lesson
+from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.profile import Profile
+
+Sent = TypeVar("Sent")
+_log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A server refused a request; `words` are its own, `cause` is the client's exception."""
+
+    def __init__(self, words: str, cause: Exception) -> None:
+        super().__init__()
+        self.words = words
+        self.cause = cause
+
+
+class Dialect:
+    """What is known of one server. Threads may share it: what two learn at once, one learns again."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def ask(self, request: Json, send: Callable[[JsonObject], Sent]) -> Sent:
+        """Send a request, and send it again as the server wants it, if its refusal says so.
+
+        What was learned is kept once the server takes the request: no refusal alone changes anything.
+
+        Args:
+            request: the request, as phrasing.py expects it.
+            send: sends it; raises `Refused` for a refusal that may teach something.
+        """
+        return self._ask(request, send, self.profile, MAX_LESSONS)
+
+    def _ask(self, request: Json, send: Callable[[JsonObject], Sent], profile: Profile, lessons: int) -> Sent:
+        try:
+            answer = send(phrased(request, profile))
+        except Refused as refusal:
+            taught = lesson(profile, request, refusal.words) if lessons else None
+            if taught is None:
+                raise refusal.cause from None
+        else:
+            self._keep(profile)
+            return answer
+        return self._ask(request, send, taught, lessons - 1)
+
+    def hear(self, field: str) -> None:
+        """Note the field that the server's reasoning came in: it goes back in the same."""
+        if field and field != self.profile.reasoning != "none":
+            self._keep(self.profile.learned(reasoning=field))
+
+    def _keep(self, profile: Profile) -> None:
+        if profile != self.profile:
+            changed = [field.name for field in fields(profile) if self._differs(profile, field.name)]
+            _log.info("learned of the model's server: %s", ", ".join(changed))
+            self.profile = profile
+
+    def _differs(self, profile: Profile, name: str) -> bool:
+        return bool(getattr(profile, name) != getattr(self.profile, name))

@@ -1,0 +1,88 @@
+"""The lessons of a refusal: what a server that answered 400 wants instead, read off its words. Pure, and bounded.
+
+Each lesson answers a sentence that a server is known to say, and applies only to something that was sent. A request
+that is refused for another reason teaches nothing. Sources: OpenAI's `unsupported_parameter`, the chat templates of
+Qwen 3.5 and later, DeepSeek's thinking mode, the validation of Groq, Cerebras and Mistral.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM
+from agent_tools.models.base import Json
+from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.profile import Profile
+
+REFUSALS = (400, 422)
+"""The statuses of a request that would have to be another one."""
+MAX_READ_CHARS = 4_000  # characters of a server's words that are looked at
+MAX_LESSONS = 8  # refusals after which a request has failed
+
+OPTIONAL = (
+    *("stream_options", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity"),
+    *("parallel_tool_calls", "user", "metadata"),
+)
+"""Fields that a reply does without: a server that refuses one is asked without it."""
+_REFUSED = re.compile(
+    r"unsupported|not supported|not support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed"
+    r"|extra_forbidden|extra inputs|extra fields|invalid (?:argument|field|parameter)|does not exist"
+)
+_MISPLACED = re.compile(
+    r"system message must be|system messages? (?:is |are )?only (?:allowed )?at|unexpected (?:message )?role"
+    r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
+)
+_MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contain|passed back")
+
+
+def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
+    """Return what a refusal teaches about a server; None if it teaches nothing new.
+
+    Args:
+        profile: what the server was taken for.
+        request: the request it refused, before it was phrased.
+        words: its message.
+    """
+    sent, said = phrased(request, profile), words[:MAX_READ_CHARS].lower()
+    taught = _of_limits(profile, sent, said) or _of_roles(profile, sent, said) or _of_reasoning(profile, sent, said)
+    taught = taught or _of_optional(profile, sent, said)
+    return taught if taught and phrased(request, taught) != sent else None
+
+
+def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
+    for refused, wanted in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+        if refused in sent and profile.max_tokens == refused and _names(said, refused) and _REFUSED.search(said):
+            return profile.learned(max_tokens=wanted)
+    return None
+
+
+def _of_roles(profile: Profile, sent: Json, said: str) -> Profile | None:
+    later = [each.get("role") for each in sent["messages"][1:]]
+    is_told = _MISPLACED.search(said) or (DEVELOPER in said and "role" in said)
+    if is_told and (SYSTEM in later or any(each.get("role") == DEVELOPER for each in sent["messages"])):
+        return profile.learned(system="first")
+    return None
+
+
+def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
+    """Read which field for reasoning is refused, or asked for."""
+    spoken = [each for each in sent["messages"] if each.get("role") == ASSISTANT]
+    was_sent = any(profile.reasoning in each for each in spoken)
+    if was_sent and _names(said, profile.reasoning) and _REFUSED.search(said):
+        return profile.learned(reasoning="reasoning" if profile.reasoning == "reasoning_content" else "none")
+    wanted = next((name for name in ("reasoning_content", "reasoning") if _names(said, name)), "")
+    if spoken and wanted and _MISSING.search(said):
+        return profile.learned(reasoning=wanted, blanks="filled")
+    return None
+
+
+def _of_optional(profile: Profile, sent: Json, said: str) -> Profile | None:
+    if not _REFUSED.search(said):
+        return None
+    refused = frozenset(name for name in OPTIONAL if name in sent and _names(said, name))
+    return profile.learned(left_out=profile.left_out | refused) if refused else None
+
+
+def _names(said: str, name: str) -> bool:
+    """Tell whether a message names a field, and not a longer name that it is part of."""
+    return re.search(rf"(?<![a-z_]){name}(?![a-z_])", said) is not None

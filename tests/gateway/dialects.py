@@ -1,0 +1,196 @@
+"""Servers with dialects of their own, each as a function from a request to its answer.
+
+All of them have a model that calls the code interpreter and answers with what it is told. What they refuse, and in
+which words, is what the servers they stand for say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.recorder import Answer, Seen, events
+
+Request = dict[str, Any]
+CODE = "print(6 * 7)"
+ARGUMENTS = json.dumps({"code": CODE})
+
+
+def refused(words: str, status: int = 400, **more: Any) -> Answer:
+    return Answer(json.dumps({"error": {"message": words, "code": status, **more}}).encode(), status=status)
+
+
+def served(answer: Callable[[Request], Answer]) -> Callable[[Seen], Answer]:
+    """What a recorder wants; models are asked for by their chat completions only."""
+    return lambda seen: answer(seen.json) if seen.method == "POST" else Answer()
+
+
+def said(*deltas: Mapping[str, Any], reason: str | None = "stop") -> Answer:
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    return events(*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+
+
+def called(request: Request, **before: Any) -> Answer:
+    """A call as it is documented."""
+    function = {"name": tool(request), "arguments": ARGUMENTS}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    return said({"role": "assistant", **before}, {"tool_calls": [call]}, reason="tool_calls")
+
+
+def tool(request: Request) -> str:
+    return str(request["tools"][0]["function"]["name"])
+
+
+def told(request: Request) -> str:
+    """What the model was told of its calls since the user spoke; '' if it has not called yet."""
+    last = max(n for n, message in enumerate(request["messages"]) if message["role"] == "user")
+    results = [message["content"] for message in request["messages"][last:] if message["role"] == "tool"]
+    return " and ".join("42" if "42" in result else "?" for result in results)
+
+
+def answered(request: Request, **before: Any) -> Answer:
+    return said(*([before] if before else []), {"content": f"It is {told(request)}."})
+
+
+def plain(request: Request) -> Answer:
+    return answered(request) if told(request) else called(request)
+
+
+def qwen(request: Request) -> Answer:
+    """vLLM with the template of Qwen 3.6."""
+    if any(message["role"] in ("system", "developer") for message in request["messages"][1:]):
+        return refused("System message must be at the beginning.", type="BadRequestError")
+    return plain(request)
+
+
+def deepseek(request: Request) -> Answer:
+    """DeepSeek's own API, with thinking: an empty string does not do."""
+    for place, message in enumerate(request["messages"]):
+        if message.get("tool_calls") and not message.get("reasoning_content"):
+            return refused(f"Missing `reasoning_content` field in the assistant message at message index {place}.")
+    if told(request):
+        return answered(request, reasoning_content="Good.")
+    return called(request, reasoning_content="I compute it.")
+
+
+def groq(request: Request) -> Answer:
+    """A server that has another name for reasoning, and validates messages."""
+    for place, message in enumerate(request["messages"]):
+        if "reasoning_content" in message:
+            return refused(f"'messages.{place}' : property 'reasoning_content' is unsupported")
+    return answered(request, reasoning="Good.") if told(request) else called(request, reasoning="I compute it.")
+
+
+def gpt5(request: Request) -> Answer:
+    if "max_tokens" in request:
+        words = (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        )
+        return refused(words, param="max_tokens", type="invalid_request_error")
+    return plain(request)
+
+
+def strict(request: Request) -> Answer:
+    """A server that validates its requests, as Mistral's does."""
+    for name in ("stream_options", "service_tier", "prompt_cache_key"):
+        if name in request:
+            wrong = {"type": "extra_forbidden", "loc": ["body", name], "msg": f"Extra inputs are not permitted: {name}"}
+            return Answer(json.dumps({"detail": [wrong]}).encode(), status=422)
+    return plain(request)
+
+
+def vllm_format(request: Request) -> Answer:
+    """vLLM, which lets no call through a format."""
+    if "response_format" in request:
+        return said({"content": json.dumps({"answer": 42 if told(request) else 0})})
+    return plain(request)
+
+
+def vllm_logprobs(request: Request) -> Answer:
+    if request.get("top_logprobs") and not request.get("logprobs"):
+        return refused("when using `top_logprobs`, `logprobs` must be set to true.")
+    if not told(request):
+        return called(request)
+    best = {"token": "42", "logprob": -0.1, "bytes": [52, 50]}
+    token = {**best, "top_logprobs": [best, {"token": "43", "logprob": float("-inf"), "bytes": None}]}
+    chunk = {"index": 0, "delta": {"content": "42"}, "logprobs": {"content": [token]}, "finish_reason": "stop"}
+    return events({"choices": [chunk]})
+
+
+def gemini(request: Request) -> Answer:
+    """Two calls at once, both at index 0 and with an empty id."""
+    if told(request):
+        return answered(request)
+    call = {"index": 0, "id": "", "type": "function", "function": {"name": tool(request), "arguments": ARGUMENTS}}
+    return said({"tool_calls": [call]}, {"tool_calls": [call]}, reason="tool_calls")
+
+
+def new_ids(request: Request) -> Answer:
+    """An id of its own for every piece, as older versions of vLLM have it for a named choice."""
+    if told(request):
+        return answered(request)
+    pieces = [ARGUMENTS[start : start + 5] for start in range(0, len(ARGUMENTS), 5)]
+    calls = [
+        {"index": 0, "id": f"call_{n}", "type": "function", "function": {"name": tool(request), "arguments": piece}}
+        for n, piece in enumerate(pieces)
+    ]
+    return said(*({"tool_calls": [call]} for call in calls))
+
+
+def magistral(request: Request) -> Answer:
+    """Content as an array of parts."""
+    if not told(request):
+        return called(request, content=[{"type": "thinking", "thinking": [{"type": "text", "text": "I compute it."}]}])
+    return said({"content": [{"type": "text", "text": "It is "}]}, {"content": [{"type": "text", "text": "42."}]})
+
+
+def untold_thinking(request: Request) -> Answer:
+    """A server without a parser for reasoning."""
+    thought = "<think>\nI compute it.\n</think>\n\n"
+    text = f"{thought}It is 42." if told(request) else f"{thought}{hermes_call(request)}"
+    return said(*({"content": text[start : start + 3]} for start in range(0, len(text), 3)))
+
+
+def hermes_call(request: Request) -> str:
+    return f'<tool_call>\n{{"name": "{tool(request)}", "arguments": {ARGUMENTS}}}\n</tool_call>'
+
+
+def hermes(request: Request) -> Answer:
+    return answered(request) if told(request) else said({"content": hermes_call(request)})
+
+
+def qwen_coder(request: Request) -> Answer:
+    """A server without a parser for the calls of Qwen3-Coder."""
+    if told(request):
+        return answered(request)
+    text = f"I compute it.\n<tool_call>\n<function={tool(request)}>\n<parameter=code>\n{CODE}\n</parameter>\n"
+    text += "</function>\n</tool_call>"
+    return said(*({"content": text[start : start + 4]} for start in range(0, len(text), 4)))
+
+
+def no_reason(request: Request) -> Answer:
+    answer = plain(request).body
+    return Answer(answer.replace(b'"finish_reason": "stop"', b'"finish_reason": ""'), "text/event-stream")
+
+
+def no_stream(request: Request) -> Answer:
+    """A server that ignores that a stream was asked for."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "", "arguments": ARGUMENTS}}
+    if told(request):
+        message: Request = {"role": "assistant", "content": "It is 42."}
+    else:
+        call["function"] = {"name": tool(request), "arguments": ARGUMENTS}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    return Answer(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
+
+
+def roles(request: Request) -> list[str]:
+    return [message["role"] for message in request["messages"]]
+
+
+def reasonings(request: Request, field: str) -> Sequence[str | None]:
+    """The reasoning of every assistant's message."""
+    return [message.get(field) for message in request["messages"] if message["role"] == "assistant"]

@@ -1,0 +1,259 @@
+"""Upstreams with dialects of their own: the same conversation with each, through both APIs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.gateway import dialects
+from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.dialects import Request, reasonings, refused, roles
+from tests.recorder import Answer, Recorder
+
+SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA}
+New = Callable[..., tuple[Gateway, Recorder]]
+
+
+@pytest.fixture
+def new(new_gateway: NewGateway) -> Iterator[New]:
+    """Makes a gateway before a server with a dialect."""
+    with Recorder() as recorder:
+
+        def make(answer: Callable[[Request], Answer], **options: Any) -> tuple[Gateway, Recorder]:
+            recorder.answer = dialects.served(answer)
+            return new_gateway({}, upstream=recorder.base_url, upstream_key="k", **options), recorder
+
+        yield make
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dialect: how it is asked through both APIs, and what comes of it."""
+
+    serve: Callable[[Request], Answer]
+    text: str = "It is 42."
+    calls: int = 1
+    reasoning: str = ""
+    asked: dict[str, Any] = field(default_factory=dict)
+    asked_chat: dict[str, Any] | None = None
+    requests: int = 2
+
+
+TABLE = {
+    "as documented": Row(dialects.plain),
+    "OpenAI's reasoning models": Row(
+        dialects.gpt5, asked={"max_output_tokens": 99}, asked_chat={"max_tokens": 99}, requests=3
+    ),
+    "DeepSeek": Row(dialects.deepseek, reasoning="I compute it.Good."),
+    "Groq": Row(dialects.groq, reasoning="I compute it.Good."),
+    "Mistral": Row(dialects.strict, asked={"service_tier": "flex", "prompt_cache_key": "a"}, requests=5),
+    "Gemini": Row(dialects.gemini, text="It is 42 and 42.", calls=2),
+    "an id for every piece": Row(dialects.new_ids),
+    "content in parts": Row(dialects.magistral, reasoning="I compute it."),
+    "thinking in the text": Row(dialects.untold_thinking, reasoning="I compute it.I compute it."),
+    "Hermes' calls": Row(dialects.hermes),
+    "Qwen3-Coder's calls": Row(dialects.qwen_coder, text="I compute it.\nIt is 42."),
+    "no finish reason": Row(dialects.no_reason),
+    "no stream": Row(dialects.no_stream),
+}
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+def test_every_dialect_through_both_apis(new: New, row: Row) -> None:
+    gateway, upstream = new(row.serve)
+    answer = post(gateway, include=INCLUDE, **row.asked)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["status"] == "completed", body
+    assert [each["code"] for each in outputs(body)] == [dialects.CODE] * row.calls
+    assert [each["outputs"] for each in outputs(body)] == [[{"type": "logs", "logs": "42\n"}]] * row.calls
+    assert spoken(body) == row.text
+    assert thought(body) == row.reasoning
+    assert len(upstream.seen) == row.requests
+    answer = ask(gateway, **(row.asked if row.asked_chat is None else row.asked_chat))
+    assert answer.status_code == 200, answer.text
+    (choice,) = answer.json()["choices"]
+    assert choice["message"]["content"].replace("\n\nIt", "It") == row.text
+    assert choice["message"].get("reasoning_content", "") == row.reasoning
+    assert len(upstream.seen) == row.requests + 2, "what was learned is known"
+
+
+def spoken(body: dict[str, Any]) -> str:
+    return "".join(item["content"][0]["text"] for item in body["output"] if item["type"] == "message")
+
+
+def thought(body: dict[str, Any]) -> str:
+    return "".join(item["content"][0]["text"] for item in body["output"] if item["type"] == "reasoning")
+
+
+def said_by(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+SYSTEMS = [said_by("developer", "B."), said_by("user", "Hi."), said_by("developer", "C."), said_by("user", "Go.")]
+
+
+def test_instructions_and_what_a_developer_says_first_are_one_message(new: New) -> None:
+    gateway, upstream = new(dialects.plain)
+    assert post(gateway, instructions="A.", input=SYSTEMS).status_code == 200
+    assert roles(upstream.seen[0].json) == ["system", "user", "system", "user"]
+    assert upstream.seen[0].json["messages"][0]["content"] == "A.\n\nB."
+    assert ask(gateway, messages=[said_by("system", "A."), *SYSTEMS]).status_code == 200
+    assert roles(upstream.seen[2].json) == ["system", "user", "developer", "user"]
+
+
+def test_a_server_that_wants_one_system_message_gets_one(new: New) -> None:
+    gateway, upstream = new(dialects.qwen)
+    body = post(gateway, instructions="A.", input=SYSTEMS).json()
+    assert spoken(body) == "It is 42."
+    assert [len(seen.json["messages"]) for seen in upstream.seen] == [4, 3, 5]
+    assert upstream.seen[1].json["messages"][0] == said_by("system", "A.\n\nB.\n\nC.")
+    later = post(gateway, previous_response_id=body["id"], input=[said_by("developer", "D."), said_by("user", "Go.")])
+    assert later.json()["status"] == "completed"
+    assert ask(gateway, messages=[said_by("system", "A."), *SYSTEMS]).status_code == 200
+    assert upstream.seen[-1].json["messages"][0] == said_by("system", "A.\n\nB.\n\nC.")
+    assert len(upstream.seen) == 3 + 2 + 2, "it is learned once"
+
+
+def test_reasoning_goes_back_within_a_turn_and_in_the_next(new: New) -> None:
+    for serve, name in ((dialects.deepseek, "reasoning_content"), (dialects.groq, "reasoning")):
+        gateway, upstream = new(serve)
+        upstream.seen.clear()
+        first = post(gateway).json()
+        assert reasonings(upstream.seen[1].json, name) == ["I compute it."]
+        post(gateway, previous_response_id=first["id"])
+        assert reasonings(upstream.seen[2].json, name) == ["I compute it.", "Good."]
+        post(gateway, input=[said_by("user", "Go."), *first["output"], said_by("user", "Again.")])
+        assert reasonings(upstream.seen[4].json, name) == ["I compute it.", "Good."]
+        assert [seen.json["messages"][0]["role"] for seen in upstream.seen] == ["user"] * 6
+
+
+def test_a_call_whose_reasoning_nobody_knows_is_sent_with_a_blank(new: New) -> None:
+    gateway, upstream = new(dialects.deepseek)
+    call = {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"}
+    done = {"type": "function_call_output", "call_id": "c", "output": "Rain."}
+    items = [said_by("user", "Weather?"), call, done, said_by("user", "Go.")]
+    body = post(gateway, input=items, tools=[CODE_TOOL, FUNCTION]).json()
+    assert spoken(body) == "It is 42."
+    assert [reasonings(seen.json, "reasoning_content") for seen in upstream.seen] == [
+        [None],
+        [" "],
+        [" ", "I compute it."],
+    ]
+
+
+def test_a_format_is_asked_for_when_no_call_can_come(new: New) -> None:
+    gateway, upstream = new(dialects.vllm_format)
+    found = stream(gateway, text={"format": FORMAT})
+    body = found[-1]["response"]
+    assert [item["type"] for item in body["output"]] == ["code_interpreter_call", "message"]
+    assert json.loads(spoken(body)) == {"answer": 42}
+    asked = [(seen.json.get("tool_choice"), "response_format" in seen.json) for seen in upstream.seen]
+    assert asked == [(None, False), (None, False), ("none", True)]
+    assert roles(upstream.seen[2].json) == ["user", "assistant", "tool"]
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    answer = ask(gateway, response_format=wanted).json()
+    assert json.loads(answer["choices"][0]["message"]["content"]) == {"answer": 42}
+
+
+def test_a_format_goes_beside_tools_where_the_profile_says_so(new: New) -> None:
+    gateway, upstream = new(dialects.vllm_format, upstream_profile="format=always")
+    assert json.loads(spoken(post(gateway, text={"format": FORMAT}).json())) == {"answer": 0}
+    assert len(upstream.seen) == 1
+
+
+def test_what_is_said_before_calls_is_no_part_of_an_answer_in_a_format(new: New) -> None:
+    def serve(request: Request) -> Answer:
+        if "response_format" in request or dialects.told(request):
+            return dialects.vllm_format(request)
+        return dialects.called(request, content="I compute it.")
+
+    gateway, upstream = new(serve)
+    body = post(gateway, text={"format": {"type": "json_object"}}).json()
+    assert [item["type"] for item in body["output"]] == ["reasoning", "code_interpreter_call", "message"]
+    assert (thought(body), json.loads(spoken(body))) == ("I compute it.", {"answer": 42})
+    assert upstream.seen[1].json["messages"][1]["content"] == "I compute it."
+
+
+def test_log_probabilities_are_asked_for_and_shown(new: New) -> None:
+    gateway, upstream = new(dialects.vllm_logprobs)
+    body = stream(gateway, top_logprobs=2)[-1]["response"]
+    (token,) = body["output"][-1]["content"][0]["logprobs"]
+    best = {"token": "42", "logprob": -0.1, "bytes": [52, 50]}
+    assert token == {**best, "top_logprobs": [best, {"token": "43", "logprob": -9999.0, "bytes": [52, 51]}]}
+    assert (upstream.seen[0].json["logprobs"], upstream.seen[0].json["top_logprobs"]) == (True, 2)
+    post(gateway, include=["message.output_text.logprobs"])
+    assert upstream.seen[-1].json["logprobs"] is True
+    (choice,) = ask(gateway, logprobs=True).json()["choices"]
+    assert choice["logprobs"]["content"][0]["token"] == "42"
+    said = [chunk["choices"][0]["logprobs"] for chunk in chunks(ask(gateway, logprobs=True, stream=True))]
+    assert len([each for each in said if each]) == 1
+    assert post(gateway).json()["output"][-1]["content"][0]["logprobs"] == [], "not asked for"
+
+
+def test_fields_of_other_servers_are_passed_on(new: New) -> None:
+    gateway, upstream = new(dialects.plain)
+    more = {"top_k": 5, "seed": 1, "stop": ["x"], "chat_template_kwargs": {"enable_thinking": False}}
+    post(gateway, **more, unheard_of=1, text={"verbosity": "low"}, safety_identifier="s", min_p=None)
+    found = upstream.seen[0].json
+    assert {name: found[name] for name in more} == more
+    assert (found["verbosity"], found["safety_identifier"]) == ("low", "s")
+    assert not {"unheard_of", "min_p"} & set(found)
+    gateway, _ = new(dialects.plain, passed_fields=("unheard_of",))
+    post(gateway, **more, unheard_of=1)
+    assert (upstream.seen[-1].json["unheard_of"], "top_k" in upstream.seen[-1].json) == (1, False)
+
+
+def test_what_does_not_hold_is_not_echoed(new: New) -> None:
+    gateway, _ = new(dialects.plain)
+    body = post(gateway, truncation="auto", reasoning={"effort": "low", "summary": "auto"}).json()
+    assert (body["truncation"], body["reasoning"]) == ("disabled", {"effort": "low", "summary": None})
+
+
+def test_a_refusal_that_teaches_nothing_is_the_clients(new: New) -> None:
+    gateway, upstream = new(lambda _: refused("The 'temperature' is not supported with this model.", type="Bad"))
+    for answer in (post(gateway, max_output_tokens=9, temperature=0.5), ask(gateway, max_tokens=9)):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "Bad")
+        assert answer.json()["error"]["message"] == "The 'temperature' is not supported with this model."
+    assert len(upstream.seen) == 2
+
+
+def test_a_server_that_refuses_everything_is_not_asked_for_ever(new: New) -> None:
+    words = "Unsupported: 'max_tokens', 'max_completion_tokens', 'user', 'service_tier', 'stream_options'."
+    gateway, upstream = new(lambda _: refused(words))
+    more = {"user": "u", "service_tier": "flex", "max_output_tokens": 9}
+    assert post(gateway, **more).status_code == 400
+    assert len(upstream.seen) <= 9
+    asked = len(upstream.seen)
+    upstream.answer = dialects.served(dialects.plain)
+    assert post(gateway, **more).json()["status"] == "completed"
+    sent = upstream.seen[asked].json
+    assert (sent["user"], sent["max_tokens"]) == ("u", 9), "nothing is learned of a server that never agreed"
+
+
+def test_the_time_to_ask_again_is_kept(new: New) -> None:
+    words = json.dumps({"error": {"message": "Slow down."}}).encode()
+    for said, kept in (("7", "7"), ("a\tb", None)):
+        headers = {"Retry-After": said, "X-Should-Retry": "false"}
+        gateway, _ = new(lambda _, headers=headers: Answer(words, status=429, headers=headers))
+        for answer in (post(gateway), ask(gateway), ask(gateway, stream=True)):
+            assert (answer.status_code, answer.json()["error"]["message"]) == (429, "Slow down.")
+            assert answer.headers.get("retry-after") == kept
+            assert answer.json()["error"]["code"] is None
+
+
+JSON_ANSWER = json.dumps({"name": "Alice", "facts": [str(number) * 40 for number in range(9)]})
+
+
+def test_an_answer_in_json_streams_while_tools_are_declared(new: New) -> None:
+    gateway, _ = new(lambda _: dialects.said(*({"content": JSON_ANSWER[n : n + 9]} for n in range(0, 400, 9))))
+    deltas = [event for event in stream(gateway) if event["type"] == "response.output_text.delta"]
+    assert len(deltas) > 30
+    parts = chunks(ask(gateway, stream=True, tools=[EXECUTE]))
+    assert len([part for part in parts if part["choices"][0]["delta"].get("content")]) > 30

@@ -1,0 +1,167 @@
+"""What servers want to be sent: profiles, phrasing, lessons, and thinking in the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_tools.errors import InvalidParams
+from agent_tools.models.base import ReasoningDelta, TextDelta
+from agent_tools.models.dialect.lessons import lesson
+from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
+from agent_tools.models.dialect.thinking import MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
+
+SIZES = (1, 2, 7, 1000)  # characters that come at once
+
+
+def message(role: str, content: Any = "a", **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def test_a_profile_is_a_name_or_pairs_or_both() -> None:
+    assert read_profile("auto") == read_profile("") == Profile()
+    both = read_profile("qwen, thinking = opened")
+    assert (both.system, both.thinking, both.fixed) == ("first", "opened", {"system", "thinking"})
+    assert all(read_profile(name) for name in PROFILES)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gwen", "auto, openai, deepseek, qwen"),
+        ("sistem=first", "system, reasoning"),
+        ("system=last", "anywhere, first"),
+    ],
+)
+def test_an_unknown_profile_is_refused_with_those_there_are(text: str, words: str) -> None:
+    with pytest.raises(InvalidParams, match=words):
+        read_profile(text)
+
+
+def test_what_is_fixed_is_not_learned() -> None:
+    assert read_profile("max_tokens=max_tokens").learned(max_tokens="max_completion_tokens").max_tokens == "max_tokens"
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://x/a.png"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "joined"),
+    [
+        ([message("system", "a"), message("developer", "b")], [message("system", "a\n\nb")]),
+        ([message("system", "a"), message("system", "")], [message("system", "a")]),
+        ([message("system", "a"), message("system", [{"type": "text", "text": "b"}])], [message("system", "a\n\nb")]),
+        (
+            [message("system", "a"), message("system", [PICTURE])],
+            [message("system", [{"type": "text", "text": "a"}, PICTURE])],
+        ),
+        ([message("user"), message("system")], [message("user"), message("system")]),
+        ([], []),
+    ],
+)
+def test_leading_system_messages_are_one(messages: list[Any], joined: list[Any]) -> None:
+    assert phrased({"messages": messages}, Profile())["messages"] == joined
+
+
+def test_a_request_is_phrased_and_stays_as_it_was() -> None:
+    said = message("assistant", "b", reasoning_content="r")
+    request = {"messages": [message("user"), said, message("system", "c")], "max_tokens": 5, "user": "u"}
+    profile = Profile("first", "reasoning", max_tokens="max_completion_tokens", left_out=frozenset(["user"]))
+    assert phrased(request, profile) == {
+        "messages": [message("system", "c"), message("user"), message("assistant", "b", reasoning="r")],
+        "max_completion_tokens": 5,
+    }
+    assert said["reasoning_content"] == "r"
+    assert phrased(request, Profile(reasoning="none"))["messages"][1] == message("assistant", "b")
+
+
+def test_an_assistant_who_only_thought_says_nothing_where_reasoning_is_not_sent() -> None:
+    messages = [message("user"), message("assistant", "", reasoning_content="r"), message("user")]
+    assert len(phrased({"messages": messages}, Profile(reasoning="none"))["messages"]) == 2
+    assert phrased({"messages": messages}, Profile())["messages"] == messages
+
+
+CALL = message("assistant", "", tool_calls=[{"id": "1"}], reasoning_content="r")
+REQUEST = {
+    "messages": [message("system"), message("user"), CALL, message("system")],
+    "max_tokens": 5,
+    "user": "u",
+    "stream_options": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "learned"),
+    [
+        ("System message must be at the beginning.", {"system": "first"}),
+        ("Unexpected role 'system' after role 'user'", {"system": "first"}),
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.", {"max_tokens": "max_completion_tokens"}),
+        ("messages.2.assistant.reasoning_content: property is unsupported", {"reasoning": "reasoning"}),
+        ("Missing `reasoning_content` field in message 2", {"blanks": "filled"}),
+        ("thinking is enabled but reasoning is missing", {"reasoning": "reasoning", "blanks": "filled"}),
+        ("Extra inputs are not permitted: user", {"left_out": frozenset(["user"])}),
+        ("Unknown: stream_options and user", {"left_out": frozenset(["user", "stream_options"])}),
+        ("This user is not known", None),
+        ("max_tokens is too large: 5", None),
+        ("'temperature' is not supported", None),
+        ("The system is overloaded", None),
+        ("", None),
+    ],
+)
+def test_what_a_refusal_teaches(words: str, learned: dict[str, Any] | None) -> None:
+    request = REQUEST if learned != {"blanks": "filled"} else {"messages": [{**CALL, "reasoning_content": ""}]}
+    assert lesson(Profile(), request, words) == (Profile().learned(**learned) if learned else None)
+
+
+def test_a_refusal_of_what_was_not_sent_teaches_nothing() -> None:
+    request = {"messages": [message("user")]}
+    for words in ("System message must be at the beginning.", "Unsupported: max_tokens, user, reasoning_content"):
+        assert lesson(Profile(), request, words) is None
+
+
+def test_only_the_beginning_of_a_refusal_is_read() -> None:
+    assert lesson(Profile(), REQUEST, "a" * 4_000 + "Unsupported: max_tokens") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "thought", "said"),
+    [
+        ("<think>\na b\n c\n</think>\n\nhi <think> x", "tagged", "a b\n c", "hi <think> x"),
+        ("\n<think></think>x", "tagged", "", "x"),
+        ("[THINK]a[/THINK]b", "tagged", "a", "b"),
+        ("<think>a</thi b</think>", "tagged", "a</thi b", ""),
+        ("<thin", "tagged", "", "<thin"),
+        ("a <think>b</think>", "tagged", "", "a <think>b</think>"),
+        ("  x ", "tagged", "", "  x "),
+        ("a</think>b", "opened", "a", "b"),
+        ("<think>a</think>b", "opened", "a", "b"),
+        ("<think>a</think>b", "text", "", "<think>a</think>b"),
+        ("", "tagged", "", ""),
+        (" " * 300 + "<think>", "tagged", "", " " * 300 + "<think>"),
+    ],
+)
+def test_thinking_is_told_from_the_answer(text: str, mode: Any, thought: str, said: str) -> None:
+    assert {split(text, mode, size) for size in SIZES} == {(thought, said)}
+
+
+def split(text: str, mode: Any, size: int) -> tuple[str, str]:
+    splitter = ThinkingSplitter(mode)
+    found = [each for n in range(0, len(text), size) for each in splitter.feed(text[n : n + size])]
+    found += splitter.finish()
+    assert all(each.text for each in found)
+    thought = "".join(each.text for each in found if isinstance(each, ReasoningDelta))
+    return thought, "".join(each.text for each in found if isinstance(each, TextDelta))
+
+
+TAGS = [tag for pair in PAIRS for tag in pair]
+
+
+@given(st.lists(st.sampled_from([*TAGS, "<", "a", " ", "\n", "</th", " " * MAX_BLANK_CHARS])), st.integers(1, 9))
+def test_thinking_is_told_alike_however_it_is_cut(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    assert split(text, "tagged", size)[1] == split(text, "tagged", len(text) + 1)[1]
+    assert "".join(split(text, "text", size)) == text
