@@ -87,7 +87,7 @@ async def health(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /ready: the engine, the upstream and the database answer."""
+    """GET /ready: the engine, the database and the upstream answer."""
     services = services_of(request)
     checks = {
         "engine": await run_in_threadpool(_engine_answers, services.runtime),

@@ -19,6 +19,8 @@ from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.settings import GIB, KIB, MIB
 
+Port = Annotated[int, Field(ge=0, le=65_535)]
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
@@ -26,8 +28,6 @@ PASSED_FIELDS = (
 )
 """Names of vLLM, SGLang and llama.cpp, and those of OpenAI's chat completions that its responses lack."""
 _OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
-Port = Annotated[int, Field(ge=0, le=65_535)]
-_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -137,19 +137,6 @@ class GatewayConfig(ContainersConfig):
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
 
-    @field_validator("passed_fields")
-    @classmethod
-    def _check_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if taken := sorted(_OURS.intersection(names)):
-            raise InvalidParams(f"passed_fields holds {taken[0]!r}, which the gateway itself sends: leave it out.")
-        return names
-
-    @field_validator("upstream_profile")
-    @classmethod
-    def _check_profile(cls, profile: str) -> str:
-        read_profile(profile)
-        return profile
-
     @field_validator("root_path")
     @classmethod
     def _check_root_path(cls, path: str) -> str:
@@ -166,6 +153,19 @@ class GatewayConfig(ContainersConfig):
             known = ", ".join(ENDPOINTS)
             raise InvalidParams(f"endpoints has {unknown[0]!r:.80}, which is not passed on. Known: {known}.")
         return endpoints
+
+    @field_validator("passed_fields")
+    @classmethod
+    def _check_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if taken := sorted(_OURS.intersection(names)):
+            raise InvalidParams(f"passed_fields holds {taken[0]!r}, which the gateway itself sends: leave it out.")
+        return names
+
+    @field_validator("upstream_profile")
+    @classmethod
+    def _check_profile(cls, profile: str) -> str:
+        read_profile(profile)
+        return profile
 
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:

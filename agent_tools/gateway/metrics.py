@@ -28,7 +28,6 @@ from agent_tools.tools.command_tool import CommandEnd
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 _SWEEPS = "Objects that a sweep could not end or remove; the next one tries again."
-_PARKED = "Containers whose sandbox made room for another's."
 _STORE = "Transactions that the database refused: away, locked or full."
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _STATUSES = frozenset((*HTTPStatus, 499))
@@ -37,8 +36,8 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures`, `parked` and
-    `store_failures` growing numbers; `pools` the sandboxes made ahead.
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures`,
+    `store_failures` and `parked` growing numbers; `pools` the sandboxes made ahead.
     """
 
     def __init__(
@@ -46,15 +45,16 @@ class Metrics:
         running: Callable[[], Mapping[str, bool]],
         sweep_failures: Callable[[], int] = int,
         pools: Callable[[], PoolState] = PoolState,
-        parked: Callable[[], int] = int,
         store_failures: Callable[[], int] = int,
+        parked: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
+        made_room = "Containers whose sandbox made room for another's."
         for collector in (
             *(_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)),
             _Growing("agent_tools_sweep_failures", _SWEEPS, sweep_failures),
             _Growing("agent_tools_store_failures", _STORE, store_failures),
-            _Growing("agent_tools_parked", _PARKED, parked),
+            _Growing("agent_tools_parked", made_room, parked),
         ):
             self.registry.register(collector)
         self._make_for_requests()

@@ -73,8 +73,8 @@ class Services:
                 self.containers.running,
                 lambda: self.sweep_failures,
                 lambda: runtime.pools,
-                lambda: self.containers.places.parked,
                 lambda: self.store.failures,
+                lambda: self.containers.places.parked,
             )
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")

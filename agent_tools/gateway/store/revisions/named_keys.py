@@ -1,4 +1,4 @@
-"""The named keys, with their limits."""
+"""Named keys, with their limits."""
 
 from __future__ import annotations
 
