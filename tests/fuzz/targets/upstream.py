@@ -15,6 +15,7 @@ import openai
 
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
+from agent_tools.gateway.responses.client_tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
@@ -37,6 +38,7 @@ WORDS += (
     "error",
 )
 WORDS += ("object", "chat.completion.chunk", "model", "created", "call_1", "\ud83d", "\ude00", "length", "role")
+FUNCTION = ClientTool("function", "f", "", {"name": "f"}, {})
 MOST_UNSHOWN = MIB
 """Of what is kept of a reply, so much may leave no trace in the events, on which the gateway has its limit."""
 
@@ -84,7 +86,7 @@ def follow(parts: Parts) -> None:
     reply = model.reply([{"role": "user", "content": "1"}])
     answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
     composer = Composer(
-        {"output": []}, ResponseContext("python", frozenset("f"), "cntr", True, lambda _: None, lambda *_: "")
+        {"output": []}, ResponseContext("python", {"f": FUNCTION}, "cntr", True, lambda _: None, lambda *_: "")
     )
     try:
         for step in answer.read(counted(reply)):
