@@ -260,6 +260,11 @@ def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> s
     return given("HTTP_PROXY" if port == 80 else "HTTPS_PROXY") or given("ALL_PROXY") or None
 
 
+def engine(environ: Mapping[str, str] = os.environ) -> str:
+    """Return AGENT_TOOLS_ENGINE, the engine of whoever names none: 'docker' by default."""
+    return environ.get("AGENT_TOOLS_ENGINE") or "docker"
+
+
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, which are passed on to the image's build."""
     return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}

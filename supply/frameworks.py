@@ -63,6 +63,7 @@ FRAMEWORKS = {
     "pydantic-ai": Framework(
         "Pydantic AI: a workspace, a capability with code, code mode over the agent's tools, and WorkspaceBackendSuite",
         ("pydantic-ai-slim==2.68.0",),
+        ("openai==3.54.0", "tiktoken==0.14.0"),
         modules=("pydantic_ai", "pydantic_ai_code_mode"),
     ),
     "smolagents": Framework(
@@ -80,7 +81,10 @@ FRAMEWORKS = {
         "DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)
     ),
     "llama-index": Framework(
-        "LlamaIndex: tools, and what runs CodeActAgent's code", ("llama-index-core==0.14.25",), modules=("llama_index",)
+        "LlamaIndex: tools, and what runs CodeActAgent's code",
+        ("llama-index-core==0.14.25",),
+        ("llama-index-llms-openai==0.8.3",),
+        modules=("llama_index",),
     ),
     "litellm": Framework(
         "LiteLLM: a sandbox for OpenAI's code_interpreter with any model",
@@ -93,12 +97,19 @@ FRAMEWORKS = {
         ("qwen-agent==0.0.34",),
         modules=("qwen_agent",),
     ),
-    "strands": Framework("Strands: a sandbox with streams", ("strands-agents==1.62.0",), modules=("strands",)),
+    "strands": Framework(
+        "Strands: a sandbox with streams", ("strands-agents==1.62.0",), ("openai==2.54.0",), modules=("strands",)
+    ),
     "crewai": Framework("CrewAI: an example", ("crewai==1.15.30",), example="crewai_agent"),
     "haystack": Framework("Haystack: an example", ("haystack-ai==3.4.0",), example="haystack_agent"),
-    "agno": Framework("Agno: an example", ("agno==3.1.10",), example="agno_agent"),
+    "agno": Framework(
+        "Agno: an example", ("agno==3.1.10",), ("openai==3.54.0", "sqlalchemy==2.1.9"), example="agno_agent"
+    ),
     "agent-framework": Framework(
-        "Microsoft Agent Framework: an example", ("agent-framework-core==1.23.0",), example="agent_framework_agent"
+        "Microsoft Agent Framework: an example",
+        ("agent-framework-core==1.23.0",),
+        ("agent-framework-openai==1.17.0",),
+        example="agent_framework_agent",
     ),
     "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
     "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),

@@ -15,8 +15,8 @@ from agent_tools.cli.show import notes
 from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import docker_runtime
 
 
 @click.group(invoke_without_command=True)
@@ -46,7 +46,7 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     config = read_config({**settings.mcp_options(), **dict(map(pair, others)), **given}, http)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     prepare = _Image(DockerEngine(), recipe)
-    (serve_http if http else serve_stdio)(config, docker_runtime(), prepare)
+    (serve_http if http else serve_stdio)(config, shared_runtime(), prepare)
 
 
 @mcp.command()

@@ -11,8 +11,8 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.show import notes
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import docker_runtime
 
 if TYPE_CHECKING:
     from agent_tools.gateway.mounts import Mount
@@ -45,7 +45,7 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     config = gateway_config.read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
     for name, value in config.shown():
         notes.print(f"{name} = {value}", style="dim", markup=False)
-    runtime = docker_runtime()
+    runtime = shared_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))

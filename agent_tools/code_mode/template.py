@@ -26,6 +26,7 @@ from agent_tools.code_mode.script import Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -200,6 +201,4 @@ class SandboxContext:
 def _runtime_of(template: Template) -> Runtime:
     if template.runtime is not None:
         return template.runtime
-    from agent_tools.runtime.runtime import default_runtime  # loads docker
-
-    return default_runtime()
+    return shared_runtime()

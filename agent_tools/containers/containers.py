@@ -21,6 +21,7 @@ from agent_tools.containers.failures import (
     ContainerExpired,
     ContainerNotDeleted,
     ContainerNotFound,
+    ContainersError,
     MemoryRefused,
     TooManyContainers,
 )
@@ -99,6 +100,19 @@ class Containers(Generic[Config]):
             self.sweep()
             if self._rows.count(Container, owner=owner, status="active") >= most:
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
+
+    def end_unused(self, owner: str, name: str) -> bool:
+        """Delete the container of this name that was unused for longest, and holds nothing that runs.
+
+        Return False if there is none.
+        """
+        rows = self._rows.find(Container, owner=owner, name=name, status="active")
+        idle = [row for row in rows if not self.places.is_held(row.id)]
+        if not idle:
+            return False
+        with suppress(ContainersError):  # it is over all the same
+            self.delete(owner, min(idle, key=lambda row: row.last_active_at).id)
+        return True
 
     def check_memory(self, memory: str | None) -> str:
         """Return the memory tier of this name, or the usual one.
@@ -275,6 +289,7 @@ class Containers(Generic[Config]):
         If the container is over, that made its folder again, which is removed.
         """
         interpreter.close()
-        if self._rows.get(Container, id_, status="active") is None:
-            self.variables.remove(id_)
-            self.remains.remove_files(id_)
+        with suppress(self._rows.failure):  # a sweep finds the folder again
+            if self._rows.get(Container, id_, status="active") is None:
+                self.variables.remove(id_)
+                self.remains.remove_files(id_)

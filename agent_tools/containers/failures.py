@@ -57,6 +57,13 @@ class TooManyContainers(ContainersError):
     """The owner has as many containers as allowed."""
 
 
+class RowsAway(ContainersError):
+    """What is known of containers cannot be read or written now."""
+
+    def __init__(self) -> None:
+        super().__init__("The database of the containers does not answer; try again later.")
+
+
 class NoSandbox(ContainersError):
     """Every sandbox is in use."""
 

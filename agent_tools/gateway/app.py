@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,6 +29,8 @@ from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
+
+READY_PATIENCE = 5.0  # seconds in which the database answers /ready
 
 
 def create_app(
@@ -72,11 +76,12 @@ async def health(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /ready: the engine and the upstream answer."""
+    """GET /ready: the engine, the upstream and the database answer."""
     services = services_of(request)
     checks = {
         "engine": await run_in_threadpool(_engine_answers, services.runtime),
         "upstream": await services.upstream.is_ready(),
+        "database": await _database_answers(services),
     }
     return Json(
         {"status": "ok" if all(checks.values()) else "unavailable", **checks}, 200 if all(checks.values()) else 503
@@ -86,6 +91,12 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """GET /metrics, for Prometheus."""
     return Response(services_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _database_answers(services: Services) -> bool:
+    with anyio.move_on_after(READY_PATIENCE):
+        return await anyio.to_thread.run_sync(services.store.answers, abandon_on_cancel=True)
+    return False
 
 
 def _engine_answers(runtime: Runtime) -> bool:

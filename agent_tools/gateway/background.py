@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 
 from agent_tools.gateway.requests.failures import stopped
-from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead
-from agent_tools.gateway.store.store import Store, packed
+from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead, StoredEvents
+from agent_tools.gateway.store.store import Store, StoreError, packed
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.owner import Owner, is_orphan
 
 ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended
+NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."
 MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another machine counts as gone
 
 
@@ -23,6 +25,7 @@ class Background:
         self._store = store
         self._lock = threading.Lock()
         self._ours: set[str] = set()
+        self._unstored: set[str] = set()  # ended here, but not in the store
 
     def begin(self, id_: str) -> None:
         """Claim a response for this gateway; before anyone can find it."""
@@ -33,39 +36,59 @@ class Background:
             self._ours.add(id_)
 
     def end(self, id_: str) -> None:
-        """Drop the claim of a response that has ended and is stored."""
+        """Drop the claim of a response that has ended and is stored. Raises nothing: a sweep drops what stays."""
         with self._lock:
             self._ours.discard(id_)
-        self._store.delete(BackgroundClaim, id=id_)
+        with suppress(StoreError):
+            self._store.delete(BackgroundClaim, id=id_)
+
+    def give_up(self, id_: str) -> None:
+        """Note that a response has ended unstored; it fails as soon as the store takes that. Raises nothing."""
+        with self._lock:
+            self._unstored.add(id_)
+        with suppress(StoreError):  # the next sweep tries again, and whoever asks for it
+            self._fail_unstored(id_)
 
     def settled(self, head: ResponseHead) -> ResponseHead:
         """Return a response's columns as they are now; it has failed if its gateway was lost before its end."""
         if head.status not in ACTIVE:
             return head
+        if head.id in self._unstored:
+            self._fail_unstored(head.id)
+            return self._store.get(ResponseHead, head.id) or head
         claim = self._store.get(BackgroundClaim, head.id)
         if claim is None or _is_lost(claim):
-            self._fail(head.id)
+            self._fail(head.id, stopped().message)
             return self._store.get(ResponseHead, head.id) or head  # it may have ended just then
         return head
 
     def sweep(self) -> None:
         """Give a sign of life for this gateway's claims, and end the lost ones."""
         with self._lock:
-            ours = list(self._ours)
+            ours, unstored = list(self._ours), list(self._unstored)
+        for id_ in unstored:
+            self._fail_unstored(id_)
         for id_ in ours:
             self._store.change(BackgroundClaim, id_, seen_at=time.time())
         for claim in self._store.find(BackgroundClaim):
             if _is_lost(claim):
-                self._fail(claim.id)
+                self._fail(claim.id, stopped().message)
                 self._store.delete(BackgroundClaim, id=claim.id)
 
-    def _fail(self, id_: str) -> None:
+    def _fail_unstored(self, id_: str) -> None:
+        self._fail(id_, NOT_STORED)
+        self._store.delete(StoredEvents, id=id_)  # they could tell of another end
+        self.end(id_)
+        with self._lock:
+            self._unstored.discard(id_)
+
+    def _fail(self, id_: str, why: str) -> None:
         """End a response as failed, unless it has ended by itself."""
         response = self._store.get(ResponseBody, id_)
         if response is None or response.status not in ACTIVE:
             return
         body: JsonObject = json.loads(response.body)
-        body.update(status="failed", error={"code": "server_error", "message": stopped().message})
+        body.update(status="failed", error={"code": "server_error", "message": why})
         self._store.change(ResponseBody, id_, status="failed", body=packed(body))
         self._store.delete(BackgroundClaim, id=id_)
 

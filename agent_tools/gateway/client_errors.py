@@ -7,6 +7,7 @@ import logging
 from agent_tools.containers import failures as containers
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.store.store import StoreError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on
 _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str | None]] = {  # status, code, param
@@ -16,6 +17,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerExpired: (400, None, None),
     containers.ContainerNotDeleted: (503, "container_not_deleted", None),
     containers.TooManyContainers: (429, "too_many", None),
+    containers.RowsAway: (503, "database_unavailable", None),
     containers.NoSandbox: (503, "overloaded", None),
     containers.MemoryRefused: (400, None, "memory_limit"),
     containers.NetworkRefused: (400, "unsupported_value", "network_policy"),
@@ -40,6 +42,10 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             return ApiError(status, exc.message, code=code, param=param)
         case ModelError():
             return _model_error(exc, is_clients_key)
+        case StoreError():  # the store has logged it
+            return ApiError(
+                503, "The gateway's database does not answer; try again later.", code="database_unavailable"
+            )
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
             return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")
@@ -50,6 +56,8 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
 
 def engine_error(failure: Exception | None) -> ApiError | None:
     """Return the error of a failure that ends the whole answer; None if the model can still do something about it."""
+    if isinstance(failure, containers.RowsAway):
+        return client_error(failure)
     cause = failure.exception if isinstance(failure, ToolServiceError) else failure
     if isinstance(cause, EngineError):
         message = "The code interpreter is not available now: its engine does not work."

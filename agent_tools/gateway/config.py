@@ -50,12 +50,20 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    database_timeout: Seconds = 10.0
+    """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"
     """The shell's name for the model."""
-    router_tools: Texts = ("execute_python",)
-    """Functions that chat completions may declare and that are run here."""
+    router_tools: Texts = ()
+    """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
+    client's to run."""
+    session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
+    """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
+    match_text: bool = True
+    """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
+    kept. Turn it off where one key serves people who must not meet."""
     unknown_tools: Literal["refuse", "ignore"] = "refuse"
     """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
     max_shell_timeout: Seconds = 600.0

@@ -20,6 +20,8 @@ from agent_tools.tools.command_tool import CommandEnd
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
+_SWEEPS = "Objects that a sweep could not end or remove; the next one tries again."
+_STORE = "Transactions that the database refused: away, locked or full."
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _STATUSES = frozenset((*HTTPStatus, 499))
 
@@ -27,8 +29,8 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` a growing number;
-    `pools` the sandboxes made ahead.
+    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures` and
+    `store_failures` growing numbers; `pools` the sandboxes made ahead.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class Metrics:
         running: Callable[[], Mapping[str, bool]],
         sweep_failures: Callable[[], int] = int,
         pools: Callable[[], PoolState] = PoolState,
+        store_failures: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Sandboxes(running))
-        self.registry.register(_Sweeps(sweep_failures))
+        self.registry.register(_Failures("agent_tools_sweep_failures", _SWEEPS, sweep_failures))
+        self.registry.register(_Failures("agent_tools_store_failures", _STORE, store_failures))
         self.registry.register(_Pools(pools))
         self.requests = Counter(
             "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=self.registry
@@ -113,16 +117,17 @@ class Metrics:
         self.tokens.labels("output").inc(usage.output_tokens)
 
 
-class _Sweeps(Collector):
-    """Reads the number of failed parts of sweeps when metrics are collected."""
+class _Failures(Collector):
+    """Reads a number of failures when metrics are collected."""
 
-    def __init__(self, failures: Callable[[], int]) -> None:
+    def __init__(self, name: str, says: str, failures: Callable[[], int]) -> None:
+        self._name = name
+        self._says = says
         self._failures = failures
 
     def collect(self) -> list[CounterMetricFamily]:
         """Return the counter."""
-        says = "Objects that a sweep could not end or remove; the next one tries again."
-        return [CounterMetricFamily("agent_tools_sweep_failures", says, value=self._failures())]
+        return [CounterMetricFamily(self._name, self._says, value=self._failures())]
 
 
 class _Pools(Collector):

@@ -15,18 +15,25 @@ from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
-from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 SWEEP_EVERY = 15.0  # seconds
-_FORGOTTEN: tuple[type[Record], ...] = (StoredResponse, StoredItem, StoredCall, StoredEvents)  # after `retention`
+_FORGOTTEN: tuple[type[Record], ...] = (
+    StoredResponse,
+    StoredItem,
+    StoredCall,
+    StoredEvents,
+    StoredMark,
+)  # after `retention`
 
 
 class Services:
@@ -43,7 +50,7 @@ class Services:
         self.sweep_failures = 0
         self._closed = threading.Event()
         with ExitStack() as undo:
-            self.store = Store(config.database_url)
+            self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)
             self.background = Background(self.store)
             self.keys = RequestKeys(config.api_keys)
@@ -51,11 +58,17 @@ class Services:
             undo.callback(self.containers.close)
             self.shares = self.containers.shares
             self.large_json = LargeJson(config.json_threads)
+            self.conversations = KnownConversations(config, self.store)
             self.uploads = Uploads(self.containers, self.store)
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(self.containers.running, lambda: self.sweep_failures, lambda: runtime.pools)
+            self.metrics = Metrics(
+                self.containers.running,
+                lambda: self.sweep_failures,
+                lambda: runtime.pools,
+                lambda: self.store.failures,
+            )
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 Work = Callable[[], object]
 MOST_AT_ONCE = 8  # pieces of work in threads; who brings one more does it
@@ -17,6 +18,39 @@ def do_now(work: Work) -> None:
     work()
 
 
+def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread | None:
+    """Begin the work in a thread and return that; None where there is none to be had."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # too many threads, or the interpreter ends
+        return None
+    return thread
+
+
+def do_all(works: Iterable[Work]) -> None:
+    """Do all of them, MOST_AT_ONCE at a time, and return when the last is done; then raise what one of them raised."""
+    waiting, raised = deque(works), list[BaseException]()
+
+    def work_off() -> None:
+        while True:
+            try:
+                work = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                work()
+            except BaseException as exc:  # noqa: BLE001  (raised below, when the others are done)
+                raised.append(exc)
+
+    threads = [begun(work_off) for _ in range(min(MOST_AT_ONCE, len(waiting)) - 1)]
+    work_off()
+    for thread in filter(None, threads):
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
 class Background:
     """Does work in threads of its own. Thread-safe, also in finalizers; work that fails says so for itself."""
 
@@ -28,8 +62,9 @@ class Background:
         """Begin the work and return; do it before returning when there are no threads to be had."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
-            is_begun = len(self._threads) < MOST_AT_ONCE and self._begin(work)
-        if not is_begun:
+            thread = begun(work) if len(self._threads) < MOST_AT_ONCE else None
+            self._threads += [thread] if thread else []
+        if thread is None:
             work()
 
     def join(self) -> None:
@@ -38,12 +73,3 @@ class Background:
             threads, self._threads = self._threads, []
         for thread in threads:
             thread.join()
-
-    def _begin(self, work: Work) -> bool:
-        thread = threading.Thread(target=work, name="agent-tools-background", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # too many threads, or the interpreter ends
-            return False
-        self._threads.append(thread)
-        return True

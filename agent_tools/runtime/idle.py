@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent_tools.guest.wire.words import Pause, Resume
+from agent_tools.runtime.rounds import rounds
 
-MIN_SECONDS = 1.0  # the shortest time without use, and between two looks
+MIN_SECONDS = 1.0  # the shortest time without use
 
 
 class IdleStop:
@@ -36,9 +37,9 @@ class IdleStop:
         self._clock = clock
         self._uses = 0
         self._used_at = clock()
+        self._is_watched = False
         self._is_closed = False
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()  # a finalizer may close it in the very thread that holds it
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
@@ -46,50 +47,43 @@ class IdleStop:
         if not self._seconds:
             yield
             return
-        with self._changed:
+        with self._lock:
             self._uses += 1
             self._wake()
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._uses -= 1
                 self._used_at = self._clock()
-                self._begin()
+                self._watch()
 
-    def look(self) -> float:
-        """Stop the processes if it is time; return the seconds until the next look."""
-        with self._changed:
-            if self._uses or self._is_busy():
+    def is_due(self) -> bool:
+        """Return whether it may be time to stop the processes."""
+        return not self.is_stopped and not self._uses and self._clock() >= self._used_at + self._seconds
+
+    def look(self) -> None:
+        """Stop the processes if it is time."""
+        with self._lock:
+            if self._is_busy():
                 self._used_at = self._clock()
-            left = self._used_at + self._seconds - self._clock()
-            if left > 0 or self.is_stopped:
-                return max(left, MIN_SECONDS)
-            self.is_stopped = True
-            self._order(Pause())
-            return self._seconds
+            if self.is_due() and not self._is_closed:
+                self.is_stopped = True
+                self._order(Pause())
 
     def close(self) -> None:
         """Stop nothing any more."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify_all()
-        if self._thread and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._is_watched:
+            rounds().remove(self)
 
     def _wake(self) -> None:
         if self.is_stopped:
             self.is_stopped = False
             self._order(Resume())
 
-    def _begin(self) -> None:
-        if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._watch, name="agent-tools-idle", daemon=True)
-            self._thread.start()
-
     def _watch(self) -> None:
-        while True:
-            seconds = self.look()
-            with self._changed:
-                if self._changed.wait_for(lambda: self._is_closed, min(seconds, threading.TIMEOUT_MAX)):
-                    return
+        if not self._is_watched and not self._is_closed:
+            self._is_watched = True
+            rounds().add(self)

@@ -7,9 +7,11 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.background import Background
+from agent_tools.runtime.background import Background, do_all
+from agent_tools.runtime.descriptors import raise_limit
 from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
@@ -17,7 +19,7 @@ from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.owner import is_orphan, same_host
+from agent_tools.runtime.owner import orphans, same_host
 from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.recipe import Recipe, RecipeLike
 from agent_tools.runtime.session import Session
@@ -41,7 +43,7 @@ class Runtime:
 
     def open(self, key: str, spec: SessionSpec) -> Session:
         """The session of this key, made if there is none that is open; its sandbox starts with its first run."""
-        self._sweep_once()
+        self._begin_once()
         with self._lock:
             self._forget_parents()
             session = self._sessions.get(key)
@@ -55,7 +57,7 @@ class Runtime:
         Raises:
             EngineError: the engine is not there.
         """
-        self._sweep_once()
+        self._begin_once()
         with self._lock:
             self._forget_parents()
             pools = self._pools
@@ -84,13 +86,12 @@ class Runtime:
             session.close()
 
     def close_all(self) -> None:
-        """Close every session of this process, and wait until nothing is left of those closed before."""
+        """Close every session of this process, several at once, and wait until nothing is left of any."""
         with self._lock:
             self._forget_parents()
             sessions = list(self._sessions.values())
             self._sessions.clear()
-        for session in sessions:
-            session.close()
+        do_all(session.close for session in sessions)
         self.close_pools()
         self.settle()
 
@@ -104,20 +105,18 @@ class Runtime:
 
     def sweep(self) -> list[Container]:
         """Remove the sandboxes and folders of processes that are gone; return the sandboxes."""
-        removed = []
-        for sandbox, labels in self.engine.strays(same_host()):
-            if is_orphan(labels):
-                self.engine.remove(sandbox)
-                removed.append(sandbox)
+        removed = orphans(self.engine.strays(same_host()))
+        do_all(partial(self.engine.remove, sandbox) for sandbox in removed)
         remove_stale_blanks()
         remove_stale_run_dirs()
         remove_stale_own_folders()
         return removed
 
-    def _sweep_once(self) -> None:
-        """Sweep at the first use in this process, beside it."""
+    def _begin_once(self) -> None:
+        """At the first use in this process: make room for descriptors, and sweep, beside it."""
         if not self._has_swept:
             self._has_swept = True
+            raise_limit()
             self._background.do(self._try_to_sweep)
 
     def _try_to_sweep(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -84,8 +85,9 @@ class Opening:
         """Its work_dir as the host sees it."""
         with self._lock:
             if self._workspace is None or not self._workspace.path.is_dir():
+                runtime = self._open_runtime()
                 folder = self._own_folder()
-                guest = self._open_runtime().engine.guest(folder)
+                guest = runtime.engine.guest(folder)
                 path = prepare_work_dir(folder, guest)
                 self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
             return self._workspace
@@ -140,9 +142,7 @@ class Opening:
 
     def _open_runtime(self) -> Runtime:
         if self._runtime is None:
-            from agent_tools.runtime.runtime import default_runtime
-
-            self._runtime = default_runtime()
+            self._runtime = shared_runtime(self.options.engine)
         return self._runtime
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.idle import MIN_SECONDS
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
@@ -58,6 +59,7 @@ class Options:
     pool: int = 0
     preload: tuple[str, ...] = ()
     idle_stop: float = 0.0
+    engine: str | None = None
 
     @property
     def ahead(self) -> Ahead:
@@ -93,6 +95,7 @@ class Options:
             preload=_preload(cfg.get("preload") or (), pool, isolation),
             idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
             checkpoint=bool(cfg.get("checkpoint", True)),
+            engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
         )
 
 

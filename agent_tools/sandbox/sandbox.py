@@ -56,6 +56,8 @@ class Sandbox(WithFiles, WithCheckpoints):
         runtime: Runtime | None = None,
     ) -> None:
         self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
+        if runtime and self.cfg.get("engine"):
+            raise InvalidParams("Give engine or runtime, not both: a runtime has its engine already.")
         super().__init__(Opening(Options.read(self.cfg), runtime, takes_functions=self.takes_functions))
 
     @property

@@ -66,6 +66,8 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
       folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
     * preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
     * idle_stop: seconds without use, after which the sandbox is stopped until its next use. Default 0: never.
+    * engine: what runs the sandboxes: 'docker', or another one that is installed (docs/engines.md). Default:
+      $AGENT_TOOLS_ENGINE, else 'docker'.
     * name_for_human, args_format: as for every tool.
 
     Raises:

@@ -89,6 +89,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
                 "data_dir": work_dir / "data",
                 "shutdown_grace": 0.1,
                 "pool": 0,
+                "router_tools": ("execute_python",),
                 **options,
             }
             config = GatewayConfig(**settings)

@@ -7,10 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agent_framework import BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message
+from agent_framework import Agent, BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message
+from agent_framework.openai import OpenAIChatClient
 
 from agent_tools import AsyncSandbox
-from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, STATE, cancelled, load_example
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FILE,
+    FIRST,
+    KEPT,
+    PICTURE,
+    STATE,
+    cancelled,
+    load_example,
+    weather,
+)
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):
@@ -53,3 +66,16 @@ def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSand
 
     (after,) = results(asyncio.run(turns()))
     assert "43" in after
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(gateway_url: str, store: bool) -> None:
+    async def turns() -> tuple[str, ...]:
+        client = OpenAIChatClient(model="m", base_url=gateway_url, api_key="any")
+        tools = [OpenAIChatClient.get_code_interpreter_tool(), weather]
+        agent = Agent(client=client, tools=tools, default_options={"store": store})
+        session = agent.create_session()
+        first = FIRST if store else f"{FIRST} (no reasoning)"  # it would have to be encrypted
+        return tuple([(await agent.run(said, session=session)).text for said in (first, AGAIN)])
+
+    assert asyncio.run(turns()) == KEPT

@@ -8,11 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from agno.agent import Agent
+from agno.db.in_memory import InMemoryDb
 from agno.models.base import Model
+from agno.models.openai import OpenAIResponses
 from agno.models.response import ModelResponse
 
 from agent_tools import AsyncSandbox
-from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, STATE, cancelled, load_example
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FILE,
+    FIRST,
+    KEPT,
+    OPENAI_TOOL,
+    PICTURE,
+    STATE,
+    cancelled,
+    load_example,
+    weather,
+)
 
 
 class Scripted(Model):
@@ -74,3 +90,10 @@ def test_a_cancelled_run_keeps_the_variables(new_sandbox: Callable[[], AsyncSand
 
     (after,) = results(asyncio.run(turns()))
     assert "43" in after
+
+
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(gateway_url: str) -> None:
+    model = OpenAIResponses(id="m", base_url=gateway_url, api_key="any")
+    history = {"db": InMemoryDb(), "add_history_to_context": True, "session_id": "a"}
+    agent = Agent(model=model, tools=[weather, OPENAI_TOOL], **history)
+    assert tuple(agent.run(said).content for said in (FIRST, AGAIN)) == KEPT

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +73,13 @@ def new_sandbox(cfg: dict[str, Any]) -> Iterator[Callable[[], AsyncSandbox]]:
     yield make
     for sandbox in made:
         sandbox.sync.close()
+
+
+@pytest.fixture(scope="session")
+def gateway_url() -> Iterator[str]:
+    """The URL of a gateway that runs in the venv of our own tests, for frameworks with OpenAI's code interpreter."""
+    root = Path(__file__).resolve().parents[2]
+    command = [root / ".venv" / "bin" / "python", "-m", "tests.integrations.state_gateway"]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield server.stdout.readline().strip()  # type: ignore[union-attr]
+        server.stdin.close()  # type: ignore[union-attr]

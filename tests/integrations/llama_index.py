@@ -12,10 +12,25 @@ from llama_index.core.base.llms.types import ImageBlock
 from llama_index.core.llms import ChatMessage, ChatResponse, LLMMetadata
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.workflow import Context
+from llama_index.llms.openai import OpenAIResponses
 
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.llama_index import AgentToolsToolSpec
-from tests.integrations.scenario import AFTER, ENDLESS, PNG, STATE, STEPS, cancelled, run_page
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FIRST,
+    KEPT,
+    OPENAI_TOOL,
+    PNG,
+    STATE,
+    STEPS,
+    cancelled,
+    run_page,
+    weather,
+)
 
 
 class Scripted(FunctionCallingLLM):
@@ -101,3 +116,19 @@ def test_a_cancelled_call_keeps_the_variables(spec: AgentToolsToolSpec) -> None:
 
 def test_the_page_runs() -> None:
     assert str(run_page("llama-index", llm=scripted("6 * 7"))["answer"]) == "done"
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])  # if not, it sends nothing of a turn before
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(
+    gateway_url: str, is_tracked: bool
+) -> None:
+    async def turns() -> tuple[str, ...]:
+        where = {"api_base": gateway_url, "api_key": "any", "context_window": 8_000}
+        llm = OpenAIResponses(model="m", built_in_tools=[OPENAI_TOOL], track_previous_responses=is_tracked, **where)
+        agent = FunctionAgent(tools=[weather], llm=llm)
+        context = Context(agent)
+        said = (f"{FIRST} {is_tracked}", AGAIN) if is_tracked else (FIRST,)
+        return tuple([str(await agent.run(each, ctx=context)) for each in said])
+
+    answers = asyncio.run(turns())
+    assert answers == KEPT[: len(answers)]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import openai
 import pytest
-from agents import Agent, RunConfig, Runner, ShellTool
+from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner, ShellTool, function_tool
 from agents.items import ToolCallOutputItem
 from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
@@ -21,7 +22,19 @@ from openai.types.responses.response_function_shell_tool_call import ResponseFun
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.openai_agents import code_interpreter_tool, shell_executor
 from agent_tools.integrations.openai_sandbox_agents import AgentToolsSandboxClient, AgentToolsSandboxClientOptions
-from tests.integrations.scenario import AFTER, ENDLESS, STATE, STEPS, cancelled, run_page
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FIRST,
+    KEPT,
+    OPENAI_TOOL,
+    STATE,
+    STEPS,
+    cancelled,
+    run_page,
+    weather,
+)
 
 T = TypeVar("T")
 
@@ -144,3 +157,16 @@ def test_the_page_runs() -> None:
     names = run_page("openai-agents", model=scripted("6 * 7"), shell_model=shell_model)
     assert "42" in outputs(names["result"])[0][0].text
     assert "a,b" in outputs(names["sandbox_result"])[0]
+
+
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(gateway_url: str) -> None:
+    async def turns() -> tuple[str, str]:
+        async with openai.AsyncOpenAI(base_url=gateway_url, api_key="any") as client:
+            config = RunConfig(model_provider=OpenAIProvider(openai_client=client), tracing_disabled=True)
+            tools = [CodeInterpreterTool(tool_config=OPENAI_TOOL), function_tool(weather)]
+            agent = Agent(name="A", model="m", tools=tools)
+            first = await Runner.run(agent, FIRST, run_config=config)
+            again = [*first.to_input_list(), {"role": "user", "content": AGAIN}]
+            return first.final_output, (await Runner.run(agent, again, run_config=config)).final_output
+
+    assert asyncio.run(turns()) == KEPT

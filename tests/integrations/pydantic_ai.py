@@ -8,15 +8,31 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, ApprovalRequired, ModelRetry
+from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIResponsesModel
+from pydantic_ai.native_tools import CodeExecutionTool
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.workspaces import SupportsCommands, WorkspaceBackend, WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.pydantic_ai import AgentToolsSandbox, AgentToolsWorkspace
 from agent_tools.integrations.pydantic_ai_code_mode import CodeMode
-from tests.integrations.scenario import AFTER, ENDLESS, PNG, STATE, STEPS, cancelled, run_page
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FIRST,
+    KEPT,
+    PNG,
+    STATE,
+    STEPS,
+    cancelled,
+    run_page,
+    weather,
+)
 
 
 class Scripted(FunctionModel):
@@ -183,3 +199,13 @@ class TestCommands(_Suite):
 
 class TestFiles(_Suite):
     of = staticmethod(AgentToolsWorkspace)
+
+
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(gateway_url: str) -> None:
+    async def turns() -> tuple[str, str]:
+        model = OpenAIResponsesModel("m", provider=OpenAIProvider(base_url=gateway_url, api_key="any"))
+        agent = Agent(model, capabilities=[NativeTool(CodeExecutionTool())], tools=[weather])
+        first = await agent.run(FIRST)
+        return first.output, (await agent.run(AGAIN, message_history=first.all_messages())).output
+
+    assert asyncio.run(turns()) == KEPT

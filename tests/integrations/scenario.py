@@ -33,6 +33,15 @@ ENDLESS = "open('started', 'w').close()\nimport time\ntime.sleep(600)"
 AFTER = "x + 1"
 """What a call after the cancelled one of ENDLESS finds: 43."""
 PNG = b"\x89PNG"
+OPENAI_TOOL: dict[str, Any] = {"type": "code_interpreter", "container": {"type": "auto"}}
+FIRST, AGAIN = "Go.", "And again?"
+KEPT = ("The end: x is 41", "The end: x is 42")
+"""The answers of `gateway_url`'s model to FIRST and AGAIN, if its variable outlives a client's function, and a turn."""
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"Rain in {city}."
 
 
 class Death:

@@ -8,14 +8,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.models.model import Model
+from strands.models.openai_responses import OpenAIResponsesModel
 from strands.sandbox.base import ExecutionResult, StreamChunk
 from strands.sandbox.errors import SandboxPathNotFoundError, SandboxTimeoutError
 
 from agent_tools import AsyncSandbox, InvalidParams
 from agent_tools.integrations.strands import AgentToolsSandbox
-from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, PNG, STATE, cancelled, run_page
+from tests.integrations.scenario import (
+    AFTER,
+    AGAIN,
+    ENDLESS,
+    FILE,
+    FIRST,
+    KEPT,
+    OPENAI_TOOL,
+    PICTURE,
+    PNG,
+    STATE,
+    cancelled,
+    run_page,
+    weather,
+)
 
 
 class Scripted(Model):
@@ -135,3 +150,10 @@ def test_what_fails_fails_in_their_words(sandbox: AgentToolsSandbox) -> None:
 
 def test_the_page_runs() -> None:
     assert "42" in answers(run_page("strands", model=Scripted(code("6 * 7")))["agent"])
+
+
+def test_openais_code_interpreter_keeps_its_variables_over_a_function_and_a_turn(gateway_url: str) -> None:
+    where = {"base_url": gateway_url, "api_key": "any"}
+    model = OpenAIResponsesModel(client_args=where, model_id="m", params={"tools": [OPENAI_TOOL]})
+    agent = Agent(model=model, tools=[tool(weather)], callback_handler=None)
+    assert tuple(str(agent(said)).strip() for said in (FIRST, AGAIN)) == KEPT

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
 
+CODE = "code_interpreter"
 _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functions", "function_call")
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A completion whose calls of `ours` are run here; `others` are the client's functions."""
+    """A completion whose calls of `ours` are run here; `others` are the client's functions.
+
+    Attributes:
+        ours: functions that the client declares; an empty one stands for the built-in code interpreter.
+        container_id: the container that the client names, '' for the conversation's own.
+        memory: the memory tier of a new container, None for the usual one.
+        user: the client's own user and safety identifier, '' without one.
+        cache_key: `prompt_cache_key`, '' without one.
+    """
 
     model: str
     messages: list[JsonObject]
@@ -24,40 +34,94 @@ class ChatRequest:
     options: Mapping[str, Any]
     stream: bool
     with_usage: bool
+    container_id: str = ""
+    memory: str | None = None
+    user: str = ""
+    cache_key: str = ""
 
 
-def read_chat_request(body: Mapping[str, Any], routed: Sequence[str]) -> ChatRequest | None:
-    """Check a request; return None if it declares no function that is run here, and is only passed on.
+def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatRequest | None:
+    """Check a request; return None if it has no tool that is run here, and is only passed on.
 
     Raises:
         ApiError: 400; `param` names the field.
     """
     tools = body.get("tools")
-    declared = [tool["function"] for tool in tools if _is_function(tool)] if isinstance(tools, list) else []
-    ours = tuple(function for function in declared if function["name"] in routed)
-    if not ours:
+    tools = tools if isinstance(tools, list) else []
+    declared = [tool["function"] for tool in tools if _is_function(tool)]
+    routed = [function for function in declared if function["name"] in config.router_tools]
+    built_in: list[JsonObject] = [{}] if any(map(_is_built_in, tools)) else []
+    if not routed and not built_in:
         return None
-    given = Fields(body)
+    return _read(Fields(body), (*built_in, *routed), declared, config)
+
+
+def _read(
+    given: Fields, ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
+) -> ChatRequest:
+    names = [function["name"] for function in declared]
+    if {} in ours and config.tool_name in names:
+        raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
     if given.integer("n", 1) not in (None, 1):
         raise invalid("Only one choice is possible where code runs: set 'n' to 1.", "n", "unsupported_value")
     messages = given.array("messages")
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
+    container_id, memory = _container(given) if {} in ours else ("", None)
     return ChatRequest(
         model=given.needed("model"),
         messages=messages,
         ours=ours,
-        others=tuple(function for function in declared if function["name"] not in routed),
-        options=_others(body),
+        others=tuple(function for function in declared if function not in ours),
+        options=_options(given.given, config.tool_name),
         stream=bool(given.flag("stream")),
         with_usage=bool((given.object("stream_options") or {}).get("include_usage")),
+        container_id=container_id,
+        memory=memory,
+        user=" ".join(str(given.given[name]) for name in ("user", "safety_identifier") if given.given.get(name)),
+        cache_key=str(given.given.get("prompt_cache_key") or ""),
     )
+
+
+def _container(given: Fields) -> tuple[str, str | None]:
+    """Return the id of the container that the built-in tool names, or '' and the memory of a new one.
+
+    The tool is that of responses; without a `container`, the conversation's own is meant.
+    """
+    index, tool = next((n, tool) for n, tool in enumerate(given.array("tools")) if _is_built_in(tool))
+    param = f"tools[{index}].container"
+    value = tool.get("container")
+    if value is None or isinstance(value, str):
+        return value or "", None
+    if not isinstance(value, dict) or value.get("type") != "auto":
+        raise invalid(f"Invalid value for '{param}': expected an id, or an object of type 'auto'.", param)
+    auto = Fields(value, param)
+    for name in value:
+        if name not in ("type", "memory_limit"):
+            message = (
+                f"'{auto.param(name)}' is not supported here: make a container (POST /v1/containers), give its id."
+            )
+            raise invalid(message, auto.param(name), "unsupported_parameter")
+    return "", auto.text("memory_limit")
+
+
+def _options(body: Mapping[str, Any], tool_name: str) -> JsonObject:
+    """Return the client's other fields, with the code interpreter's name for the model in `tool_choice`."""
+    options = _others(body)
+    choice = options.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == CODE:
+        options["tool_choice"] = {"type": "function", "function": {"name": tool_name}}
+    return options
 
 
 def _others(body: Mapping[str, Any]) -> JsonObject:
     """Return the client's other fields, for the upstream's body; one called `extra_body` is a field like any other."""
     fields = {key: value for key, value in body.items() if key not in _OURS}
     return {**fields, "extra_body": {"extra_body": fields["extra_body"]}} if "extra_body" in fields else fields
+
+
+def _is_built_in(tool: Any) -> bool:
+    return isinstance(tool, dict) and tool.get("type") == CODE
 
 
 def _is_function(tool: Any) -> bool:

@@ -18,7 +18,7 @@ _MODELS = "/v1/models/"
 async def create_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     services, body = services_of(request), await raw_body(request)
-    wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config.router_tools))
+    wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
         return await services.upstream.pass_on("POST", "chat/completions", request.headers, body)
     job = await _started(request, wanted)
@@ -53,7 +53,8 @@ async def retrieve_model(request: Request) -> Response:
 async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
     services, jobs = services_of(request), jobs_of(request)
     place = await jobs.enter(owner_of(request), needs_sandbox=True)
-    job = ChatJob(services, wanted, owner_of(request), services.upstream.key(request.headers))
+    session = services.conversations.session(request.headers)
+    job = ChatJob(services, wanted, owner_of(request), services.upstream.key(request.headers), session)
     jobs.follow(job, place)
     return job
 

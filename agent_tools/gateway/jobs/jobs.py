@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -23,6 +24,7 @@ from agent_tools.gateway.requests.failures import ApiError, busy, stopped
 
 LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
 Event = Mapping[str, Any]
+_log = logging.getLogger(__name__)
 
 
 class Job(ABC):
@@ -164,6 +166,8 @@ class Jobs:
     def _work(self, job: Job, place: Place) -> None:
         try:
             job.work()
+        except Exception as exc:  # noqa: BLE001  (the end of a thread: nobody else would hear of it)
+            _log.error("a job was not closed well: %s", type(exc).__name__)
         finally:
             self._end_soon(job, place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
@@ -16,9 +17,10 @@ from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snap
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.store import packed
 from agent_tools.gateway.turn_job import TurnJob
-from agent_tools.models.base import Usage
+from agent_tools.models.base import JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
+_log = logging.getLogger(__name__)
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -62,7 +64,11 @@ class ResponseJob(TurnJob):
     def record(self, event: Mapping[str, Any]) -> None:
         """Append an event to the log; before the last one, let go of the container and store the response."""
         if event["type"] in TERMINAL:
-            self._end(event)
+            try:
+                self._end(event)
+            except Exception as exc:  # noqa: BLE001  (no stream ends without its last event, whatever this is)
+                _log.error("the end of a response could not be kept: %s", type(exc).__name__)
+                self._not_stored(event["response"])
         super().record(event)
 
     def close(self) -> None:
@@ -73,7 +79,7 @@ class ResponseJob(TurnJob):
 
     def save_start(self) -> None:
         """Store that the response is under way, so that it can be asked for."""
-        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation))
+        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, self.plan.earlier))
 
     def _note(self, step: Step) -> None:
         """Remember what the next response will need."""
@@ -90,17 +96,19 @@ class ResponseJob(TurnJob):
         container_id = hold.container_id if hold and hold.has_container else None
         if hold:
             hold.close()
+        if self.plan.known:
+            self._services.conversations.note(self.plan.known, body["output"], container_id or "")
         self.answer = packed(body)
         if not request.store:
             return
-        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id)
+        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
         if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
-            body["store"] = False  # the client gets the answer all the same, and reads that it is not stored
-            self.answer = packed(body)
-            if request.background:
-                self._storage.give_up(body)
-        if request.background:
-            self._storage.release()
+            self._not_stored(body)
+
+    def _not_stored(self, body: JsonObject) -> None:
+        """Have the client read that its answer, which it gets all the same, is not stored."""
+        body["store"] = False
+        self.answer = packed(body)
 
     def _told_by_item(self) -> dict[str, str]:
         """Return what the model was told of each call, by the ids of the calls' items."""

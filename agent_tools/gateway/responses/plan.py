@@ -17,6 +17,9 @@ from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.execution import Picture
+from agent_tools.gateway.background import ACTIVE
+from agent_tools.gateway.conversations.known import Known
+from agent_tools.gateway.conversations.marks import Conversation, Sender
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
@@ -28,6 +31,7 @@ from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall
+from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
@@ -42,10 +46,16 @@ LOST = (
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`."""
+    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`.
+
+    `known` is the conversation as the client sent it, if a tool here has a container; `earlier` is the container of the
+    response before.
+    """
 
     request: Request
     owner: str
+    known: Conversation | None
+    earlier: str | None
     conversation: list[JsonObject]
     instructions: list[JsonObject]
     turn: Turn
@@ -57,10 +67,12 @@ class Plan:
 class Planner:
     """Makes the plan of one request. It asks the store, so it is not for the event loop."""
 
-    def __init__(self, services: Services, owner: str, request: Request) -> None:
+    def __init__(self, services: Services, owner: str, request: Request, session: str = "") -> None:
         self._services = services
         self._owner = owner
         self._request = request
+        self._session = session
+        self._known: Conversation | None = None
         self._previous: ResponseEnd | None = None
         self._container_id = ""
         self._notes: list[str] = []
@@ -79,7 +91,7 @@ class Planner:
         self._request = request = replace(request, input=items)
         self._check_names()
         self._previous = self._find_previous()
-        hold = self._hold(request.tools.container) if request.tools.container else None
+        hold = self._container(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
         before = json.loads(self._previous.conversation) if self._previous else []
         conversation = [*before, *messages_of_items(request.input, self._past(hold))]
@@ -96,17 +108,21 @@ class Planner:
             format_beside_tools=self._services.upstream.takes_format_beside_tools,
         )
         context = self._context(hold)
-        return Plan(request, self._owner, conversation, instructions, turn, context, hold, tools)
+        earlier = self._previous.container_id if self._previous else None
+        return Plan(request, self._owner, self._known, earlier, conversation, instructions, turn, context, hold, tools)
 
     def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
         if id_ is None:
             return None
         previous = self._services.store.get(ResponseEnd, id_, owner=self._owner)
-        if previous is None or previous.status not in ("completed", "incomplete"):
+        if previous is None:
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")
-        return previous
+        if previous.status in ACTIVE:
+            message = f"Previous response with id '{id_[:80]}' has not ended: wait for its end, or cancel it."
+            raise invalid(message, "previous_response_id", "previous_response_not_ended")
+        return previous  # one that failed is continued from the rounds that were done
 
     # -- the tools ----------------------------------------------------------------------------------------------------
 
@@ -135,6 +151,15 @@ class Planner:
         return [*(tool.offered for tool in self._request.tools.clients), *local]
 
     # -- the container ------------------------------------------------------------------------------------------------
+
+    def _container(self, choice: ContainerChoice) -> Hold:
+        echo = self._request.echo
+        user = f"{echo.get('user') or ''} {echo.get('safety_identifier') or ''}".strip()
+        cache_key, instructions = str(echo.get("prompt_cache_key") or ""), self._request.instructions or ""
+        sender = Sender(self._owner, user, self._session, cache_key, instructions)
+        is_whole = self._previous is None
+        self._known = self._services.conversations.of(sender, self._request.input, is_whole=is_whole)
+        return self._hold(choice)
 
     def _hold(self, choice: ContainerChoice) -> Hold:
         containers = self._services.containers
@@ -173,8 +198,12 @@ class Planner:
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""
-        named = container_of(self._request.input) or (self._previous.container_id if self._previous else None)
+        named = (self._previous.container_id if self._previous else None) or container_of(self._request.input)
+        known = self._services.conversations.find(self._known) if self._known else Known()
+        named = named or known.container_id
         if not named:
+            if known.was_lost:
+                self._notes.append(LOST)
             return None
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
             row = self._services.containers.active(self._owner, named)
@@ -203,8 +232,10 @@ class Planner:
         files, id_ = self._services.files, self._container_id
 
         def find_file(name: str) -> str | None:
-            file = files.named(id_, name) if hold and hold.has_container else None
-            return file.id if file else None
+            with contextlib.suppress(StoreError):  # an answer without a citation is better than none
+                file = files.named(id_, name) if hold and hold.has_container else None
+                return file.id if file else None
+            return None
 
         def image_url(picture: Picture) -> str:
             found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None

@@ -61,8 +61,7 @@ async def create_response(request: Request) -> Response:
 
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
-    head = await _head(request)
-    job = find_job(jobs_of(request), head.id, head.owner)
+    job, head = await _job_and_head(request)
     if request.query_params.get("stream") == "true":
         after = query_integer(request, "starting_after", -(2**53))
         start = 0 if after is None else max(0, after + 1)
@@ -73,8 +72,8 @@ async def retrieve_response(request: Request) -> Response:
 
 async def delete_response(request: Request) -> Response:
     """DELETE /v1/responses/{id}."""
-    head = await _head(request)
-    if job := find_job(jobs_of(request), head.id, head.owner):
+    job, head = await _job_and_head(request)
+    if job:
         jobs_of(request).abandon(job)
     await run_in_threadpool(forget, services_of(request).store, head.id)
     return Json({"id": head.id, "object": "response.deleted", "deleted": True})
@@ -82,10 +81,9 @@ async def delete_response(request: Request) -> Response:
 
 async def cancel_response(request: Request) -> Response:
     """POST /v1/responses/{id}/cancel."""
-    head = await _head(request)
+    job, head = await _job_and_head(request)
     if not head.background:
         raise invalid("Cannot cancel a synchronous response.")
-    job = find_job(jobs_of(request), head.id, head.owner)
     if job is None and head.status in ACTIVE:
         raise _elsewhere()
     if job and not job.log.is_closed:
@@ -98,6 +96,18 @@ async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
     head = await _head(request)
     return await _read(request, head, ResponseInput, lambda now: page_of_texts(request, stored_items(now.input)))
+
+
+async def _job_and_head(request: Request) -> tuple[ResponseJob | None, ResponseHead]:
+    """Return the job that makes a response here, if one does, and the response's short columns.
+
+    The job is looked for first: it stores its end before it leaves, so columns that are read later know of it.
+
+    Raises:
+        ApiError: 404.
+    """
+    job = find_job(jobs_of(request), request.path_params["response_id"], owner_of(request))
+    return job, await _head(request)
 
 
 async def _head(request: Request) -> ResponseHead:

@@ -32,7 +32,8 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     """
     place = await jobs.enter(submission.owner, needs_sandbox=submission.request.tools.container is not None)
     try:
-        planner = Planner(services, submission.owner, submission.request)
+        session = services.conversations.session(submission.headers)
+        planner = Planner(services, submission.owner, submission.request, session)
         plan = await run_in_threadpool(planner.plan, services.upstream.key(submission.headers))
         job = await run_in_threadpool(ResponseJob, services, plan, EventLog(services.config.max_response_bytes))
         if submission.request.background:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.containers.failures import DiskFull
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.stored_items import keep
+from agent_tools.gateway.responses.stored_items import rows_of
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseBody, StoredEvents, StoredResponse
-from agent_tools.gateway.store.store import StoreError, packed, packed_lines
+from agent_tools.gateway.store.records import StoredEvents, StoredResponse
+from agent_tools.gateway.store.store import packed, packed_lines
 from agent_tools.models.base import JsonObject
 
-NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."
 _log = logging.getLogger(__name__)
 
 
@@ -61,31 +58,23 @@ class ResponseStorage:
         self._store.add(self._record(snapshot))
 
     def end(self, outcome: Outcome) -> bool:
-        """Store a response that has ended; return False if that failed."""
+        """Store a response that has ended; return False if that failed. Raises nothing."""
+        is_background = self._plan.request.background
         try:
             self._share.check_disk()
-            if self._plan.request.background:
-                is_there = self._change(outcome)
-            else:
-                is_there = True
-                self._store.add(self._record(outcome.snapshot, _size(outcome.told)))
-            if is_there:
-                keep(self._store, self._plan.owner, outcome.body, outcome.told)
-        except (StoreError, DiskFull) as exc:
+            more = rows_of(self._plan.owner, outcome.body, outcome.told)
+            if not is_background:
+                self._store.add(self._record(outcome.snapshot, _size(outcome.told)), *more)
+            elif self._change(outcome):
+                self._store.add(*more)
+        except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
+            if is_background:
+                self._services.background.give_up(self._id)
             return False
-        return True
-
-    def give_up(self, body: Mapping[str, Any]) -> None:
-        """Note that a background response, whose start is stored, could not be stored at its end."""
-        failed = {**body, "status": "failed", "error": {"code": "server_error", "message": NOT_STORED}, "output": []}
-        with suppress(StoreError):  # it will fail like those of lost gateways
-            self._store.change(ResponseBody, self._id, status="failed", body=packed(failed))
-
-    def release(self) -> None:
-        """Drop the claim of this gateway on a background response."""
-        with suppress(StoreError):
+        if is_background:
             self._services.background.end(self._id)
+        return True
 
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""

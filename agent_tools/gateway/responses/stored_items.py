@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.requests.failures import ApiError, missing
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
@@ -14,11 +15,12 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
 
 
-def keep(store: Store, owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> None:
-    """Store the places of a response's items, and what the model was told of each call."""
+def rows_of(owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> list[Record]:
+    """Return the places of a response's items, and what the model was told of each call."""
     now, id_ = time.time(), body["id"]
     items = [StoredItem(id=item["id"], owner=owner, created_at=now, response_id=id_) for item in body["output"]]
-    store.add(*items, *(StoredCall(id=key, owner=owner, created_at=now, told=text) for key, text in told.items()))
+    calls = [StoredCall(id=key, owner=owner, created_at=now, told=text) for key, text in told.items()]
+    return [*items, *calls]
 
 
 def forget(store: Store, response_id: str) -> None:

@@ -91,6 +91,20 @@ class StoredEvents(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredMark(Record):
+    """A conversation's mark and its container: '' if it had none, None if several conversations have this mark.
+
+    `asked` is set in the row of an answer that was gone on from: the mark of the request that did so first.
+    """
+
+    table = "marks"
+    owner: str
+    created_at: float
+    container_id: str | None
+    asked: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class BackgroundClaim(Record):
     """The gateway that makes a response in the background, and its last sign of life."""
 

@@ -1,47 +1,59 @@
-"""The tables of a database as this version needs them: made, renamed, and given the columns that came later."""
+"""The schema of a database, brought to the newest of the revisions at the start of a gateway.
+
+Gateways that start at the same time wait for each other: the first applies what is missing, in one transaction under
+the database's own lock, and the others find it done.
+"""
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import Script, ScriptDirectory
 
-from agent_tools.gateway.store.tables import metadata
+from agent_tools.errors import InvalidParams
 
-OLD_NAMES = {"under_way": "background"}
+REVISIONS = Path(__file__).parent / "revisions"
+_LOCK = 0x6167_7473  # PostgreSQL's number of our lock: any, as long as it stays
+_TOO_NEW = "The database was made by a newer version of agent_tools: start that one, or give another database."
+_at_work = threading.Lock()  # Alembic's operations are the process's
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Make what is missing; a table with an old name keeps what it holds. Gateways may do so at the same time."""
-    for old, new in OLD_NAMES.items():
-        _rename(engine, old, new)
-    metadata.create_all(engine)
-    for table in metadata.tables.values():
-        _add_columns(engine, table)
+    """Bring a database to the newest revision.
+
+    Raises:
+        InvalidParams: it is of a newer version than this one.
+        SQLAlchemyError: it cannot be read or changed.
+    """
+    script = ScriptDirectory(str(REVISIONS), version_locations=[str(REVISIONS)])
+    with engine.connect() as connection:
+        if MigrationContext.configure(connection).get_current_revision() == script.get_current_head():
+            return
+    with _at_work, engine.begin() as connection:
+        _lock(connection)
+        context = MigrationContext.configure(connection)
+        with Operations.context(context):
+            for revision in _missing(script, context.get_current_revision()):
+                revision.module.upgrade()
+        context.stamp(script, "head")
 
 
-def _add_columns(engine: sa.Engine, table: sa.Table) -> None:
-    """Add the columns that an older version's table lacks; those have a default of the server's."""
-    for column in table.columns:
-        if column.name in _columns(engine, table):
-            continue
-        described = sa.schema.CreateColumn(column).compile(dialect=engine.dialect)
-        try:
-            with engine.begin() as connection:
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {described}"))
-        except sa.exc.DBAPIError:
-            if column.name not in _columns(engine, table):  # else another gateway was quicker
-                raise
+def _lock(connection: sa.Connection) -> None:
+    """Keep every other gateway waiting until the transaction ends."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
 
-def _columns(engine: sa.Engine, table: sa.Table) -> set[str]:
-    return {found["name"] for found in sa.inspect(engine).get_columns(table.name)}
-
-
-def _rename(engine: sa.Engine, old: str, new: str) -> None:
-    try:
-        with engine.begin() as connection:
-            names = sa.inspect(connection).get_table_names()
-            if old in names and new not in names:
-                connection.execute(sa.text(f"ALTER TABLE {old} RENAME TO {new}"))
-    except sa.exc.DBAPIError:
-        if new not in sa.inspect(engine).get_table_names():  # else another gateway was quicker
-            raise
+def _missing(script: ScriptDirectory, current: str | None) -> list[Script]:
+    """Return the revisions that come after this one, oldest first."""
+    found = list(reversed(list(script.walk_revisions())))
+    names = [each.revision for each in found]
+    if current is not None and current not in names:
+        raise InvalidParams(_TOO_NEW)
+    return found[names.index(current) + 1 :] if current else found

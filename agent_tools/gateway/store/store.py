@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -16,38 +19,58 @@ from agent_tools.gateway.store.schema import prepare
 from agent_tools.gateway.store.tables import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
+PATIENCE = 10.0  # seconds in which another process may hold the lock of an SQLite file
+_log = logging.getLogger(__name__)
 
 
 class Store(Rows):
-    """Rows in a database. A class with some of its table's columns is read without the others."""
+    """Rows in a database. A class with some of its table's columns is read without the others.
+
+    Attributes:
+        failures: the number of transactions that failed since the start; each is in the log.
+    """
 
     failure = StoreError
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: float = PATIENCE) -> None:
+        self.failures = 0
         self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
         if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _prepare_sqlite)
-        prepare(self._engine)
+            sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))
+        try:
+            prepare(self._engine)
+        except BaseException:
+            self.close()
+            raise
+
+    def answers(self) -> bool:
+        """Return True if the database can be read."""
+        try:
+            with self._transaction() as connection:
+                connection.execute(sa.select(metadata.tables["responses"].c.id).limit(1)).first()
+        except StoreError:
+            return False
+        return True
 
     def add(self, *records: Record) -> None:
         """Add records, all of them or none."""
         if not records:
             return
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             for table, group in groupby(records, lambda record: table_of(type(record))):
                 connection.execute(table.insert(), [vars(record) for record in group])
 
-    def add_if_new(self, record: Record) -> bool:
-        """Add a record and return True, unless one like it is there already."""
+    def add_if_new(self, *records: Record) -> bool:
+        """Add records and return True; add none if one like them is there already."""
         try:
-            self.add(record)
+            self.add(*records)
         except sa.exc.IntegrityError:
             return False
         return True
 
     def change(self, kind: type[Record], id_: str, **values: Any) -> bool:
         """Change columns of a record; return False if it is not there."""
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             table = table_of(kind)
             done = connection.execute(table.update().where(table.c.id == id_).values(**values))
             return done.rowcount > 0
@@ -56,7 +79,7 @@ class Store(Rows):
         """Return all records that fit, oldest first."""
         table = table_of(kind)
         query = sa.select(*_columns(kind)).order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             return [kind(**row._mapping) for row in connection.execute(query)]
 
     def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
@@ -64,19 +87,32 @@ class Store(Rows):
         table = table_of(kind)
         total = sa.func.coalesce(sa.func.sum(table.c.bytes), 0) if "bytes" in table.c else sa.literal(0)
         query = sa.select(sa.func.count(), total).select_from(table).where(*_fitting(table, where))
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             number, size = connection.execute(query).one()
             return int(number), int(size)
 
     def delete(self, kind: type[Record], **where: Any) -> int:
         """Delete the records that fit; return their number."""
         table = table_of(kind)
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             return connection.execute(table.delete().where(*_fitting(table, where))).rowcount
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """Begin a transaction; one that fails is counted and named in the log, without what it held."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except sa.exc.IntegrityError:
+            raise  # the database works: such a row is there already
+        except StoreError as exc:
+            self.failures += 1
+            _log.error("the database failed: %s", type(exc).__name__)
+            raise
 
 
 def table_of(kind: type[Record]) -> sa.Table:
@@ -113,9 +149,9 @@ def packed_lines(values: Iterable[Any]) -> str:
     return "\n".join(map(packed, values))
 
 
-def _prepare_sqlite(connection: Any, _: Any) -> None:
+def _prepare_sqlite(patience: float, connection: Any, _: Any) -> None:
     cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={int(patience * 1_000)}")  # first: the next one may have to wait
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA busy_timeout=10000")
     cursor.close()

@@ -52,6 +52,15 @@ calls = sa.Table(
     sa.Column("created_at", sa.Float, nullable=False, index=True),
     sa.Column("told", sa.Text, nullable=False),
 )
+marks = sa.Table(  # what conversations are known by, and the container of each
+    "marks",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False, index=True),
+    sa.Column("container_id", sa.String(64)),
+    sa.Column("asked", sa.String(64), nullable=False),
+)
 containers = sa.Table(
     "containers",
     metadata,

@@ -7,8 +7,10 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import RowsAway
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.store.store import StoreError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -62,13 +64,19 @@ class Hold:
         """Hold the interpreter, which may not be ready yet."""
         if self._interpreter is None:
             self.ensure()
-            self._interpreter, self._woken = self._stack.enter_context(self.containers.held(self.container_id))
+            try:
+                self._interpreter, self._woken = self._stack.enter_context(self.containers.held(self.container_id))
+            except StoreError as exc:
+                raise RowsAway from exc
         return self._interpreter
 
     def ensure(self) -> None:
         """Make the container now, if it does not exist."""
         if self._make:
-            self._make()
+            try:
+                self._make()
+            except StoreError as exc:
+                raise RowsAway from exc
             self._make = None
 
     def warm_up(self) -> None:

@@ -84,11 +84,24 @@ def is_claimed(folder: Identity) -> bool:
 def _others(base: Path, own: str = "") -> Iterator[list[Identity]]:
     """The folders on the way to each live sandbox's work_dir, which is the last of them."""
     is_gone = functools.cache(owner_is_gone)
-    for name in os.listdir(base):
-        owner, _, number = name.rpartition("-")
-        if name.startswith(CLAIM) and not number.endswith(_PART) and name != own and not is_gone(owner):
+    names = os.listdir(base)
+    if len(_known) > 2 * len(names) + _FEW:
+        _known.clear()
+    for name in names:
+        if name.startswith(CLAIM) and not name.endswith(_PART) and name != own and not is_gone(name.rpartition("-")[0]):
             with contextlib.suppress(FileNotFoundError, ValueError):  # released meanwhile; or broken, with its disk
-                yield [(device, inode) for device, inode in json.loads(Path(base, name).read_bytes())]
+                yield _read(f"{base}/{name}")
+
+
+_known: dict[str, list[Identity]] = {}  # by path: a claim never changes, and its name comes only once
+_FEW = 64
+
+
+def _read(path: str) -> list[Identity]:
+    if (passed := _known.get(path)) is None:
+        with open(path, "rb") as file:
+            passed = _known[path] = [(device, inode) for device, inode in json.loads(file.read())]
+    return passed
 
 
 def _refuse_inside(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 _GONE = contextlib.suppress(FileNotFoundError, ProcessLookupError)  # closed, or ended, while it is looked at
 _BLOCK = 512  # bytes: the unit of st_blocks
-_DELETED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \(deleted\)$", re.MULTILINE)
+_DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \(deleted\)")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def held_files(first: int, device: int) -> Held:
     `first` itself is trusted, and may be one that cannot be looked at.
     """
     sizes: dict[int, int] = {}
-    hidden = {pid for pid in _family(first) if not _add(sizes, pid, device)}
+    hidden = {pid for pid in family(first) if not _add(sizes, pid, device)}
     return Held(sum(sizes.values()), is_hidden=bool(hidden - {first}))
 
 
@@ -48,7 +48,7 @@ def _add(sizes: dict[int, int], pid: int, device: int) -> bool:
     return True
 
 
-def _family(first: int) -> Iterator[int]:
+def family(first: int) -> Iterator[int]:
     """The pids of a process and of all its descendants."""
     waiting = [first]
     while waiting:
@@ -79,8 +79,10 @@ def _mapped_files(pid: int, device: int) -> Iterator[tuple[int, int]]:
     """Files that may be open no more. Only root is told their sizes; for others it is as far as they are mapped."""
     found = []
     with _GONE, open(f"/proc/{pid}/maps", errors="replace") as maps:
-        found = _DELETED.findall(maps.read())
-    for start, end, offset, numbers, inode in found:
+        found = [
+            line for line in maps.read().splitlines() if line.endswith(" (deleted)")
+        ]  # of hundreds, as a rule none
+    for start, end, offset, numbers, inode in (match.groups() for match in map(_DELETED.fullmatch, found) if match):
         first, last = int(start, 16), int(end, 16)
         try:
             with _GONE:

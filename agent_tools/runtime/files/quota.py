@@ -1,7 +1,9 @@
 """Watches how much a guest puts into a mounted work_dir. The engine has no limit for that which works everywhere.
 
-A thread looks, now and then; a guest over the limit it pauses, so that nothing can be written any more, counts again,
-and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk takes it.
+The host looks, now and then (rounds.py); a guest over the limit it pauses, so that nothing can be written any more,
+counts again, and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk
+takes it. Idle sandboxes are looked at the less often, the more there are, down to once in MOST_IDLE_SECONDS: so the
+looks at all of them take about a tenth of one processor at most.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
+from agent_tools.runtime.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.settings import Limits
 
-LOOK_EVERY = 0.5  # seconds, while code runs
-IDLE_LOOK_EVERY = 5.0  # seconds, between runs
+LOOK_EVERY = ROUND_SECONDS  # while code runs
+IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
+MOST_IDLE_SECONDS = 60.0  # between two looks at an idle sandbox, however many there are
 COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
 _BOUNDLESS = Usage(2**63, 2**63, 2**63)
-MOST_OF_TIME = 10  # a look that takes t seconds is followed by a pause of at least this many t
+PAUSE_FACTOR = 10  # a look that takes t seconds is followed by a pause of at least this many t
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,12 @@ class Quota:
         self._free = free
         self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
         self._least_free = limits.min_disk_free
+        self._counting = threading.Lock()
         self._counted = threading.Event()
 
     def count(self) -> None:
-        """Find out what is there already, the first time."""
-        if not self._counted.is_set():
+        """Find out what is there already, the first time; leave that to another thread that is at it."""
+        if not self._counted.is_set() and self._counting.acquire(blocking=False):
             found, limit = usage(self._path, _BOUNDLESS), self._limit
             self._limit = Usage(
                 max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
@@ -61,6 +66,7 @@ class Quota:
         Raises:
             FileRejected: it does.
         """
+        self.count()
         self._counted.wait(COUNT_SECONDS)
         if self.has_stopped_one:
             excess = self.excess()
@@ -92,7 +98,7 @@ class Quota:
 
 
 class QuotaWatch:
-    """Holds one sandbox to a quota, until closed. `wait` is its clock: it waits for an event, some seconds at most."""
+    """Holds one sandbox to a quota, until closed. `clock` gives seconds."""
 
     def __init__(
         self,
@@ -100,35 +106,40 @@ class QuotaWatch:
         brake: Brake,
         is_busy: Callable[[], bool],
         held: Callable[[], Held] = Held,
-        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+        clock: Callable[[], float] = time.monotonic,
+        within: Rounds | None = None,
     ) -> None:
         self.quota = quota
         self._brake = brake
         self._is_busy = is_busy
         self._held = held
-        self._wait = wait
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="agent-tools-quota", daemon=True)
-        self._thread.start()
+        self._clock = clock
+        self._rounds = within or rounds()
+        self._next_at = self._next_idle_at = -float("inf")
+        self._has_counted = False
+        self._rounds.add(self)
 
     def close(self) -> None:
-        """Stop watching."""
-        self._closed.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        """Stop watching; no look is under way any more, unless it is this thread's own."""
+        self._rounds.remove(self)
 
-    def _run(self) -> None:
-        self.quota.count()
-        pause, idle_for = LOOK_EVERY, 0.0
-        while not self._wait(self._closed, pause):
-            idle_for = 0.0 if self._is_busy() else idle_for + pause
-            if 0.0 < idle_for < IDLE_LOOK_EVERY:
-                continue
-            idle_for = 0.0
-            started = time.monotonic()
-            if self._has_suspects() and self._excess():
-                self._stop()
-            pause = max(LOOK_EVERY, MOST_OF_TIME * (time.monotonic() - started))
+    def is_due(self) -> bool:
+        """Return whether it is time for a look."""
+        now = self._clock()
+        return now >= self._next_at and (now >= self._next_idle_at or self._is_busy())
+
+    def look(self) -> None:
+        """Count what is there, the first time; then stop a guest that is over the quota."""
+        started = self._clock()
+        if not self._has_counted:
+            self.quota.count()
+            self._has_counted = True
+        elif self._has_suspects() and self._excess():
+            self._stop()
+        ended = self._clock()
+        self._next_at = ended + max(0.9 * LOOK_EVERY, PAUSE_FACTOR * (ended - started))  # a round may be a little early
+        of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
+        self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
 
     def _stop(self) -> None:
         self._brake.order(Pause())

@@ -1,8 +1,8 @@
 """Serves host functions to the code in a sandbox: every limit, every check, and the record of what was called.
 
-An event loop of our own, in a thread, reads a kernel's socket (guest/wire/frames.py has the format). The calls are
-tasks of the caller's loop, where the run was started from one, else of ours. What the guest sends is bounded before it
-is held, its types are checked, and a guest that breaks the protocol is hung up on.
+An event loop of our own, in a thread that begins with the first call, reads a kernel's socket (guest/wire/frames.py has
+the format). The calls are tasks of the caller's loop, where the run was started from one, else of ours. What the guest
+sends is bounded before it is held, its types are checked, and a guest that breaks the protocol is hung up on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HostCalls:
         self._script_call: ScriptCall | None = None
         self._service = CallService(functions, self.limits, rich)
         self._run: CallRun | None = None
-        self._loop: OwnLoop | None = None
+        self._own = OwnLoop(self.limits.max_concurrent)
         self._refused_outside = 0
 
     @property
@@ -69,13 +69,12 @@ class HostCalls:
             run.end()
         self._service.hang_up()
         self._service.wire = wire
-        wire.start(self._own_loop().loop, self._take, self._is_wanted)
+        wire.start(lambda: self._own.loop, self._take, self._is_wanted)
 
     @contextlib.contextmanager
     def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:
         """Around a run: calls are answered within its limits. Gives what takes the calls that are over by now."""
-        own = self._own_loop()
-        run = self._run = CallRun(self._service, serving_loop.get() or own.loop, clock, own)
+        run = self._run = CallRun(self._service, serving_loop.get(), clock, self._own)
         self._refused_outside = 0
         self._service.read_on(True)
         try:
@@ -99,14 +98,8 @@ class HostCalls:
         if self._run:
             self._run.end()
         self._service.hang_up()
-        if self._loop:
-            self._loop.close()
-            self._loop = None
-
-    def _own_loop(self) -> OwnLoop:
-        if self._loop is None:
-            self._loop = OwnLoop(self.limits.max_concurrent)
-        return self._loop
+        self._own.close()
+        self._own = OwnLoop(self.limits.max_concurrent)
 
     def _is_wanted(self, number: int, name: str, size: int) -> bool:
         """Return whether a call should be read; if not, answer it. In our loop."""
@@ -143,7 +136,7 @@ class HostCalls:
             work(Budget(size))
         else:
             run = self._run
-            self._own_loop().reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
+            self._own.reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
 
     def _answer_script(self, script: ScriptCall, request: Request, call: Call, budget: Budget) -> None:
         try:

@@ -10,24 +10,38 @@ READING_THREADS = 1  # of a session, for large arguments: they wait for each oth
 
 
 class OwnLoop:
-    """Runs until closed. `most_threads` is how many functions that are not async may run in it at the same time.
+    """Runs from its first use until closed. `most_threads` is how many functions that are not async may run at once.
 
     Attributes:
         reading: the thread in which large arguments are read and checked.
     """
 
     def __init__(self, most_threads: int) -> None:
-        self.loop = asyncio.new_event_loop()
         self._executor = ThreadPoolExecutor(most_threads, thread_name_prefix="agent-tools-host-function")
-        self.loop.set_default_executor(self._executor)
         self.reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="agent-tools-arguments")
-        self._thread = threading.Thread(target=self.loop.run_forever, name="agent-tools-host-calls", daemon=True)
-        self._thread.start()
+        self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, begun if need be. Raises RuntimeError where there is no thread to be had."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = loop = asyncio.new_event_loop()
+                loop.set_default_executor(self._executor)
+                self._thread = threading.Thread(target=loop.run_forever, name="agent-tools-host-calls", daemon=True)
+                self._thread.start()
+            return self._loop
 
     def close(self) -> None:
         """Stop the loop; what still runs in it is left."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        with self._lock:
+            loop, thread = self._loop, self._thread
+        if loop and thread and not loop.is_closed():
+            if thread.is_alive():
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+            loop.close()
         self._executor.shutdown(wait=False, cancel_futures=True)  # a function that hangs is its caller's matter
         self.reading.shutdown(wait=False, cancel_futures=True)
-        self.loop.close()

@@ -50,13 +50,15 @@ callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("caller
 class CallRun:
     """The calls of one run. `_refuse` and `_note` run in either loop, all that begins with `_` else in the caller's."""
 
-    def __init__(self, service: CallService, loop: asyncio.AbstractEventLoop, clock: Clock, own: OwnLoop) -> None:
+    def __init__(
+        self, service: CallService, callers: asyncio.AbstractEventLoop | None, clock: Clock, own: OwnLoop
+    ) -> None:
         self._service = service
-        self._is_own_loop = loop is own.loop
+        self._callers = callers
+        self._own = own
         self._limits = service.limits
         self._admission = Admission(service.functions, service.limits)
         self._reading = CallReading(service.rich, own.reading, service.limits.max_argument_bytes)
-        self._loop = loop
         self._clock = clock
         self._started = time.monotonic()
         self._lock = threading.Lock()  # guards the records, which both loops write and the run's thread takes
@@ -66,6 +68,11 @@ class CallRun:
         self._refused = 0
         self._held = 0  # approvals that are being asked for
         self.has_ended = False
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop whose tasks the calls are. Ours runs once there is a call."""
+        return self._callers or self._own.loop
 
     def is_wanted(self, number: int, name: str, size: int) -> bool:
         """Return whether a call may be made, before it is read; if not, answer it. In our loop."""
@@ -86,7 +93,7 @@ class CallRun:
             return
         self._service.read_on(not self._admission.is_full)
         call.preview = preview(call.args, call.kwargs, self._limits.max_preview_chars)
-        if self._is_own_loop:
+        if self._callers is None:
             self._start(call)
             return
         try:

@@ -1,4 +1,8 @@
-"""The host's end of a kernel's socket for host calls, read by an event loop; writing never waits."""
+"""The host's end of a kernel's socket for host calls, read by an event loop; writing never waits.
+
+Most sessions never call anything. So the thread that waits for all sandboxes waits for the first word, and only then
+the session's own loop begins, in a thread of its own, and reads from there on.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.guest.wire.frames import FrameError, Reader, Screen
+from agent_tools.runtime.event_loop import READ, EventLoop, join, leave
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on
@@ -18,7 +23,7 @@ Take = Callable[[dict[str, Any], list[bytes], int], None]
 
 
 class CallWire:
-    """Owns the socket. `send` and `close` are for any thread; the rest happens in the loop."""
+    """Owns the socket. `send` and `close` are for any thread; the rest happens in the session's loop."""
 
     def __init__(self, connected: socket.socket, max_message_bytes: int) -> None:
         connected.setblocking(False)
@@ -30,17 +35,32 @@ class CallWire:
         self._out = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Take
+        self._begin: Callable[[], asyncio.AbstractEventLoop]
+        self._waiting: EventLoop | None = None  # for the first word
         self._is_closed = False
         self._is_wanted = True
 
-    def start(self, loop: asyncio.AbstractEventLoop, take: Take, screen: Screen | None = None) -> None:
-        """Give every message of the guest to `take` (head, attachments, size in bytes), in this loop.
+    def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
+        """Give every message of the guest to `take` (head, attachments, size in bytes), in the loop that `begin` gives.
 
         `screen` says first whether a call is to be read at all.
         """
-        self._loop, self._take = loop, take
+        self._begin, self._take = begin, take
         self._reader = Reader(self._max_message_bytes, screen)
-        loop.call_soon_threadsafe(self._watch)
+        self._waiting = join(self)
+        self._waiting.watch(self._socket.fileno(), READ, self, is_new=True)
+
+    def advance(self, ready: set[int]) -> bool:
+        """Have the session's loop read: the guest has said its first word, or hung up. In the waiting thread."""
+        if self._has_word():
+            self._begin_reading()
+        elif self._stop_waiting():
+            self.close()
+        return False
+
+    def fail(self) -> None:
+        """Hang up."""
+        self.close()
 
     def read_on(self, wanted: bool) -> None:
         """Read on, or read nothing until this is called again: whoever sends then waits. For any thread."""
@@ -57,12 +77,15 @@ class CallWire:
             if not self._out:
                 with contextlib.suppress(OSError):
                     sent = self._socket.send(data)
-            if sent < len(data):
-                self._out += data[sent:]
-                self._call(self._hang_up if len(self._out) > MAX_UNREAD else self._await_room)
+            self._out += data[sent:]
+            left = len(self._out)
+        if left:
+            self._begin_reading()
+            self._call(self._hang_up if left > MAX_UNREAD else self._await_room)
 
     def close(self) -> None:
         """Hang up, and wait until the loop has let go of the socket."""
+        self._stop_waiting()
         done = threading.Event()
 
         def let_go() -> None:
@@ -72,6 +95,8 @@ class CallWire:
         if self._call(let_go):
             done.wait(1.0)
         else:
+            with self._lock:
+                self._is_closed = True
             self._socket.close()
 
     def _call(self, work: Callable[[], None]) -> bool:
@@ -82,6 +107,38 @@ class CallWire:
         except RuntimeError:
             return False
         return self._loop is not None
+
+    def _stop_waiting(self) -> bool:
+        """Return whether the first word was still waited for, until now."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return False
+        waiting.forget(self._socket.fileno())
+        leave(waiting, self)
+        return True
+
+    def _begin_reading(self) -> None:
+        """Have the session's loop do the rest, if it does not already."""
+        if not self._stop_waiting():
+            return
+        try:
+            loop = self._begin()
+        except RuntimeError:  # there is no thread to be had
+            self.close()
+            return
+        with self._lock:
+            self._loop = loop
+            is_closed = self._is_closed
+        if not is_closed:
+            self._call(self._watch)
+
+    def _has_word(self) -> bool:
+        """Return whether there is something to read, and not the end."""
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     # -- in the loop --------------------------------------------------------------------------------------------------
 

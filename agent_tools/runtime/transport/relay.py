@@ -1,11 +1,12 @@
-"""Carries a sandbox's words and channels between its stdio and local sockets, in one thread that never waits for one.
+"""Carries a sandbox's words and channels between its stdio and local sockets, without ever waiting for one of them.
 
 Theory of operation
-    The thread polls three kinds of descriptors: the sandbox's stdio, the local end of the lifeline's words, and the
-    local end of every channel. Each round it takes in what stdio has, then the words of this process, then moves
-    bytes between the multiplexer and the channels, and last writes what the multiplexer has for stdio. An order is
-    taken before the bytes of the channels that it opens, and a report is passed on after the bytes before it, so both
-    sides see things in the order in which they happened.
+    A relay has three kinds of descriptors: the sandbox's stdio, the local end of the lifeline's words, and the local
+    end of every channel. One thread has the relays of all sandboxes (event_loop.py), and advances one when something of
+    it is ready. Each step takes in what stdio has, then the words of this process, then moves bytes between the
+    multiplexer and the channels, and last writes what the multiplexer has for stdio. An order is taken before the bytes
+    of the channels that it opens, and a report is passed on after the bytes before it, so both sides see things in the
+    order in which they happened. A step moves READS_PER_STEP pieces at most: then it is the next sandbox's turn.
 
 To the rest of the host the sandbox looks as if it were reached over unix sockets. The frames, and the bound on what
 either side may have on its way, are guest/wire/mux.py's; a guest that breaks them is hung up on.
@@ -14,7 +15,6 @@ either side may have on its way, are guest/wire/mux.py's; a guest that breaks th
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import time
@@ -23,29 +23,47 @@ from collections.abc import Callable
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.runtime.after_fork import abandon_after_fork
+from agent_tools.runtime.background import begun
 from agent_tools.runtime.engine import Stdio
+from agent_tools.runtime.event_loop import READ, WRITE, join, leave
+from agent_tools.runtime.transport.words_pair import Words
 
-READS_PER_ROUND = 16
+READS_PER_STEP = 4  # pieces of up to 256 KiB
+
+
+class WatchedMux(Mux):
+    """Tells of every socket before it closes it."""
+
+    def __init__(self, forget: Callable[[int], None]) -> None:
+        super().__init__()
+        self._forget = forget
+
+    def close(self, channel: int) -> None:
+        """Forget a channel without a word."""
+        if stream := self.streams.get(channel):
+            self._forget(stream.end.fileno())
+        super().close(channel)
 
 
 class Relay:
-    """Owns the stdio and runs until it ends or `close` is called. `words` is a SEQPACKET socket to a Lifeline."""
+    """Owns the stdio, until it ends or `close` is called. `words` leads to a Lifeline."""
 
-    def __init__(self, stdio: Stdio, words: socket.socket) -> None:
+    def __init__(self, stdio: Stdio, words: Words) -> None:
         self._stdio = stdio
         self._words = words
-        self._mux = Mux()
-        self._lock = threading.Lock()  # guards the mux and is never held while waiting
-        self._wake, self._waker = socket.socketpair()
-        self._is_closing = False
+        self._mux = WatchedMux(self._forget)
+        self._lock = threading.RLock()  # guards the mux and what is watched, and is never held while waiting
+        self._watched: dict[int, int] = {}  # events, by descriptor
         self._has_more = False
+        self._is_ended = False
         self._ready = threading.Event()
         self._ended = threading.Event()
+        self._hanging_up = threading.RLock()
         words.setblocking(False)
-        self._waker.setblocking(False)
         abandon_after_fork(self)
-        self._thread = threading.Thread(target=self._run, name="agent-tools-relay", daemon=True)
-        self._thread.start()
+        self._loop = join(self)
+        with self._lock:
+            self._watch()
 
     def await_ready(self, deadline: float, still_runs: Callable[[], bool]) -> bool:
         """Wait for the guest's first word; False at the deadline, or when the sandbox has ended."""
@@ -59,61 +77,79 @@ class Relay:
     def carry(self, channel: int, end: socket.socket) -> None:
         """Carry what this socket says and hears as a channel, and close it with the channel."""
         with self._lock:
-            if self._is_closing:
+            if self._is_ended:
                 end.close()
                 return
             self._mux.open(channel, end)
-        self._rouse()
+            self._watch()
 
     def close(self) -> None:
-        """End the thread and hang up, which ends the sandbox."""
-        self._is_closing = True
-        self._rouse()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-        self._wake.close()
-        self._waker.close()
+        """Hang up, which ends the sandbox."""
+        self._end()
+        self._hang_up()
 
-    def _rouse(self) -> None:
-        with contextlib.suppress(OSError):
-            self._waker.send(b"\0")
-
-    def _run(self) -> None:
+    def advance(self, ready: set[int]) -> bool:
+        """Do what can be done at once; return whether there is more of it. For the loop's thread."""
         try:
-            with contextlib.suppress(OSError, MuxError):
-                while not self._is_closing:
-                    ready = self._poll()
-                    with self._lock:
-                        self._exchange(ready)
-        finally:
             with self._lock:
-                self._is_closing = True
-                self._mux.close_all()
-            self._words.close()  # the lifeline sees the end
-            self._stdio.close()
-            self._ended.set()
+                if not self._is_ended:
+                    self._exchange(ready)
+                    self._watch()
+                return self._has_more and not self._is_ended
+        except (OSError, MuxError):
+            self.fail()
+            return False
 
-    def _poll(self) -> set[int]:
-        poller = select.poll()
+    def fail(self) -> None:
+        """End, and hang up beside the loop: ending an ssh process takes a while."""
+        if self._end() and not begun(self._hang_up, "agent-tools-hang-up"):
+            self._hang_up()
+
+    def _end(self) -> bool:
+        """Let go of everything but the stdio; return False if that was done before."""
         with self._lock:
-            readers, writers = self._mux.wants()
-            waiting = len(self._mux.out)
-        events: dict[int, int] = {self._stdio.fileno(): select.POLLIN, self._wake.fileno(): select.POLLIN}
-        if waiting:
-            events[self._stdio.fileno()] |= select.POLLOUT
+            if self._is_ended:
+                return False
+            self._is_ended = True
+            self._mux.close_all()
+            for descriptor in list(self._watched):
+                self._forget(descriptor)
+            self._words.close()  # the lifeline sees the end
+        leave(self._loop, self)
+        self._ended.set()
+        return True
+
+    def _hang_up(self) -> None:
+        with self._hanging_up:
+            self._stdio.close()
+
+    def _watch(self) -> None:
+        """Have the loop watch what is to be waited for now, and nothing else."""
+        wanted = self._wanted()
+        for descriptor in self._watched.keys() - wanted.keys():
+            self._forget(descriptor)
+        for descriptor, events in wanted.items():
+            known = self._watched.get(descriptor)
+            if known != events:
+                self._loop.watch(descriptor, events, self, is_new=known is None)
+                self._watched[descriptor] = events
+
+    def _wanted(self) -> dict[int, int]:
+        readers, writers = self._mux.wants()
+        waiting = len(self._mux.out)
+        events: dict[int, int] = {self._stdio.fileno(): READ | (WRITE if waiting else 0)}
         if waiting < MAX_OUT:
-            events[self._words.fileno()] = select.POLLIN
-        for wanted, mask in ((readers, select.POLLIN), (writers, select.POLLOUT)):
+            events[self._words.fileno()] = READ
+        for wanted, mask in ((readers, READ), (writers, WRITE)):
             for end in wanted:
                 events[end.fileno()] = events.get(end.fileno(), 0) | mask
-        for descriptor, mask in events.items():
-            if descriptor >= 0:
-                poller.register(descriptor, mask)
-        return {descriptor for descriptor, _ in poller.poll(0 if self._has_more else None)}
+        return events
+
+    def _forget(self, descriptor: int) -> None:
+        if self._watched.pop(descriptor, None) is not None:
+            self._loop.forget(descriptor)
 
     def _exchange(self, ready: set[int]) -> None:
-        if self._wake.fileno() in ready:
-            self._wake.recv(4096)
         if self._has_more or self._stdio.fileno() in ready:
             self._hear()
         self._take_words()
@@ -124,7 +160,7 @@ class Relay:
     def _hear(self) -> None:
         """Take in what the sandbox says, but not forever."""
         self._has_more = False
-        for _ in range(READS_PER_ROUND):
+        for _ in range(READS_PER_STEP):
             data = self._stdio.receive()
             if data is None:
                 return
@@ -152,7 +188,6 @@ class Relay:
 
     def abandon(self) -> None:
         """In a forked child: let go of everything inherited, without a word to the sandbox."""
-        for held in (self._words, self._wake, self._waker):
-            held.close()
+        self._words.close()
         self._mux.close_all()
         self._stdio.close()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.requests.container_fields import read_domains
 from agent_tools.gateway.requests.failures import ApiError
@@ -67,12 +69,22 @@ def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     read_request(body, "ignore")
     container_of(request.input)
+    _conversation(request.input)
     files = InputFiles(NOTHING, _upload, None, MIB)
     messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
 
 
 def _chat(body: dict[str, Any]) -> None:
-    read_chat_request(body, ["execute_python"])
+    read = read_chat_request(body, CONFIG)
+    if read is not None:
+        _conversation(read.messages)
+
+
+def _conversation(entries: list[dict[str, Any]]) -> None:
+    conversation = Conversation.of(Sender("me", cache_key="key"), entries)
+    marks = conversation.marks
+    assert len(marks.items + marks.calls + marks.answers) <= 3 * MAX_MARKS
+    conversation.answered(entries[-1:])
 
 
 def _container(body: dict[str, Any]) -> None:
@@ -85,6 +97,7 @@ def _upload(id_: str) -> InputFile:
     return InputFile(id_[:20], 0, io.BytesIO)
 
 
+CONFIG = GatewayConfig("http://u", router_tools=("execute_python",))
 NOTHING: Any = None  # containers' files, which no request without code needs
 
 TARGET = Target(

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.background import MAX_SILENCE
-from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents
+from agent_tools.gateway.background import MAX_SILENCE, Background
+from agent_tools.gateway.store.records import BackgroundClaim, ResponseHead, StoredEvents
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     CODE_TOOL,
@@ -158,3 +158,56 @@ def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:
     assert got["-1"][0] == 0
     assert got["3"] == got["-1"][4:]
     assert got["9" * 15] == []
+
+
+class LateBackground(Background):
+    """Returns a response's columns as they were, once the response has ended."""
+
+    go_on = threading.Event()
+    has_ended: Any = None
+
+    def settled(self, head: ResponseHead) -> ResponseHead:
+        found = super().settled(head)
+        self.go_on.set()
+        until(self.has_ended)
+        return found
+
+
+@pytest.mark.parametrize("how", ["resume", "cancel"])
+def test_one_that_ends_while_it_is_asked_for_is_not_taken_for_another_gateways(
+    new_gateway: NewGateway, how: str
+) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
+    late = LateBackground(gateway.services.store)
+    late.go_on, late.has_ended, gateway.services.background = go_on, lambda: is_idle(gateway), late
+    id_ = post(gateway, background=True, tools=[]).json()["id"]
+    if how == "resume":
+        answer = retrieve(gateway, id_, "?stream=true")
+        assert events_of(answer.text)[-1]["type"] == "response.completed"
+    else:
+        answer = httpx.post(f"{gateway.url}/v1/responses/{id_}/cancel", timeout=30)
+        assert answer.json()["status"] == "completed"
+    assert answer.status_code == 200
+
+
+def test_many_are_resumed_and_cancelled_just_as_they_end(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+
+    def ask_again(number: int) -> int:
+        id_ = post(gateway, background=True, tools=[]).json()["id"]
+        if number % 2:
+            return retrieve(gateway, id_, "?stream=true").status_code
+        return httpx.post(f"{gateway.url}/v1/responses/{id_}/cancel", timeout=30).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(ask_again, range(60))) == {200}
+
+
+def test_one_under_way_is_not_built_on(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="Ok.", wait_before=go_on)]})
+    id_ = post(gateway, background=True, tools=[]).json()["id"]
+    answer = post(gateway, previous_response_id=id_)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "previous_response_not_ended")
+    go_on.set()

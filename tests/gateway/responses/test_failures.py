@@ -11,7 +11,7 @@ import pytest
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import INCLUDE, SLEEP, ask, code, outputs, post, run, stream
+from tests.gateway.asking import INCLUDE, SLEEP, ask, code, outputs, post, run, stream, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine, SilentEngine
 from tests.gateway.strict import check_response
@@ -98,3 +98,31 @@ def test_a_response_whose_last_event_fills_its_log_is_complete(new_gateway: NewG
     again = stream(new_gateway(replies, max_response_bytes=size), tools=[])
     assert [event["type"] for event in again] == [event["type"] for event in events]
     assert again[-1]["type"] == "response.completed"
+
+
+def test_one_that_failed_is_continued_from_what_was_done(new_gateway: NewGateway) -> None:
+    script = [
+        code("x = 41"),
+        ScriptedReply(text="Half", cut_after=1),
+        code("print(x + 1)"),
+        ScriptedReply(text="Forty-two."),
+    ]
+    gateway = new_gateway({"m": script})
+    failed = stream(gateway)[-1]["response"]
+    assert failed["status"] == "failed"
+    body = post(gateway, input="Go on.", previous_response_id=failed["id"], include=INCLUDE).json()
+    (again,) = outputs(body)
+    assert again["outputs"] == [{"type": "logs", "logs": "42\n"}]
+    assert again["container_id"] == outputs(failed)[0]["container_id"]
+    said = [(message["role"], message["content"]) for message in gateway.upstream.requests[2]["messages"]]
+    assert [role for role, _ in said] == ["user", "assistant", "tool", "user"]
+    assert said[-1][1] == "Go on."
+
+
+def test_one_that_was_cancelled_is_continued_too(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 1"), code(SLEEP), "Ok."]})
+    begun = post(gateway, background=True).json()
+    until(lambda: len(gateway.upstream.requests) == 2)
+    httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30)
+    assert post(gateway, input="Go on.", previous_response_id=begun["id"]).json()["status"] == "completed"
+    assert "x = 1" in str(gateway.upstream.requests[2]["messages"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from agent_tools.runtime.background import MOST_AT_ONCE, Background, do_now
+import pytest
+
+from agent_tools.runtime.background import MOST_AT_ONCE, Background, do_all, do_now
 
 
 def test_work_is_done_beside_the_caller() -> None:
@@ -55,3 +57,29 @@ def test_now_is_now() -> None:
     by: list[threading.Thread] = []
     do_now(lambda: by.append(threading.current_thread()))
     assert by == [threading.current_thread()]
+
+
+def test_all_is_done_several_at_once() -> None:
+    together, done = threading.Barrier(MOST_AT_ONCE), []
+
+    def work() -> None:
+        together.wait(10)
+        done.append(threading.current_thread().name)
+
+    do_all([work] * (3 * MOST_AT_ONCE))
+    assert len(done) == 3 * MOST_AT_ONCE
+    assert len(set(done)) <= MOST_AT_ONCE
+    do_all([])
+
+
+def test_what_one_raises_keeps_no_other_from_being_done() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        if number == 3:
+            raise ZeroDivisionError
+        done.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        do_all((lambda number=number: work(number)) for number in range(100))
+    assert sorted(done) == [number for number in range(100) if number != 3]

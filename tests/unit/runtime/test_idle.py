@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from agent_tools.guest.wire.words import Pause, Resume
-from agent_tools.runtime.idle import MIN_SECONDS, IdleStop
+from agent_tools.runtime.idle import IdleStop
+from agent_tools.runtime.rounds import rounds
 
 
 class Watched:
-    """An idle stop of ten seconds whose thread is the test."""
+    """An idle stop of ten seconds, looked at by the test."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self.now, self.is_busy = 0.0, False
         self.orders: list[Pause | Resume] = []
         self.idle = IdleStop(seconds, self.orders.append, lambda: self.is_busy, lambda: self.now)
 
-    def look(self, at: float) -> float:
+    def look(self, at: float) -> None:
         self.now = at
-        return self.idle.look()
+        if self.idle.is_due():
+            self.idle.look()
 
 
 def test_it_stops_once_after_so_long_without_use() -> None:
     watched = Watched()
-    assert watched.look(0.0) == 10.0
-    assert watched.look(9.0) == MIN_SECONDS
+    watched.look(9.9)
     assert watched.orders == []
     watched.look(10.0)
     watched.look(100.0)
@@ -37,9 +38,20 @@ def test_a_use_wakes_it_and_is_never_cut_short() -> None:
         assert watched.orders == [Pause(), Resume()]
         watched.look(1_000.0)
     assert watched.orders == [Pause(), Resume()]
-    assert watched.look(1_005.0) == 5.0
+    watched.look(1_009.9)
+    assert watched.orders == [Pause(), Resume()]
     watched.look(1_010.0)
     assert watched.orders == [Pause(), Resume(), Pause()]
+    watched.idle.close()
+
+
+def test_a_use_that_begins_when_it_was_found_due_keeps_it_going() -> None:
+    watched = Watched()
+    watched.now = 10.0
+    assert watched.idle.is_due()
+    with watched.idle.use():
+        watched.idle.look()
+    assert watched.orders == []
     watched.idle.close()
 
 
@@ -48,13 +60,26 @@ def test_what_goes_on_beside_it_counts_as_use() -> None:
     watched.is_busy = True
     watched.look(100.0)
     watched.is_busy = False
-    assert watched.look(105.0) == 5.0
+    watched.look(109.9)
+    assert watched.orders == []
+    watched.look(110.0)
+    assert watched.orders == [Pause()]
+
+
+def test_it_is_watched_from_its_first_use_until_it_is_closed() -> None:
+    watched, before = Watched(), rounds().count
+    with watched.idle.use():
+        pass
+    assert rounds().count == before + 1
+    watched.idle.close()
+    assert rounds().count == before
+    watched.look(100.0)
     assert watched.orders == []
 
 
-def test_without_a_time_nothing_is_stopped_and_no_thread_runs() -> None:
-    watched = Watched(0.0)
+def test_without_a_time_nothing_is_watched() -> None:
+    watched, before = Watched(0.0), rounds().count
     with watched.idle.use():
         pass
-    assert watched.idle._thread is None
+    assert rounds().count == before
     watched.idle.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.owner import Owner, is_orphan, same_host
+from agent_tools.runtime.owner import Owner, is_orphan, orphans, same_host
 
 
 @pytest.fixture
@@ -132,3 +132,9 @@ def test_a_run_dir_goes_with_all_that_is_in_it(stale: Path) -> None:
 def test_no_run_dirs_at_all_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path / "none"))
     assert remove_stale_run_dirs() == []
+
+
+def test_the_orphans_are_told_from_the_others(finished: Owner) -> None:
+    current, other = Owner.current(), {"agent_tools.host": "another machine", "agent_tools.owner": "1-1"}
+    found = [*((number, current.labels) for number in range(3)), ("a", finished.labels), ("b", other), ("c", {})]
+    assert orphans([*found, ("d", finished.labels)]) == ["a", "d"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,15 @@ import pytest
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
-from agent_tools.runtime.files.quota import IDLE_LOOK_EVERY, Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.quota import (
+    IDLE_LOOK_EVERY,
+    MOST_IDLE_SECONDS,
+    PAUSE_FACTOR,
+    Brake,
+    Quota,
+    QuotaWatch,
+)
+from agent_tools.runtime.rounds import ROUND_SECONDS, Rounds
 from agent_tools.settings import MIB, Limits
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
@@ -45,23 +54,23 @@ class Guest:
 
 
 class Clock:
-    """A watch's clock that runs fast, and says how many seconds have passed on it."""
+    """A watch's clock that runs fast, and rounds that are as fast."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self._passed = threading.Condition()
+        self._began = time.monotonic()
+        self.rounds = Rounds(ROUND_SECONDS / HASTE)
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        is_set = event.wait(seconds / HASTE)
-        with self._passed:
-            self.now += seconds
-            self._passed.notify_all()
-        return is_set
+    def __call__(self) -> float:
+        return (time.monotonic() - self._began) * HASTE
 
     def reaches(self, seconds: float) -> bool:
         """Wait until so many seconds have passed."""
-        with self._passed:
-            return self._passed.wait_for(lambda: self.now >= seconds, FOREVER)
+        while self() < seconds:
+            time.sleep(0.01)
+        return True
+
+    def watch(self, quota: Quota, guest: Guest, held: Callable[[], Held] = Held) -> QuotaWatch:
+        return QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, held, self, self.rounds)
 
 
 @pytest.fixture
@@ -80,7 +89,7 @@ def watch(tmp_path: Path, guest: Guest, clock: Clock) -> Iterator[Callable[..., 
 
     def make(quota: Quota | None = None, **limits: int) -> Quota:
         quota = quota or Quota(tmp_path, Limits(**{"min_disk_free": 0, **limits}))  # type: ignore[arg-type]
-        watches.append(QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait))
+        watches.append(clock.watch(quota, guest))
         quota.refuse_excess()  # which waits until what is there was counted
         return quota
 
@@ -191,9 +200,9 @@ def test_a_kernel_that_starts_over_an_excess_is_left_alone_until_a_run_is_let_th
     fill(tmp_path, 2 * MIB)
     quota.has_stopped_one = True
     guest.is_busy = False
-    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, wait=clock.wait)
+    watched = clock.watch(quota, guest)
     try:
-        assert clock.reaches(3 * IDLE_LOOK_EVERY)
+        assert clock.reaches(clock() + 3 * IDLE_LOOK_EVERY)
         assert guest.words == []
         guest.is_busy = True
         assert guest.killed.wait(FOREVER)
@@ -208,15 +217,35 @@ def test_a_guest_that_fills_work_dir_between_runs_is_stopped_too(
     watch(max_work_dir_bytes=MIB)
     fill(tmp_path, 2 * MIB)
     assert guest.killed.wait(FOREVER)
-    assert clock.now >= IDLE_LOOK_EVERY
+    assert clock() >= IDLE_LOOK_EVERY
 
 
-def test_closing_ends_the_thread(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
-    before = threading.active_count()
-    watched = QuotaWatch(Quota(tmp_path, Limits()), Brake(guest.tell, guest.kill), lambda: False)
+def test_idle_sandboxes_are_looked_at_the_less_often_the_more_their_looks_cost(tmp_path: Path, guest: Guest) -> None:
+    class Costly(Rounds):
+        cost = 2.0
+
+    now = [0.0]
+    quota, guest.is_busy = Quota(tmp_path, Limits(min_disk_free=0)), False
+    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, Held, lambda: now[0], Costly())
     watched.close()
-    watched.close()
-    assert threading.active_count() == before
+    watched.look()
+    now[0] = 2.0 * PAUSE_FACTOR - 0.1
+    assert not watched.is_due()
+    guest.is_busy = True
+    assert watched.is_due()
+    guest.is_busy, now[0] = False, 2.0 * PAUSE_FACTOR
+    assert watched.is_due()
+    Costly.cost = 1e9
+    watched.look()
+    now[0] += MOST_IDLE_SECONDS
+    assert watched.is_due()
+
+
+def test_the_first_run_counts_what_is_there_if_nobody_has_begun_to(tmp_path: Path) -> None:
+    fill(tmp_path, 3 * MIB, "before")
+    quota = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0))
+    quota.refuse_excess()
+    assert quota.excess() == ""
 
 
 def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_path: Path) -> None:
@@ -233,8 +262,8 @@ def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
     tmp_path: Path, guest: Guest, clock: Clock
 ) -> None:
     quota = Quota(tmp_path, Limits(min_disk_free=0))
-    brake, hidden = Brake(guest.tell, guest.kill), Held(0, is_hidden=True)
-    watched = QuotaWatch(quota, brake, lambda: guest.is_busy, lambda: hidden, clock.wait)
+    hidden = Held(0, is_hidden=True)
+    watched = clock.watch(quota, guest, lambda: hidden)
     try:
         assert guest.killed.wait(FOREVER)
         assert guest.reason == "it hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
@@ -249,8 +278,8 @@ def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path
         next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
         return Held(0, is_hidden=True)
 
-    brake = Brake(guest.tell, guest.kill)
-    watched = QuotaWatch(Quota(tmp_path, Limits(min_disk_free=0)), brake, lambda: False, look, clock.wait)
+    guest.is_busy = False
+    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
     try:
         assert all(event.wait(FOREVER) for event in looks)
         assert guest.words == []

@@ -20,7 +20,7 @@ def ends() -> Iterator[tuple[CallWire, socket.socket, queue.Queue[object], OwnLo
     theirs.settimeout(10)
     loop, taken = OwnLoop(1), queue.Queue[object]()
     wire = CallWire(ours, 1 << 20)
-    wire.start(loop.loop, lambda head, attachments, size: taken.put((head, attachments)))
+    wire.start(lambda: loop.loop, lambda head, attachments, size: taken.put((head, attachments)))
     yield wire, theirs, taken, loop
     wire.close()
     theirs.close()

@@ -183,6 +183,9 @@ def test_closing_ends_the_thread_and_every_descriptor() -> None:
     rig.carry(1)
     rig.close()
     rig.relay.close()
+    deadline = time.monotonic() + FOREVER
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        time.sleep(0.001)
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, fds)
 
 

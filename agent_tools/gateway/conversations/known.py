@@ -1,0 +1,131 @@
+"""The containers of conversations that are known by their marks.
+
+Theory of operation. When an answer ends, its marks are noted with the container that its calls ran in; '' if there was
+none, so that a conversation without a container is never taken for one that has. The next request is looked up by the
+marks in it, the surest first: items that the gateway made, calls of the client's functions, the session that a header
+names, the `prompt_cache_key`, and last the text of all that was said.
+
+Ids that the gateway made, and sessions, are a client's own word for a conversation: whoever sends them goes on in its
+container, also from an earlier point. What models and clients choose freely is not: two conversations may have the same
+call ids, the same `prompt_cache_key`, the same text. Three rules keep those apart:
+
+1. A mark that two containers claim belongs to none; it stays so.
+2. A `prompt_cache_key` counts with what was said before the first answer, and only where the gateway gave one of
+   the answers. A second conversation that begins alike under the same key ends that.
+3. The first request that goes on from an answer takes the container. The same request again, such as after a lost
+   connection, gets it too; another one that goes on from the same answer is another conversation, and gets its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.marks import Conversation, Marks, Sender
+from agent_tools.gateway.store.records import StoredMark
+from agent_tools.gateway.store.store import Store, StoreError
+
+MAX_SESSION = 256  # characters of a session's id that count
+
+
+@dataclass(frozen=True)
+class Known:
+    """The container of a conversation, '' if none is known; it `was_lost` if it had one that is not to be had."""
+
+    container_id: str = ""
+    was_lost: bool = False
+
+
+class KnownConversations:
+    """Finds them, and notes their marks. Thread-safe."""
+
+    def __init__(self, config: GatewayConfig, store: Store) -> None:
+        self._config = config
+        self._store = store
+
+    def of(self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True) -> Conversation:
+        """Return the conversation of a request. It `is_whole` if all that was said is in it."""
+        has_text = is_whole and self._config.match_text
+        return Conversation.of(replace(sender, has_text=has_text), entries)
+
+    def session(self, headers: Mapping[str, str]) -> str:
+        """Return the session that a request's headers name, '' if none does."""
+        for name in self._config.session_headers:
+            if value := headers.get(name):
+                return f"{name.lower()} {value[:MAX_SESSION]}"
+        return ""
+
+    # -- a request ----------------------------------------------------------------------------------------------------
+
+    def find(self, conversation: Conversation) -> Known:
+        """Return the container that a conversation's earlier calls ran in.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        marks = conversation.marks
+        rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
+        sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
+        was_lost = any(row.container_id is None for row in sure)
+        if marks.cache in rows and rows.keys() & set(marks.answers):
+            sure.append(rows[marks.cache])
+        elif marks.cache in rows:  # another conversation begins
+            self._store.change(StoredMark, marks.cache, container_id=None)
+        container_id = next((row.container_id for row in sure if row.container_id), "")
+        by_text = self._by_text(marks, rows)
+        if container_id:
+            return Known(container_id)
+        return by_text if by_text.container_id else Known(was_lost=was_lost or by_text.was_lost)
+
+    def _by_text(self, marks: Marks, rows: Mapping[str, StoredMark]) -> Known:
+        """Take the container of the newest answer that is known, if this request is the first to go on from it."""
+        row = next((rows[mark] for mark in marks.answers if mark in rows), None)
+        if row is None or not row.container_id:
+            return Known(was_lost=row is not None and row.container_id is None)
+        claim = replace(row, id=_next(row.id), created_at=time.time(), asked=marks.asked)
+        first = claim if self._store.add_if_new(claim) else self._store.get(StoredMark, claim.id)
+        if first is None or first.asked != marks.asked:
+            return Known(was_lost=True)
+        return Known(row.container_id)
+
+    # -- its answer ---------------------------------------------------------------------------------------------------
+
+    def note(self, conversation: Conversation, answer: Iterable[Mapping[str, Any]], container_id: str) -> None:
+        """Note the marks of an answer, from its items or messages; what the store refuses is not known later."""
+        marks = conversation.answered(answer)
+        with suppress(StoreError):
+            is_start = not marks.cache or not self._rows(conversation.marks.answers)
+            latest = (marks.session,) if is_start else (marks.session, marks.cache)
+            self._note(marks, container_id, latest, conversation.sender.owner)
+
+    def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
+        """Note them; of the marks in `latest`, the newest container counts."""
+        first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
+        named = (*marks.items, *latest) if container_id else ()  # one that needed none keeps what it had
+        wanted = list(dict.fromkeys(filter(None, (*named, *first))))
+        known = self._rows(wanted)
+        now = time.time()
+        fresh = [
+            StoredMark(id=mark, owner=owner, created_at=now, container_id=container_id, asked="")
+            for mark in wanted
+            if mark not in known
+        ]
+        if not self._store.add_if_new(*fresh):  # another request has just noted one of them
+            self._note(marks, container_id, latest, owner)
+            return
+        for row in known.values():
+            if row.container_id not in (None, container_id):
+                self._store.change(StoredMark, row.id, container_id=container_id if row.id in latest else None)
+
+    def _rows(self, marks: Iterable[str]) -> dict[str, StoredMark]:
+        return {row.id: row for row in self._store.get_all(StoredMark, [mark for mark in marks if mark])}
+
+
+def _next(mark: str) -> str:
+    """Return the mark of what goes on from an answer."""
+    return hashlib.sha256(f"next {mark}".encode()).hexdigest()

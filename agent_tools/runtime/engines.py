@@ -1,0 +1,98 @@
+"""The word for the engine, and the runtime of this process that it names.
+
+`docker` is built in. Any other engine comes with an extra of ours or a package of its own, which names, in the entry
+point group `agent_tools.engines`, a function under the engine's name: it takes the whole word and returns a runtime.
+
+    docker          the Docker engine that DOCKER_HOST names, or that of this machine
+    NAME            any other engine that is installed: `ray`, `kubernetes`
+    NAME://ADDRESS  the same, at an address: `ray://head:10001`
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from agent_tools import settings
+from agent_tools.errors import EngineUnavailable, InvalidParams
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
+
+DOCKER = "docker"
+GROUP = "agent_tools.engines"
+EXTRAS = {"ray": "ray", "kubernetes": "kubernetes"}
+"""The engines that are known by name, and the extra that each comes with."""
+
+_WORD = re.compile(r"([a-z][a-z0-9_-]{0,39})(://[!-~]{1,200})?")
+
+
+def checked_engine(word: object) -> str:
+    """Return the word for an engine, if it is one; nothing is loaded.
+
+    Raises:
+        InvalidParams: it is not, or it names an engine that nobody knows of.
+    """
+    if not isinstance(word, str) or not (match := _WORD.fullmatch(word)):
+        raise InvalidParams(
+            f"engine={word!r:.80} is not usable: give {_known()}, or one with an address: 'ray://head:10001'."
+        )
+    if match[1] == DOCKER and match[2]:
+        raise InvalidParams(
+            f"engine={word!r:.80} is not usable: the address of a Docker engine is told by DOCKER_HOST."
+        )
+    if match[1] != DOCKER and match[1] not in EXTRAS and _installed(match[1]) is None:
+        raise InvalidParams(f"engine={word!r:.80} is unknown: there are {_known()}.")
+    return word
+
+
+def shared_runtime(engine: str | None = None) -> Runtime:
+    """Return the runtime that tools of this process share on an engine; that of AGENT_TOOLS_ENGINE for None.
+
+    Raises:
+        InvalidParams: there is no such engine.
+        EngineUnavailable: it is not installed. It is never replaced by another one.
+    """
+    word = checked_engine(engine or settings.engine())
+    if word == DOCKER:
+        from agent_tools.runtime.runtime import default_runtime  # loads docker
+
+        return default_runtime()
+    with _lock:
+        if word not in _runtimes:
+            _runtimes[word] = _factory(word)(word)
+        return _runtimes[word]
+
+
+_runtimes: dict[str, Runtime] = {}
+_lock = threading.Lock()
+
+
+def _factory(word: str) -> Callable[[str], Runtime]:
+    name = word.partition("://")[0]
+    entry = _installed(name)
+    if entry is None:
+        raise EngineUnavailable(
+            f"The engine {name!r} is not installed here. It comes with the extra {EXTRAS[name]!r} "
+            f"(pip install 'agent-tools-sandbox[{EXTRAS[name]}]'), in releases that have it."
+        )
+    try:
+        factory: Callable[[str], Runtime] = entry.load()
+    except ImportError as exc:
+        extra = EXTRAS.get(name, name)
+        raise EngineUnavailable(
+            f"The engine {name!r} cannot be loaded ({exc}): pip install 'agent-tools-sandbox[{extra}]'."
+        ) from exc
+    return factory
+
+
+def _installed(name: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def _known() -> str:
+    names = sorted({DOCKER, *EXTRAS, *(entry.name for entry in entry_points(group=GROUP))})
+    return ", ".join(repr(name) for name in names)

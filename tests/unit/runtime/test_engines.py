@@ -1,0 +1,115 @@
+"""The word for the engine: what it may be, and what happens where the engine is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_tools import CodeInterpreter, Sandbox
+from agent_tools.errors import EngineUnavailable, InvalidParams
+from agent_tools.runtime import engines
+from agent_tools.runtime.engines import checked_engine, shared_runtime
+from agent_tools.runtime.runtime import Runtime, default_runtime
+
+PLUGIN = """
+from agent_tools.runtime.runtime import Runtime
+from tests.doubles import ProcessEngine
+
+def process(word):
+    runtime = Runtime(ProcessEngine(), lambda packages: "none")
+    runtime.word = word
+    return runtime
+"""
+POINTS = "[agent_tools.engines]\nprocess = plugin_engine:process\nray = missing_module_of_ray:fleet\n"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package with an engine `process`, and with one `ray` that cannot be loaded."""
+    facts = tmp_path / "plugin_engine-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-engine\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(POINTS)
+    (tmp_path / "plugin_engine.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(engines, "_runtimes", {})
+    yield
+    for runtime in engines._runtimes.values():
+        runtime.close_all()
+    sys.modules.pop("plugin_engine", None)
+
+
+@pytest.mark.parametrize("word", ["docker", "ray", "ray://head:10001", "kubernetes", "kubernetes://context/namespace"])
+def test_a_known_engine_is_a_word(word: str) -> None:
+    assert checked_engine(word) == word
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("dokcer", "is unknown: there are 'docker', 'kubernetes', 'ray'."),
+        ("podman://socket", "is unknown"),
+        ("docker://here", "told by DOCKER_HOST"),
+        ("Docker", "is not usable: give 'docker', 'kubernetes', 'ray'"),
+        ("", "is not usable"),
+        ("ray://", "is not usable"),
+        ("ray://" + "x" * 201, "is not usable"),
+        ("ray://head\n", "is not usable"),
+        (7, "is not usable"),
+        (["ray"], "is not usable"),
+    ],
+)
+def test_anything_else_is_refused_when_the_options_are_read(word: object, told: str) -> None:
+    with pytest.raises(InvalidParams, match=told):
+        CodeInterpreter({"engine": word})
+    with pytest.raises(InvalidParams, match=told):
+        checked_engine(word)
+
+
+@pytest.mark.parametrize(("word", "extra"), [("ray://head:10001", "ray"), ("kubernetes", "kubernetes")])
+def test_an_engine_that_is_not_installed_is_an_error_that_names_its_extra(word: str, extra: str) -> None:
+    told = rf"The engine '{extra}' is not installed here.*agent-tools-sandbox\[{extra}\]"
+    with Sandbox({"engine": word}) as sandbox, pytest.raises(EngineUnavailable, match=told):
+        sandbox.run_code("1")
+
+
+def test_the_variable_counts_where_no_option_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "ray")
+    with Sandbox() as sandbox, pytest.raises(EngineUnavailable, match="'ray' is not installed"):
+        sandbox.run_code("1")
+    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "toaster")
+    with pytest.raises(InvalidParams, match="'toaster' is unknown"):
+        shared_runtime()
+    assert shared_runtime("docker") is default_runtime()
+
+
+@pytest.mark.parametrize("command", [["clean"], ["run", "-c", "1"], ["mcp"]])
+def test_a_command_falls_back_to_no_other_engine(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "kubernetes")
+    done = subprocess.run(
+        [sys.executable, "-m", "agent_tools", *command], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode != 0
+    assert "The engine 'kubernetes' is not installed here" in " ".join(done.stderr.split())
+
+
+def test_an_engine_of_another_package_serves_its_word(installed: None, work_dir: Path) -> None:
+    with Sandbox({"engine": "process://there", "work_dir": str(work_dir)}) as sandbox:
+        assert sandbox.run_code("1 + 1").value == 2
+        runtime = shared_runtime("process://there")
+        assert runtime.word == "process://there"  # type: ignore[attr-defined]
+        assert shared_runtime("process") is not runtime
+
+
+def test_an_engine_that_cannot_be_loaded_names_its_extra(installed: None) -> None:
+    with pytest.raises(EngineUnavailable, match=r"cannot be loaded \(No module.*agent-tools-sandbox\[ray\]"):
+        shared_runtime("ray")
+
+
+def test_engine_and_runtime_do_not_go_together(process_runtime: Runtime) -> None:
+    with pytest.raises(InvalidParams, match="engine or runtime, not both"):
+        Sandbox({"engine": "docker"}, runtime=process_runtime)

@@ -1,0 +1,218 @@
+"""One thread for the relays of many sandboxes, of which some are hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
+from agent_tools.runtime import event_loop
+from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
+
+FOREVER = 20.0  # seconds: only a failing test waits this long
+
+
+def frame(channel: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">II", channel, len(payload)) + payload
+
+
+def read(end: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (piece := end.recv(size - len(data))):
+        data += piece
+    return data
+
+
+class Sandbox:
+    """A relay with one channel, 1. `guest` is the far end of its pipe, `end` the host's of the channel."""
+
+    def __init__(self) -> None:
+        pipe, self.guest = socket.socketpair()
+        self.words, words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.end, carried = socket.socketpair()
+        for each in (self.guest, self.words, self.end):
+            each.settimeout(FOREVER)
+        self.relay = Relay(SocketStdio(pipe), words)
+        self.relay.carry(1, carried)
+
+    def echoes(self, data: bytes) -> bool:
+        """Return whether these bytes come through to the guest, and back."""
+        self.end.sendall(data)
+        assert read(self.guest, len(frame(1, data))) == frame(1, data)
+        self.guest.sendall(frame(1, data))
+        return read(self.end, len(data)) == data
+
+    def close(self) -> None:
+        self.relay.close()
+        for each in (self.guest, self.words, self.end):
+            each.close()
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[[], Sandbox]]:
+    made: list[Sandbox] = []
+
+    def make() -> Sandbox:
+        made.append(Sandbox())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+    assert eventually(lambda: threads() == 0)
+
+
+def threads() -> int:
+    return sum(each.name == "agent-tools-events" for each in threading.enumerate())
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + FOREVER
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return is_so()
+
+
+def test_many_sandboxes_are_carried_by_one_thread(make: Callable[[], Sandbox]) -> None:
+    sandboxes = [make() for _ in range(100)]
+    assert threads() == 1
+    for number, each in enumerate(sandboxes):
+        assert each.echoes(b"%d" % number)
+    for each in sandboxes[::2]:
+        each.close()
+    assert threads() == 1
+    assert all(each.echoes(b"still here") for each in sandboxes[1::2])
+
+
+def test_a_guest_that_reads_nothing_holds_up_no_other(make: Callable[[], Sandbox]) -> None:
+    deaf, other = make(), make()
+    deaf.end.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        deaf.end.sendall(bytes(16 * WINDOW))
+    assert other.echoes(bytes(65536 - 8))
+    for number in range(200):
+        assert other.echoes(b"%d" % number)
+    assert len(deaf.relay._mux.out) <= MAX_OUT + WINDOW
+
+
+def test_a_host_that_reads_nothing_holds_up_no_other(make: Callable[[], Sandbox]) -> None:
+    flooding, other = make(), make()
+    for _ in range(WINDOW // 65536):  # as much as it may have on its way
+        flooding.guest.sendall(frame(1, bytes(65536)))
+    for number in range(200):
+        assert other.echoes(b"%d" % number)
+    assert read(flooding.end, WINDOW) == bytes(WINDOW)
+
+
+def test_a_guest_that_never_stops_talking_holds_up_no_other(make: Callable[[], Sandbox]) -> None:
+    loud, other, may_end = make(), make(), threading.Event()
+
+    def talk() -> None:
+        noise = frame(7, bytes(65536 - 8)) * 16  # of a channel that there is not: dropped, and never granted
+        with contextlib.suppress(OSError):
+            while not may_end.is_set():
+                loud.guest.sendall(noise)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        for number in range(50):
+            assert other.echoes(b"%d" % number)
+        assert talking.is_alive()
+    finally:
+        may_end.set()
+        loud.close()
+        talking.join(FOREVER)
+
+
+def test_a_guest_that_breaks_the_protocol_ends_no_other(make: Callable[[], Sandbox]) -> None:
+    broken, other = make(), make()
+    broken.guest.sendall(b"\xff" * 100)
+    assert broken.words.recv(100) == b""
+    assert other.echoes(b"still here")
+
+
+def test_a_fault_of_a_relay_ends_no_other(make: Callable[[], Sandbox], caplog: pytest.LogCaptureFixture) -> None:
+    faulty, other = make(), make()
+
+    def fault() -> bytes | None:
+        raise ZeroDivisionError
+
+    faulty.relay._stdio.receive = fault  # type: ignore[method-assign]
+    faulty.guest.sendall(b"x")
+    assert faulty.words.recv(100) == b""
+    assert other.echoes(b"still here")
+    assert "What a sandbox said could not be carried." in caplog.text
+
+
+def test_descriptors_whose_numbers_come_again_are_not_confused(make: Callable[[], Sandbox]) -> None:
+    other = make()
+    for number in range(200):
+        sandbox = make()
+        assert sandbox.echoes(b"%d" % number)
+        sandbox.close()
+        assert other.echoes(b"%d" % number)
+
+
+def test_a_forked_child_takes_nothing_from_its_parent_and_has_a_loop_of_its_own(make: Callable[[], Sandbox]) -> None:
+    sandbox = make()
+    if (pid := os.fork()) == 0:
+        mine = Sandbox()
+        is_own = mine.relay._loop is not sandbox.relay._loop and mine.echoes(b"child")
+        mine.close()
+        os._exit(0 if is_own else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert sandbox.echoes(b"parent")
+
+
+def test_the_loop_begins_anew_after_its_last_relay(make: Callable[[], Sandbox]) -> None:
+    for _ in range(50):
+        sandbox = make()
+        assert sandbox.echoes(b"x")
+        sandbox.close()
+        assert event_loop._current is None
+
+
+def test_it_speaks_with_the_guests_own_mux_for_many_at_once(make: Callable[[], Sandbox]) -> None:
+    sandboxes, data = [make() for _ in range(8)], os.urandom(WINDOW // 2)
+    for each in sandboxes:
+        each.guest.setblocking(False)
+    muxes, inner = [Mux() for _ in sandboxes], [socket.socketpair() for _ in sandboxes]
+    for mux, (near, _) in zip(muxes, inner):
+        mux.open(1, near)
+    senders = [threading.Thread(target=each.end.sendall, args=(data,)) for each in sandboxes]
+    for each in senders:
+        each.start()
+    found = [bytearray() for _ in sandboxes]
+    deadline = time.monotonic() + FOREVER
+    while min(map(len, found)) < len(data) and time.monotonic() < deadline:
+        for each, mux, (_, far), got in zip(sandboxes, muxes, inner, found):
+            _turn(mux, each.guest)
+            far.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                got += far.recv(1 << 20)
+    for each in senders:
+        each.join(FOREVER)
+    for mux, (_, far) in zip(muxes, inner):
+        mux.close_all()
+        far.close()
+    assert all(bytes(got) == data for got in found)
+
+
+def _turn(mux: Mux, pipe: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        for _ in mux.feed(pipe.recv(65536)):
+            pass
+    readers, writers = mux.wants()
+    mux.exchange({end.fileno() for end in (*readers, *writers)})
+    with contextlib.suppress(BlockingIOError):
+        while mux.out:
+            del mux.out[: pipe.send(mux.out)]
