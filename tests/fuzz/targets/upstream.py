@@ -15,8 +15,7 @@ import openai
 
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.client_tools import read_client_tools
+from agent_tools.gateway.responses.client_tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
@@ -35,12 +34,11 @@ WORDS += (
     "function_call",
     "python",
     "f",
-    "g",
-    "input",
     '{"code": "',
     "error",
 )
 WORDS += ("object", "chat.completion.chunk", "model", "created", "call_1", "\ud83d", "\ude00", "length", "role")
+FUNCTION = ClientTool("function", "f", "", {"name": "f"}, {})
 MOST_UNSHOWN = MIB
 """Of what is kept of a reply, so much may leave no trace in the events, on which the gateway has its limit."""
 
@@ -61,11 +59,6 @@ class Model(OpenAIModel):
         return self.client
 
 
-CLIENTS = {
-    tool.name: tool
-    for kind, name in (("function", "f"), ("custom", "g"))
-    for tool in read_client_tools(Fields({"type": kind, "name": name}))
-}
 EVENTS = {"content-type": "text/event-stream"}
 
 
@@ -92,7 +85,9 @@ def follow(parts: Parts) -> None:
 
     reply = model.reply([{"role": "user", "content": "1"}])
     answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
-    composer = Composer({"output": []}, ResponseContext("python", CLIENTS, "cntr", True, lambda _: None, lambda *_: ""))
+    composer = Composer(
+        {"output": []}, ResponseContext("python", {"f": FUNCTION}, "cntr", True, lambda _: None, lambda *_: "")
+    )
     try:
         for step in answer.read(counted(reply)):
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))
