@@ -48,6 +48,7 @@ RUN /opt/kernel/bin/python -m compileall -q --invalidation-mode unchecked-hash /
 
 FROM ${BASE_IMAGE}
 LABEL agent_tools.image=code_interpreter
+# The last line: older runtimes give a tmpfs the mode of the folder below it, and some engines give it no owner but root.
 RUN set -eu; \
     rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip* \
         /usr/lib/python3*/ensurepip /usr/lib/python3/dist-packages/* /usr/share/python-wheels /root/.cache; \
@@ -56,7 +57,8 @@ RUN set -eu; \
     done; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
     mkdir -p /workspace /run/kernel /home/sandbox /mnt; \
-    ln -s /workspace /mnt/data
+    ln -s /workspace /mnt/data; \
+    chmod 1777 /workspace /home/sandbox
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib

@@ -13,4 +13,5 @@ mmdebstrap --quiet --variant=essential \
     --include=apt,python3-minimal,python3-venv,libstdc++6,ca-certificates,tzdata \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --customize-hook='rm -f "$1/etc/resolv.conf" "$1/etc/hostname"' \
     trixie "$target" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"}

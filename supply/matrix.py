@@ -24,7 +24,12 @@ import docker
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = "unix:///var/run/docker.sock"
-TESTS = ("tests/docker/test_isolation.py", "tests/docker/test_conformance.py", "tests/docker/test_code_interpreter.py")
+TESTS = (
+    "tests/contract",
+    "tests/docker/test_isolation.py",
+    "tests/docker/test_conformance.py",
+    "tests/docker/test_code_interpreter.py",
+)
 PROBE_SECONDS = 900  # the image may have to be built first
 TESTS_SECONDS = 3600
 ENGINE_SECONDS = 10

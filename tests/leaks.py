@@ -33,7 +33,7 @@ LOOK_EVERY = 0.05  # seconds
 CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
 _BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")
 _IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
-_SHARED = re.compile(r"socket to .*/docker\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
+_SHARED = re.compile(r"socket to .*/(docker|podman)[^/]*\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
 
 
 class Scratch:

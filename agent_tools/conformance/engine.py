@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from agent_tools.conformance.facts import read_text
+from agent_tools.runtime.docker.dialect import EngineName
 from agent_tools.runtime.docker.info import EngineInfo
 
-OLDEST_ENGINE = (20, 10)
-WELL_PATCHED_ENGINE = (25, 0)
+OLDEST_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (20, 10), "Podman": (4, 3)}
+WELL_PATCHED_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (25, 0), "Podman": (5, 0)}
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,12 @@ def engine_checks(info: EngineInfo, bridge: str = "", machine: Machine | None = 
 
 def _version(info: EngineInfo) -> Check:
     version = tuple(int(part) for part in re.findall(r"\d+", info.version)[:2])
-    if version < OLDEST_ENGINE:
-        return Check("engine", "fail", f"Docker {info.version}", "Docker 20.10 or newer is needed.")
-    found = f"Docker {info.version}, API {info.api_version}, cgroup v{info.cgroup_version}"
-    if version < WELL_PATCHED_ENGINE:
+    oldest = OLDEST_ENGINE[info.name]
+    if version < oldest:
+        advice = f"{info.name} {oldest[0]}.{oldest[1]} or newer is needed."
+        return Check("engine", "fail", f"{info.name} {info.version}", advice)
+    found = f"{info.name} {info.version}, API {info.api_version}, cgroup v{info.cgroup_version}"
+    if version < WELL_PATCHED_ENGINE[info.name]:
         advice = "Old: it may lack fixes of runc and the engine, unless its distribution carries them."
         return Check("engine", "warn", found, advice)
     return Check("engine", "ok", found)

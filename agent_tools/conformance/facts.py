@@ -15,6 +15,8 @@ from typing import Any
 from agent_tools.conformance.inspected import ContainerSettings
 
 PROC = Path("/proc")
+MUST_BE_MASKED = frozenset({"/proc/kcore", "/proc/keys", "/proc/timer_list"})
+MUST_BE_READ_ONLY = frozenset({"/proc/sys", "/proc/sysrq-trigger"})
 CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED_V1 = 2**62  # cgroup v1 writes "no limit" as the largest number of whole pages
 _LIMIT_FILES = {  # limit: file of cgroup v2; controller and file of cgroup v1
@@ -53,6 +55,8 @@ class ContainerFacts:
     interfaces: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits of its cgroup: bytes, processes, or microseconds of CPU per period; infinity without a limit."""
+    absent: frozenset[str] = frozenset()
+    """The files of /proc that this kernel does not have, among those that have to be masked or read-only."""
 
 
 def read_facts(
@@ -63,18 +67,25 @@ def read_facts(
     Pids that belong to another container here (the engine is remote) are left out.
     """
     settings = ContainerSettings.of(inspected)
-    own = [pid for pid in pids if inspected["Id"] in read_text(proc / str(pid) / "cgroup")]
+    own = [pid for pid in pids if _is_in(inspected["Id"], proc / str(pid))]
     if not own:
         return ContainerFacts(settings)
     first = proc / str(own[0])
+    membership = read_text(first / "cgroup")
     processes = (_process(proc / str(pid)) for pid in own)
     return ContainerFacts(
         settings,
         processes=tuple(process for process in processes if process.status),
         mounts=tuple(_mounts(read_text(first / "mountinfo"))),
         interfaces=tuple(re.findall(r"^\s*(\S+):", read_text(first / "net" / "dev"), re.MULTILINE)),
-        limits=_limits(read_text(first / "cgroup"), cgroup),
+        limits=_limits(membership, cgroup) if inspected["Id"] in membership else dict.fromkeys(_LIMIT_FILES, math.inf),
+        absent=frozenset(path for path in MUST_BE_MASKED | MUST_BE_READ_ONLY if not (proc / path[6:]).exists()),
     )
+
+
+def _is_in(id_: str, folder: Path) -> bool:
+    """Return whether a process is in the container: its cgroup says so, or what is mounted in it."""
+    return any(id_ in read_text(folder / name) for name in ("cgroup", "mountinfo"))
 
 
 def _process(folder: Path) -> Process:

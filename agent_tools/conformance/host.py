@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
-from agent_tools.conformance.facts import ContainerFacts, Process
+from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, Process
 from agent_tools.conformance.finding import EXPOSURE, FILES, NETWORK, PRIVILEGES, Finding, Verdict, one_line
 from agent_tools.conformance.limits import LIMIT_RULES
 from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
@@ -21,8 +21,6 @@ _SYSTEM_DIRS = ("/", "/bin", "/home", "/lib", "/root", "/run", "/sbin", "/usr", 
 _SYSTEM_TREES = ("/boot", "/dev", "/etc", "/proc", "/sys")
 _FALLBACK_TUNNELS = ("tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0")
 """Devices without address or peer that loaded modules make in every network namespace."""
-_MUST_BE_MASKED = {"/proc/kcore", "/proc/keys", "/proc/timer_list"}
-_MUST_BE_READ_ONLY = {"/proc/sys", "/proc/sysrq-trigger"}
 
 
 def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
@@ -83,7 +81,10 @@ def _propagation(facts: ContainerFacts) -> Judgement:
 
 
 def _masked(facts: ContainerFacts) -> Judgement:
-    bare = (_MUST_BE_MASKED - facts.settings.masked) | (_MUST_BE_READ_ONLY - facts.settings.read_only)
+    """Judge the settings, and the mounts: Podman's settings do not tell what it masks."""
+    masked = facts.settings.masked | {mount.target for mount in facts.mounts}
+    read_only = facts.settings.read_only | {mount.target for mount in facts.mounts if "ro" in mount.options}
+    bare = ((MUST_BE_MASKED - masked) | (MUST_BE_READ_ONLY - read_only)) - facts.absent
     return not bare, ", ".join(sorted(bare)) or "masked or read-only"
 
 

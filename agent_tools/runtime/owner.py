@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from agent_tools.runtime.machine import machine_id, start_time
 
 NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
+UNKNOWN = "unknown"  # a machine that cannot be told from others: what has its label is nobody's orphan
 CLAIM = "claim-"  # begins the names of files beside the run directories that are claims on work_dirs
 _TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
@@ -25,7 +26,7 @@ class Owner:
     @classmethod
     def current(cls) -> Owner:
         """The calling process."""
-        return cls(_host(), os.getpid(), _start_time(os.getpid()) or 0)
+        return cls(_host(), os.getpid(), start_time(os.getpid()) or 0)
 
     @property
     def token(self) -> str:
@@ -45,7 +46,8 @@ def same_host() -> dict[str, str]:
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
     """Return whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
-    return labels.get("agent_tools.host") == _host() and _is_gone(labels.get("agent_tools.owner", ""))
+    host = labels.get("agent_tools.host")
+    return host == _host() != UNKNOWN and _is_gone(labels.get("agent_tools.owner", ""))
 
 
 def owner_is_gone(name: str) -> bool:
@@ -57,7 +59,7 @@ def _is_gone(token: str) -> bool:
     pid, _, start = token.partition("-")
     if not _TOKEN.fullmatch(token):
         return False
-    now = _start_time(int(pid))
+    now = start_time(int(pid))
     return now != int(start) if now is not None else not _exists(int(pid))
 
 
@@ -73,20 +75,4 @@ def _exists(pid: int) -> bool:
 
 
 def _host() -> str:
-    boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
-    with contextlib.suppress(OSError):
-        return f"{boot_id}/{os.readlink('/proc/self/ns/pid')}"
-    return boot_id or "unknown"
-
-
-def _start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the process's start (field 22 of /proc/<pid>/stat), None if there is no such process."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 else None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
+    return machine_id() or UNKNOWN

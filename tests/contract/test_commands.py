@@ -273,7 +273,7 @@ def test_a_link_leads_within_the_sandbox_and_nowhere_else(new_sandbox: Callable[
     sandbox.run_command(f"ln -s {secret} stolen; ln -s /etc/hostname name")
     with pytest.raises(FileNotFoundError):
         sandbox.read_file("stolen")
-    assert sandbox.read_file("name") == b"sandbox\n"
+    assert sandbox.read_file("name").strip() == b"sandbox"
     with pytest.raises(PermissionError):
         sandbox.read_file("/proc/1/mem")
     with pytest.raises(OSError, match="Read-only"):

@@ -142,7 +142,7 @@ def test_nothing_is_executed_in_a_sandbox_in_use(tool: CodeInterpreter, docker_e
 
 
 def test_a_container_that_is_not_there_or_does_not_run_is_an_error(docker_engine: DockerEngine, start: Starts) -> None:
-    with pytest.raises(EngineError, match="No such container"):
+    with pytest.raises(EngineError, match=r"(?i)no such container"):
         survey_container(docker_engine, "no-such-container")
     name = start(entrypoint=["/bin/true"])
     client = docker.from_env()

@@ -12,10 +12,13 @@ from typing import Any
 import requests
 
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.runtime.docker.dialect import EngineName, engine_name
 from agent_tools.runtime.docker.sdk import docker
+from agent_tools.text import one_line, shorten
 
 START_ENGINE_HINT = (
-    "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs. "
+    "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs, such as "
+    "Podman's: unix:///run/user/<uid>/podman/podman.sock after systemctl --user start podman.socket. "
     "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
 )
 USE_ENGINE_HINT = (
@@ -23,6 +26,7 @@ USE_ENGINE_HINT = (
     "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
 )
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
+MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours
 MAX_CONNECTIONS = 64  # to the engine, that are kept for the next request; more are made and closed again
 _LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
 
@@ -33,12 +37,17 @@ def translated() -> Iterator[None]:
     try:
         yield
     except docker.errors.APIError as exc:
-        raise EngineError(f"The Docker engine refused: {exc.explanation or exc}") from exc
+        raise EngineError(f"The engine refused: {explained(exc)}") from exc
     except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
         cause = _root_cause(exc)
         hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
         reason = getattr(cause, "strerror", None) or cause
-        raise EngineUnavailable(f"No Docker engine answers ({reason}). {hint}") from exc
+        raise EngineUnavailable(f"No engine answers ({reason}). {hint}") from exc
+
+
+def explained(exc: docker.errors.APIError) -> str:
+    """The engine's own words, in one line of bounded length: some repeat all that they were sent."""
+    return one_line(shorten(str(exc.explanation or exc), MOST_EXPLAINED))
 
 
 class DockerConnection:
@@ -49,11 +58,18 @@ class DockerConnection:
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
+        self._engine: EngineName = "Docker"
 
     @property
     def is_local(self) -> bool:
         """Return whether the engine is reached over a unix socket, and so sees this machine's files."""
         return str(self.api().base_url).startswith(_LOCAL)
+
+    @property
+    def engine(self) -> EngineName:
+        """The engine that answers, by its own word."""
+        self.api()
+        return self._engine
 
     def api(self, *, is_patient: bool = False) -> Any:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
@@ -75,8 +91,12 @@ class DockerConnection:
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
     def _version(self, api: Any) -> str:
-        """The version of the engine's API, from any answer's head: an engine that is asked for it asks others."""
+        """The version of the engine's API, from any answer's head: an engine that is asked for it asks others.
+
+        The head says, too, which engine it is.
+        """
         answered = api.get(f"{api.base_url}/_ping", timeout=self._timeout)
+        self._engine = engine_name(answered.headers)
         return str(answered.headers.get("Api-Version") or api.version(api_version=False)["ApiVersion"])
 
 

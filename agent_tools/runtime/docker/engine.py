@@ -14,7 +14,8 @@ import requests
 
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
-from agent_tools.runtime.docker.connection import DockerConnection, translated
+from agent_tools.runtime.docker.connection import DockerConnection, explained, translated
+from agent_tools.runtime.docker.dialect import podman_config, processes_of_user
 from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
@@ -22,7 +23,9 @@ from agent_tools.runtime.docker.sdk import docker
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
+from agent_tools.runtime.files.deleted import family
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
+from agent_tools.runtime.machine import IS_LINUX
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
@@ -51,7 +54,8 @@ class DockerEngine:
         caller = (os.getuid(), os.getgid())
         info = self.info()
         is_local = self.connection.is_local
-        shares = {"shares_sockets": is_local and not info.is_desktop, "shares_files": is_local}
+        is_here = is_local and IS_LINUX and not info.is_desktop  # elsewhere the engine runs in a virtual machine
+        shares = {"shares_sockets": is_here, "shares_files": is_here or (is_local and info.is_desktop)}
         if info.is_rootless and os.getuid() != 0:
             return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
         if os.getuid() == 0:
@@ -67,6 +71,7 @@ class DockerEngine:
             SandboxStartError: the engine does not have what the spec asks for.
         """
         self._doubtful.remove()
+        spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
             undo.callback(self._doubtful.add, spec)
@@ -79,7 +84,7 @@ class DockerEngine:
                 if spec.work_dir is not None:
                     sandbox = replace(sandbox, pid=self._pid(sandbox))
             except docker.errors.APIError as exc:
-                raise SandboxStartError(f"The Docker engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+                raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
         return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
 
@@ -91,7 +96,10 @@ class DockerEngine:
         """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
         with contextlib.suppress(docker.errors.APIError, OSError):
             pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
-            return pid if sandbox.id in Path(f"/proc/{pid}/cgroup").read_text() else 0
+            said = (
+                Path(f"/proc/{pid}/{name}").read_text() for name in ("cgroup", "mountinfo")
+            )  # a cgroup, or no limits
+            return pid if any(sandbox.id in words for words in said) else 0
         return 0
 
     def _attach(self, sandbox: Container) -> AttachedStdio:
@@ -106,6 +114,8 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        if self.connection.engine == "Podman":
+            config = podman_config(config, shipped("docker"), processes_of_user())
         try:
             return self._create_from(config, spec)
         except docker.errors.ImageNotFound as exc:
@@ -119,7 +129,7 @@ class DockerEngine:
         except docker.errors.ImageNotFound:
             raise
         except docker.errors.APIError as exc:
-            raise SandboxStartError(f"The Docker engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+            raise SandboxStartError(f"The engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:
             self._doubtful.add(spec)
             raise
@@ -237,7 +247,7 @@ class DockerEngine:
         """The engine's facts, asked once."""
         if self._info is None:
             api = self.connection.api()
-            self._info = EngineInfo.of(api.info(), api.api_version)
+            self._info = EngineInfo.of(api.info(), api.api_version, self.connection.engine)
         return self._info
 
     @translated()
@@ -260,7 +270,10 @@ class DockerEngine:
     @translated()
     def processes(self, container: Container) -> list[int]:
         """The pids of a running container's processes, as the engine's host numbers them."""
-        return [int(row[0]) for row in self.connection.api().top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        api = self.connection.api()
+        with contextlib.suppress(docker.errors.APIError, ValueError):  # a rootless engine may not tell
+            return [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
+        return list(family(int(api.inspect_container(container.id)["State"]["Pid"])))
 
     @translated()
     def execute(
@@ -287,7 +300,7 @@ class DockerEngine:
 
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
-    text = str(exc.explanation or exc)
+    text = explained(exc)
     if spec.isolation.runtime and "runtime" in text.lower():
         return f"{text}. Install the runtime {spec.isolation.runtime!r} and add it to the engine's daemon.json."
     if "bind source path does not exist" in text or "invalid mount config" in text:

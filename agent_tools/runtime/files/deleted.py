@@ -34,7 +34,7 @@ def held_files(first: int, device: int) -> Held:
     `first` itself is trusted, and may be one that cannot be looked at.
     """
     sizes: dict[int, int] = {}
-    hidden = {pid for pid in _family(first) if not _add(sizes, pid, device)}
+    hidden = {pid for pid in family(first) if not _add(sizes, pid, device)}
     return Held(sum(sizes.values()), is_hidden=bool(hidden - {first}))
 
 
@@ -48,7 +48,7 @@ def _add(sizes: dict[int, int], pid: int, device: int) -> bool:
     return True
 
 
-def _family(first: int) -> Iterator[int]:
+def family(first: int) -> Iterator[int]:
     """The pids of a process and of all its descendants."""
     waiting = [first]
     while waiting:

@@ -19,7 +19,8 @@ Snapshot = dict[str, Facts]
 """Relative names and facts of regular files."""
 
 OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PASS_DIR = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # to go on from, whatever its mode is
+PASS_DIR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""To go on from, on Linux whatever its mode is."""
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_DEPTH = 16  # folders below which nothing is listed
 MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_tools.runtime.files.folder import OPEN_DIR, PASS_DIR
+from agent_tools.runtime.machine import IS_LINUX
 
 REMOVAL_SECONDS = 60.0
 """Seconds that one removal may take; what is left then is for the next one."""
@@ -152,7 +153,10 @@ def _opened(name: Path | str, dir_fd: int | None) -> int:
 
 
 def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
-    """Give a folder's owner all rights to it, by a descriptor that needs none."""
+    """Give a folder's owner all rights to it, on Linux by a descriptor that needs none."""
+    if not IS_LINUX:
+        os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
+        return
     folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
     try:
         os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)

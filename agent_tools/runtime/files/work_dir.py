@@ -16,6 +16,7 @@ from agent_tools.runtime.files.folder import OPEN_DIR
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, hand_over
 from agent_tools.runtime.files.made import note_made
 from agent_tools.runtime.files.way import identity
+from agent_tools.runtime.machine import IS_LINUX
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)
@@ -94,6 +95,8 @@ def _is_left_by(guests: set[int], fd: int, name: str, owner: int) -> bool:
 
 def _is_listened_on(fd: int, name: str) -> bool:
     """Return whether a process has this socket open; True where that cannot be told."""
+    if not IS_LINUX:
+        return True
     try:
         with contextlib.ExitStack() as stack:
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)

@@ -20,6 +20,7 @@ from agent_tools.runtime.files.guest_ids import hand_over
 from agent_tools.runtime.files.made import is_made_here
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.way import identity
+from agent_tools.runtime.machine import IS_LINUX
 
 MOST_ENTRIES = 64  # of a folder that are moved one by one
 _LOCK = "pool.lock"
@@ -56,7 +57,8 @@ def _may_go(old: int, work_dir: Path, new: int) -> bool:
         return len(os.listdir(old)) <= MOST_ENTRIES
     found, ours = os.fstat(old), os.fstat(new)
     is_alike = os.getuid() == 0 or (found.st_uid, found.st_gid) == (ours.st_uid, ours.st_gid)
-    is_plain = not os.listdir(old) and set(os.listxattr(old)) <= _KNOWN_ATTRIBUTES
+    attributes = os.listxattr(old) if IS_LINUX else ()
+    is_plain = not os.listdir(old) and set(attributes) <= _KNOWN_ATTRIBUTES
     return is_alike and is_plain and not is_claimed(identity(old))
 
 

@@ -17,6 +17,7 @@ from agent_tools.guest.wire.alarm import SOON, AlarmWriter
 from agent_tools.guest.wire.waiting import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
 from agent_tools.runtime.after_fork import abandon_after_fork
+from agent_tools.runtime.transport.words_pair import Words
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
 
@@ -24,9 +25,9 @@ LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting
 class Lifeline:
     """The host's end, connected. `send` is for any thread, the rest for one at a time."""
 
-    def __init__(self, connected: socket.socket, alarm: AlarmWriter | None = None) -> None:
+    def __init__(self, connected: Words, alarm: AlarmWriter | None = None) -> None:
         connected.setblocking(False)
-        self._socket: socket.socket | None = connected
+        self._socket: Words | None = connected
         self._alarm = alarm
         self._armed: AlarmWriter | None = None  # by which the latest run was armed; None: by an order
         self.has_ended = False
@@ -45,7 +46,10 @@ class Lifeline:
         if isinstance(order, Interrupt) and self._armed:
             order = Interrupt(self._armed.number)  # the page of the next run may be seen before this order
         try:
-            socket.send_fds(connected, [write_order(order)], list(descriptors))
+            if descriptors and isinstance(connected, socket.socket):
+                socket.send_fds(connected, [write_order(order)], list(descriptors))
+            else:
+                connected.send(write_order(order))
         except OSError:
             return False
         return True

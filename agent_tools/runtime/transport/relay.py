@@ -24,14 +24,15 @@ from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.engine import Stdio
+from agent_tools.runtime.transport.words_pair import Words
 
 READS_PER_ROUND = 16
 
 
 class Relay:
-    """Owns the stdio and runs until it ends or `close` is called. `words` is a SEQPACKET socket to a Lifeline."""
+    """Owns the stdio and runs until it ends or `close` is called. `words` leads to a Lifeline."""
 
-    def __init__(self, stdio: Stdio, words: socket.socket) -> None:
+    def __init__(self, stdio: Stdio, words: Words) -> None:
         self._stdio = stdio
         self._words = words
         self._mux = Mux()

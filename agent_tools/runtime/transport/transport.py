@@ -9,12 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
+from agent_tools.errors import EngineError
 from agent_tools.guest.wire.alarm import AlarmWriter
 from agent_tools.guest.wire.words import SocketOrder, Start, channels
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
+from agent_tools.runtime.machine import IS_LINUX
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.run_dir import RunDir
+from agent_tools.runtime.transport.words_pair import words_pair
 
 TransportName = Literal["auto", "sockets", "stdio"]
 _SHARED_KERNEL = (None, "runc", "crun", "youki")  # OCI runtimes under which host and guest can share a unix socket
@@ -41,7 +44,13 @@ class Transport(Protocol):
 
 
 def choose(wanted: TransportName, guest: Guest, isolation: Isolation) -> Transport:
-    """Make the transport asked for, or the fastest that works with this engine and OCI runtime."""
+    """Make the transport asked for, or the fastest that works with this engine and OCI runtime.
+
+    Raises:
+        EngineError: it needs Linux, which this machine does not have.
+    """
+    if wanted == "sockets" and not IS_LINUX:
+        raise EngineError("transport='sockets' needs Linux on this side, too; say 'stdio', or leave it at 'auto'.")
     can_share = guest.shares_sockets and isolation.runtime in _SHARED_KERNEL
     use_sockets = wanted == "sockets" or (wanted == "auto" and can_share)
     return SocketTransport() if use_sockets else StdioTransport()
@@ -91,7 +100,7 @@ class StdioTransport:
     run_dir: Path | None = None
 
     def __init__(self) -> None:
-        ours, self._words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, self._words = words_pair()
         self._lifeline = Lifeline(ours)
         self._relay: Relay | None = None
 

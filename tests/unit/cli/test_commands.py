@@ -175,7 +175,7 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], tmp
 def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
     done = agent_tools(tmp_path, *arguments)
     assert done.returncode == 3
-    assert done.stderr.startswith("agent-tools: No Docker engine answers (No such file or directory).")
+    assert done.stderr.startswith("agent-tools: No engine answers (No such file or directory).")
     assert "DOCKER_HOST" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
@@ -184,7 +184,7 @@ def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: li
 def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     done = agent_tools(tmp_path, "doctor")
     assert done.returncode == 1
-    for words in ("python", "engine", "fail", "not reachable", "No Docker engine"):
+    for words in ("python", "engine", "fail", "not reachable", "No engine answers"):
         assert words in done.stdout
     assert done.stderr == ""
 
@@ -205,7 +205,7 @@ def test_a_container_is_probed_under_the_runtime_it_has() -> None:
 def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:
     done = agent_tools(tmp_path, "doctor", "--probe", "--container", "box")
     assert done.returncode == 3
-    assert "No Docker engine answers" in done.stderr
+    assert "No engine answers" in done.stderr
     assert done.stdout == ""
 
 

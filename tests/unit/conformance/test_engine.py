@@ -47,6 +47,13 @@ def test_an_engine_is_judged_by_its_version(version: str, verdict: str) -> None:
     assert bool(check.advice) == (verdict != "ok")
 
 
+@pytest.mark.parametrize(("version", "verdict"), [("4.2.0", "fail"), ("4.3.1", "warn"), ("5.4.2", "ok")])
+def test_podman_is_judged_by_versions_of_its_own(version: str, verdict: str) -> None:
+    check = by_name(engine_checks(info(version=version, name="Podman")))["engine"]
+    assert (check.verdict, check.found.split(",")[0]) == (verdict, f"Podman {version}")
+    assert ("Podman 4.3 or newer" in check.advice) == (verdict == "fail")
+
+
 @pytest.mark.parametrize(("is_rootless", "verdict", "found"), [(True, "ok", "rootless"), (False, "warn", "rootful")])
 def test_a_rootful_engine_is_worth_a_warning(is_rootless: bool, verdict: str, found: str) -> None:
     check = by_name(engine_checks(info(is_rootless=is_rootless)))["engine's privileges"]

@@ -68,8 +68,24 @@ def test_a_mount_is_read_only_when_it_or_its_file_system_is(
     assert ("ro" in read(machine, 11).mounts[0].options) == is_read_only
 
 
+def test_a_process_without_a_cgroup_of_its_own_is_known_by_its_mounts(machine: Path) -> None:
+    (machine / "proc" / "11" / "cgroup").write_text("0::/user.slice\n")
+    mounted = f"1 0 8:1 /containers/{ID}/hostname /etc/hostname ro - ext4 /dev/sda rw\n"
+    (machine / "proc" / "11" / "mountinfo").write_text(mounted)
+    found = read(machine, 11)
+    assert [mount.target for mount in found.mounts] == ["/etc/hostname"]
+    assert found.limits == dict.fromkeys(("memory", "swap", "pids", "cpu"), math.inf), "those of others are not its own"
+
+
+def test_files_that_the_kernel_does_not_have_need_no_mask(machine: Path) -> None:
+    for name in ("keys", "sys", "timer_list"):
+        (machine / "proc" / name).touch()
+    assert read(machine, 11).absent == {"/proc/kcore", "/proc/sysrq-trigger"}
+
+
 def test_a_process_of_another_machine_that_has_the_same_pid_is_not_taken(machine: Path) -> None:
     (machine / "proc" / "11" / "cgroup").write_text("0::/user.slice\n")
+    (machine / "proc" / "11" / "mountinfo").write_text(MOUNTINFO.replace(ID, "another"))
     assert read(machine, 11) == ContainerFacts(ContainerSettings.of({"Id": ID}))
 
 

@@ -98,6 +98,16 @@ def test_a_sandbox_as_we_make_it_holds_in_everything() -> None:
     assert {(finding.seen_by, finding.is_promised) for finding in found.values()} == {("host", True)}
 
 
+def test_files_of_the_kernel_that_mounts_cover_need_no_settings_that_say_so() -> None:
+    settings = facts({"MaskedPaths": None, "ReadonlyPaths": None}).settings
+    covered = [MountPoint(path, "tmpfs", frozenset({"rw"}), False) for path in ("/proc/keys", "/proc/timer_list")]
+    covered.append(MountPoint("/proc/sys", "proc", frozenset({"ro"}), False))
+    seen = replace(facts(), settings=settings, mounts=(ROOT, *covered))
+    assert by_name(seen)["kernel's files in /proc"].found == "/proc/kcore, /proc/sysrq-trigger"
+    seen = replace(seen, absent=frozenset({"/proc/kcore", "/proc/sysrq-trigger"}))
+    assert by_name(seen)["kernel's files in /proc"].verdict == "held"
+
+
 def mount(target: str, *options: str, kind: str = "tmpfs", is_shared: bool = False) -> ContainerFacts:
     return replace(facts(), mounts=(ROOT, MountPoint(target, kind, frozenset(options), is_shared)))
 
@@ -118,6 +128,12 @@ OPEN = {
     "shared mount": (mount("/x", "rw", kind="ext4", is_shared=True), "mount propagation"),
     "nothing masked": (facts({"MaskedPaths": None}), "kernel's files in /proc"),
     "sysctl writable": (facts({"ReadonlyPaths": ["/proc/sysrq-trigger"]}), "kernel's files in /proc"),
+    "sysctl mounted to write": (
+        replace(
+            facts({"ReadonlyPaths": None}), mounts=(ROOT, MountPoint("/proc/sys", "proc", frozenset({"rw"}), False))
+        ),
+        "kernel's files in /proc",
+    ),
     "bridge": (facts({"NetworkMode": "bridge"}), "network mode"),
     "an interface": (replace(facts(), interfaces=("lo", "eth0")), "interfaces"),
     "a port": (facts(ports={"80/tcp": [{"HostPort": "8080"}]}), "published ports"),

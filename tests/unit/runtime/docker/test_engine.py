@@ -42,6 +42,8 @@ class HangingApi:
 class HangingConnection:
     """As much of a connection as making a sandbox needs."""
 
+    engine = "Docker"
+
     def __init__(self, hangs_at: str) -> None:
         self.hangs_at = hangs_at
         self.waited: list[int] = []
@@ -164,6 +166,8 @@ class ForgetfulApi:
 
 
 class ForgetfulConnection:
+    engine = "Docker"
+
     def __init__(self) -> None:
         self.client = ForgetfulApi()
 

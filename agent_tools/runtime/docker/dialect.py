@@ -1,0 +1,102 @@
+"""The dialects of the engine API: Docker's, in which requests are written (payload.py), and Podman's, which differs.
+
+Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differs where a request of ours touches it:
+
+* a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
+* a tmpfs cannot be given an owner: it is root's, so that it has to be open to all where the guest is another user;
+* under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
+* /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
+* limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
+* RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
+* a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
+* an OCI runtime that is asked for is passed over in silence: here it is refused;
+* a container's share of the CPU is not changed while it runs (info.py): none is made with less.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_tools.errors import SandboxStartError
+from agent_tools.runtime.machine import IS_LINUX
+
+EngineName = Literal["Docker", "Podman"]
+
+PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its version
+MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
+_ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
+_SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
+_OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
+_OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
+
+
+def engine_name(headers: Mapping[str, str]) -> EngineName:
+    """The engine that sent an answer with these headers."""
+    return "Podman" if PODMAN_HEADER in headers else "Docker"
+
+
+def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dict[str, Any]:
+    """A request to create a container in Podman's words.
+
+    `files` is the folder of the seccomp profile and of what is mounted in /etc, as the engine sees it, `processes` what
+    one user may have in all containers (RLIMIT_NPROC).
+
+    Raises:
+        SandboxStartError: it asks for an OCI runtime, which Podman would pass over in silence.
+    """
+    asked: dict[str, Any] = deepcopy(dict(config))
+    host = asked["HostConfig"]
+    if runtime := host.get("Runtime"):
+        raise SandboxStartError(
+            f"Podman takes no OCI runtime from its clients: run its service with --runtime {runtime}."
+        )
+    host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
+    is_root = asked["User"].partition(":")[0] == "0"
+    tmpfs = {target: _tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
+    host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
+    if asked["NetworkDisabled"]:
+        host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
+    host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
+    if is_root:
+        asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
+    host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
+    return asked
+
+
+def processes_of_user() -> int:
+    """The number of processes that one user may have in all containers: what the caller may, up to a kernel's usual."""
+    if not IS_LINUX:
+        return MOST_PROCESSES
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    return MOST_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MOST_PROCESSES)
+
+
+def _security(option: str, profile: Path) -> str:
+    return f"seccomp={profile}" if option.startswith("seccomp=") else option
+
+
+def _tmpfs(options: str, is_root: bool) -> str:
+    """The options without an owner, and without what the image has in that folder, which Podman would copy."""
+    kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
+    asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
+    return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
+
+
+def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
+    """The command after a shell that lowers its own limits for good. More open files than there may be are no error."""
+    files = f"{{ ulimit -n {most['nofile']} 2>/dev/null || :; }}"
+    script = f'ulimit -c {most["core"]} && ulimit -f {most["fsize"] // _ULIMIT_BLOCK} && {files} && exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *command]
+
+
+def _mount(source: Path, target: str) -> dict[str, Any]:
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True, "BindOptions": options}
+
+
+def _log(local: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Type": "k8s-file", "Config": {"max-size": local["Config"]["max-size"]}}

@@ -1,0 +1,59 @@
+"""This machine's life and its processes', told from others: by /proc on Linux, by `ps` and `sysctl` elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+
+IS_LINUX: bool = sys.platform == "linux"
+ASK_SECONDS = 5.0  # how long `ps` and `sysctl` may take
+
+
+@lru_cache(maxsize=1)
+def machine_id() -> str:
+    """An id of this boot of this machine, and of the PID namespace; '' where it cannot be told."""
+    if not IS_LINUX:
+        return _asked("sysctl", "-n", "kern.bootsessionuuid")
+    boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
+    with contextlib.suppress(OSError):
+        return f"{boot_id}/{os.readlink('/proc/self/ns/pid')}"
+    return boot_id
+
+
+def start_time(pid: int) -> int | None:
+    """The process's start: clock ticks since boot, or seconds since the epoch. None if there is no such process."""
+    if not IS_LINUX:
+        return _time_of(_asked("ps", "-o", "lstart=", "-p", str(pid)))
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the start is field 22
+    return int(fields[19]) if len(fields) > 19 else None
+
+
+def _time_of(words: str) -> int | None:
+    """Read a time as `ps` prints it in the C locale."""
+    try:
+        return int(time.mktime(time.strptime(words, "%a %b %d %H:%M:%S %Y")))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _asked(*command: str) -> str:
+    """Return what a program prints in the C locale; '' if it fails, or is not there."""
+    command = ("env", "LC_ALL=C", *command)
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,118 @@
+"""Requests in Podman's words: the one difference each, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.errors import SandboxStartError
+from agent_tools.runtime.docker.dialect import MOST_PROCESSES, engine_name, podman_config, processes_of_user
+from agent_tools.runtime.docker.payload import container_config, local_log
+from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.engine import Guest
+from agent_tools.settings import MIB
+from tests.unit.runtime.docker.test_payload import spec
+
+FILES = Path("/usr/lib/agent_tools/docker")
+
+
+def asked(guest: int = 10001, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The host's part of a request, in Docker's words and in Podman's."""
+    config = container_config(spec(guest, **options), "<the profile>")
+    return config["HostConfig"], podman_config(config, FILES, 1000)["HostConfig"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Api-Version": "1.41", "Libpod-Api-Version": "4.3.1"}, "Podman"),
+        ({"Api-Version": "1.47"}, "Docker"),
+        ({}, "Docker"),
+    ],
+)
+def test_an_engine_is_known_by_its_answers(headers: dict[str, str], expected: str) -> None:
+    assert engine_name(headers) == expected
+
+
+def test_podman_is_given_the_profile_by_its_path() -> None:
+    _, podman = asked()
+    assert podman["SecurityOpt"] == ["no-new-privileges:true", f"seccomp={FILES}/seccomp.json"]
+
+
+def test_folders_in_memory_have_no_owner_and_are_open_to_the_guest() -> None:
+    docker, podman = asked()
+    assert docker["Tmpfs"].keys() < podman["Tmpfs"].keys()
+    for target, options in docker["Tmpfs"].items():
+        size = next(option for option in options.split(",") if option.startswith("size="))
+        words = podman["Tmpfs"][target].split(",")
+        assert {size, "mode=1777", "notmpcopyup", "nosuid", "nodev", "noexec"} <= set(words)
+        assert not [word for word in words if word.startswith(("uid=", "gid="))]
+
+
+def test_they_are_the_guests_own_where_it_is_root_by_a_rootless_engine() -> None:
+    _, podman = asked(guest=0)
+    assert "mode=0700" in podman["Tmpfs"]["/home/sandbox"].split(",")
+
+
+def test_a_guest_of_a_rootless_engine_has_its_limits_set_by_a_shell() -> None:
+    config = container_config(spec(0, open_files=64 * 1024, file_size=MIB), "")
+    *shell, _, _ = podman_config({**config, "Cmd": ["-c", "ulimit -Hc; ulimit -Hf"]}, FILES, 1000)["Cmd"]
+    done = subprocess.run([*shell, "/bin/sh", "-c", "ulimit -Hc; ulimit -Hf"], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["0", str(MIB // 512)], "")
+    assert podman_config(container_config(spec(), ""), FILES, 1000)["Cmd"] == config["Cmd"]
+
+
+def test_folders_that_podman_adds_are_read_only() -> None:
+    _, podman = asked()
+    assert {podman["Tmpfs"][target].partition(",")[0] for target in ("/run", "/var/tmp")} == {"ro"}
+
+
+def test_names_of_the_host_stay_out() -> None:
+    docker, podman = asked()
+    added = podman["Mounts"][len(docker["Mounts"]) :]
+    assert [(each["Source"], each["Target"], each["ReadOnly"]) for each in added] == [
+        (f"{FILES}/hosts", "/etc/hosts", True),
+        (f"{FILES}/resolv.conf", "/etc/resolv.conf", True),
+    ]
+    assert "nameserver" not in shipped("docker/resolv.conf").read_text()
+    assert {line.split()[0] for line in shipped("docker/hosts").read_text().splitlines()} == {"127.0.0.1", "::1"}
+
+
+def test_a_network_of_the_engine_keeps_its_names() -> None:
+    docker, podman = asked(network="lab")
+    assert podman["Mounts"] == docker["Mounts"]
+
+
+def test_only_what_is_to_be_diagnosed_has_a_log_and_a_bounded_one() -> None:
+    _, podman = asked()
+    assert podman["LogConfig"] == {"Type": "none"}
+    config = container_config(spec(), "")
+    config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec().isolation))
+    kept = podman_config(config, FILES, 1000)["HostConfig"]["LogConfig"]
+    assert kept == {"Type": "k8s-file", "Config": {"max-size": config["HostConfig"]["LogConfig"]["Config"]["max-size"]}}
+
+
+def test_all_else_is_as_docker_is_asked() -> None:
+    config = container_config(replace(spec(), guest=Guest((5, 6), (5, 6))), "")
+    before = json.dumps(config)
+    podman = podman_config(config, FILES, 1000)
+    assert json.dumps(config) == before, "the request given was changed"
+    added = {"Name": "nproc", "Soft": 1000, "Hard": 1000}
+    assert podman["HostConfig"].pop("Ulimits") == [*config["HostConfig"].pop("Ulimits"), added]
+    for name in ("SecurityOpt", "Tmpfs", "Mounts", "LogConfig"):
+        assert podman["HostConfig"].pop(name) != config["HostConfig"].pop(name)
+    assert podman == config
+
+
+def test_an_oci_runtime_that_podman_would_not_use_is_refused() -> None:
+    with pytest.raises(SandboxStartError, match="--runtime runsc"):
+        asked(runtime="runsc")
+
+
+def test_processes_are_bounded() -> None:
+    assert 0 < processes_of_user() <= MOST_PROCESSES
