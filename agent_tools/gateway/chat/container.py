@@ -39,7 +39,7 @@ class ChatContainer:
         self._memory = request.memory
         sender = Sender(owner, request.user, session, request.cache_key)
         self._conversation = services.conversations.of(sender, request.messages)
-        self._is_found_again = bool(session or request.container_id) or services.config.match_text
+        self._is_found_again = bool(session or request.container_id)
         self._is_made = False
         self.hold = self._held(request.container_id)
 
@@ -48,6 +48,7 @@ class ChatContainer:
         messages: Iterable[Mapping[str, Any]] = [message]
         container_id = self.hold.container_id if self.hold.has_container else ""
         self._services.conversations.note(self._conversation, messages, container_id)
+        self._is_found_again |= self._services.config.match_text
 
     def close(self) -> None:
         """Let go of the container; one that no request could find again is deleted."""

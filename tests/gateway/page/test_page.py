@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import urljoin
 
 import httpx
 
@@ -17,7 +18,7 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
     page = httpx.get(f"{gateway.url}/")
     assert "script-src 'self'" in page.headers["content-security-policy"]
     for path in re.findall(r'(?:src|href)="([^"]+)"', page.text):
-        assert httpx.get(f"{gateway.url}{path}").status_code == 200, path
+        assert httpx.get(urljoin(f"{gateway.url}/", path)).status_code == 200, path
     answer = httpx.post(f"{gateway.url}/page/run", json={"code": "print('hello'); 6 * 7"}, timeout=60)
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     assert [event["kind"] for event in events] == ["started", "stdout", "result", "done"]
