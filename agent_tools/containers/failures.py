@@ -58,7 +58,7 @@ class TooManyContainers(ContainersError):
 
 
 class RowsAway(ContainersError):
-    """What is known of containers cannot be read or written now."""
+    """The rows of containers cannot be read or written now."""
 
     def __init__(self) -> None:
         super().__init__("The database of the containers does not answer; try again later.")

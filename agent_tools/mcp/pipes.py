@@ -37,7 +37,7 @@ class Lines:
 
 
 class Sink:
-    """What a client is told, as text. `flush` waits while the client reads too slowly."""
+    """The way to a client, for text. `flush` waits while the client reads too slowly."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

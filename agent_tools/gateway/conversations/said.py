@@ -1,4 +1,4 @@
-"""What was said in a conversation, in lines that are equal however a client sends them back. Pure.
+"""The words of a conversation, in lines that are equal however a client sends them back. Pure.
 
 Items of responses and messages of chat completions are read alike. Reasoning and the calls of built-in tools are left
 out, since some clients send them back and others do not; spaces and line ends count for nothing, since clients join and

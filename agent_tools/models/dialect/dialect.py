@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 class Dialect:
-    """What is known of one server. Threads may share it: what two learn at once, one learns again."""
+    """The knowledge of one server. Threads may share it: what two learn at once, one learns again."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
