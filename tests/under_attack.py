@@ -9,6 +9,7 @@ import re
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,10 @@ def tools_to_attack(limits: dict[str, float] = LIMITS) -> Iterator[NewTool]:
                 return opened.enter_context(CodeInterpreter(cfg, runtime=runtime))
 
             yield make
-        assert held(folder) == before
+        deadline = time.monotonic() + PATIENCE
+        while (left := beyond(before, held(folder))) and time.monotonic() < deadline:
+            time.sleep(0.02)  # a thread that all sandboxes share ends a little later than the last of them
+        assert not left
 
 
 def held(folder: str) -> tuple[int, list[str], list[str]]:
@@ -58,6 +62,13 @@ def held(folder: str) -> tuple[int, list[str], list[str]]:
     threads = [thread.name for thread in threading.enumerate()]
     left = [str(path) for path in Path(folder).glob("agent_tools-*/*")]
     return len(os.listdir("/proc/self/fd")), threads, left
+
+
+def beyond(before: tuple[int, list[str], list[str]], now: tuple[int, list[str], list[str]]) -> list[str]:
+    """What is held now, and was not before."""
+    descriptors = [f"{now[0] - before[0]} descriptors"] if now[0] > before[0] else []
+    threads = list((Counter(now[1]) - Counter(before[1])).elements())
+    return descriptors + threads + [path for path in now[2] if path not in before[2]]
 
 
 def attacked(tool: CodeInterpreter, timeout: float = LONG_ENOUGH) -> Execution:

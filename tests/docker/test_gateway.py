@@ -75,13 +75,13 @@ def test_code_that_takes_too_much_memory_fails_its_call_only(new_gateway: NewGat
     assert after["outputs"][-1] == {"type": "logs", "logs": "2"}
 
 
-def test_the_chat_router_runs_in_a_sandbox_that_is_gone_afterwards(
+def test_the_chat_router_runs_in_a_sandbox_that_is_let_go_afterwards(
     new_gateway: NewGateway, docker_runtime: Runtime, docker_engine: DockerEngine
 ) -> None:
     gateway = new_gateway({"m": [run(SQUARES), "It is 385."]}, docker_runtime)
     assert ask(gateway).json()["choices"][0]["message"]["content"] == "It is 385."
     assert "385" in gateway.upstream.requests[1]["messages"][-1]["content"]
-    assert gateway.services.containers.running() == {}
+    assert list(gateway.services.containers.running().values()) == [False], "the conversation may go on"
 
 
 def test_the_command_serves_and_leaves_nothing_behind(work_dir: Path, docker_engine: DockerEngine) -> None:
