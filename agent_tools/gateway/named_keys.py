@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent_tools.containers.keys import MIN_KEY_CHARS, digest, owner_of_digest
@@ -98,15 +97,16 @@ class NamedKeys:
 
     def read_into(self, keys: RequestKeys) -> None:
         """Have these keys accepted, and no others that are named."""
-        keys.accept_named(dict(self._callers()))
-
-    def _callers(self) -> Iterator[tuple[str, Caller]]:
-        for row in self._store.find(ApiKey):
-            if row.revoked_at is None:
-                yield row.digest, Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute)
+        rows = self._store.find(ApiKey)
+        revoked = {row.digest for row in rows if row.revoked_at is not None}
+        keys.accept_named({row.digest: _caller(row) for row in rows if row.revoked_at is None}, revoked)
 
     def _find(self, name: str) -> ApiKey:
         row = self._store.get(ApiKey, name)
         if row is None:
             raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows those there are.")
         return row
+
+
+def _caller(row: ApiKey) -> Caller:
+    return Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute)

@@ -92,8 +92,10 @@ class Upstream:
             ApiError: 502 or 504, the upstream cannot be reached.
         """
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
-        sent = {name: headers[name] for name in passed if name in headers}
+        sent = {name: headers[name] for name in passed if headers.get(name, "").isascii() and name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
+        if not sent["Authorization"].isascii():
+            raise ApiError(401, "Incorrect API key provided: it has characters beyond ASCII.", code="invalid_api_key")
         request = self._client.build_request(method, path, headers=sent, content=body or None)
         try:
             answer = await self._client.send(request, stream=True)

@@ -86,13 +86,21 @@ async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
 
 def _taken() -> tuple[int, int] | None:
     """Put others in the place of stdin and stdout; return them, None if they are not two pipes of their own."""
-    if not (_is_pipe(STDIN) and _is_pipe(STDOUT)) or os.path.sameopenfile(STDOUT, STDERR):
+    if not (_is_pipe(STDIN) and _is_pipe(STDOUT)) or _is_same(STDIN, STDOUT) or _is_same(STDOUT, STDERR):
         return None
     theirs, ours = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for each in (STDIN, STDOUT))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), STDIN)
     os.dup2(STDERR, STDOUT)
     return theirs, ours
+
+
+def _is_same(one: int, other: int) -> bool:
+    """Tell two descriptors of one pipe or socket; one that is closed counts as the same, since it can be no way out."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return True
 
 
 def _is_pipe(descriptor: int) -> bool:

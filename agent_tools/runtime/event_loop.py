@@ -100,11 +100,18 @@ class EventLoop:
                     has_more = member.advance(ready)
                 except Exception:  # noqa: BLE001  (a fault with one sandbox must not end the others)
                     _log.exception("What a sandbox said could not be carried.")
-                    member.fail()
+                    self._fail(member)
                     continue
                 if has_more:
                     self._has_more.add(member)
         self.abandon()
+
+    def _fail(self, member: Member) -> None:
+        try:
+            member.fail()
+        except Exception:  # noqa: BLE001  (likewise)
+            _log.exception("The end of a sandbox was not orderly.")
+            leave(self, member)
 
     def _await(self) -> dict[Member, set[int]]:
         """Return the members that can go on, and the descriptors of theirs that are ready."""

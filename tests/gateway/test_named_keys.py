@@ -56,6 +56,16 @@ def test_a_key_of_the_setting_that_gets_a_name_keeps_what_it_owns(new_gateway: N
     assert status(after, KEYS[1]) == 401
 
 
+def test_a_revoked_key_is_refused_also_if_it_still_stands_in_the_setting(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, named_keys=True, api_keys=KEYS)
+    named = NamedKeys(gateway.services.store)
+    named.add("moved", NO_LIMITS, KEYS[0])
+    assert status(gateway, KEYS[0]) == 200
+    named.revoke("moved")
+    until(lambda: status(gateway, KEYS[0]) == 401)
+    assert status(gateway, KEYS[1]) == 200
+
+
 def test_a_key_has_limits_of_its_own(new_gateway: NewGateway) -> None:
     gateway = new_gateway({}, named_keys=True, max_containers=3)
     named = NamedKeys(gateway.services.store)

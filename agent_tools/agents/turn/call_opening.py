@@ -47,15 +47,17 @@ def _object_opens_call(text: str, declared: Container[str] | None) -> bool | Non
     if begun and begun[0] != '"':
         return False
     place = 0
-    while found := _KEY.match(text, place):
-        key, value = found[1], text[found.end() :]
-        if key != "id":
-            return _value_opens_call(key, value, declared)
+    for _ in range(2):
+        found = _KEY.match(text, place)
+        if found is None:
+            return None
+        if found[1] != "id":
+            return _value_opens_call(found[1], text[found.end() :], declared)
         scalar = _SCALAR.match(text, found.end())
         if scalar is None or scalar.end() == len(text):
             return None
         place = scalar.end()
-    return None
+    return False
 
 
 def _value_opens_call(key: str, value: str, declared: Container[str] | None) -> bool | None:

@@ -96,7 +96,7 @@ class Gate:
             return ""
         held = "".join(self._held)
         if self._state == "start":
-            opens = opens_call(held, self._declared)
+            opens = opens_call(held[: _MAX_UNDECIDED + 1], self._declared)
             if opens is None and len(held) <= _MAX_UNDECIDED:
                 return ""
             self._state = "holding" if opens else "open"

@@ -27,7 +27,7 @@ _NAME = re.compile(r"<function=([^<>\s]{1,200})>\s*")
 _PARAMETER = re.compile(r"<parameter=([^<>\s]{1,200})>")
 _CLOSING = re.compile(r"\s*(?:</function>|$)\s*")
 _PARAMETER_END = "</parameter>"
-_BETWEEN = re.compile(r"(?:\s|</?tool_call>)*")
+_TAG = re.compile(r"</?tool_call>")
 _JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
 
 
@@ -99,7 +99,11 @@ def _refuse(constant: str) -> Any:
 
 
 def _skip(text: str, place: int) -> int:
-    return _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+    """Return the place after white space and tags. A loop: a pattern would remember every repetition."""
+    place = _space(text, place)
+    while tag := _TAG.match(text, place):
+        place = _space(text, tag.end())
+    return place
 
 
 def _space(text: str, place: int) -> int:

@@ -10,7 +10,6 @@ from agent_tools.containers.failures import (
     ContainerExpired,
     ContainerNotFound,
     ContainersError,
-    StorageFull,
     TooManyContainers,
 )
 from agent_tools.containers.ids import new_id
@@ -39,7 +38,8 @@ class ChatContainer:
         self._memory = request.memory
         sender = Sender(owner, request.user, session, request.cache_key)
         self._conversation = services.conversations.of(sender, request.messages)
-        self._is_found_again = bool(session or request.container_id)
+        self._has_session = bool(session)
+        self._is_found_again = False
         self._is_made = False
         self.hold = self._held(request.container_id)
 
@@ -48,7 +48,7 @@ class ChatContainer:
         messages: Iterable[Mapping[str, Any]] = [message]
         container_id = self.hold.container_id if self.hold.has_container else ""
         self._services.conversations.note(self._conversation, messages, container_id)
-        self._is_found_again |= self._services.config.match_text
+        self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
 
     def close(self) -> None:
         """Let go of the container; one that no request could find again is deleted."""
@@ -74,11 +74,11 @@ class ChatContainer:
 
     def _make(self) -> None:
         """Make the container; where the owner has as many as allowed, the one unused for longest goes."""
-        containers = self._services.containers
+        containers, spec = self._services.containers, ContainerSpec(NAME, self._memory)
         try:
-            containers.create(self._owner, ContainerSpec(NAME, self._memory), self.hold.container_id)
-        except (TooManyContainers, StorageFull):
+            containers.create(self._owner, spec, self.hold.container_id)
+        except TooManyContainers:
             if not containers.end_unused(self._owner, NAME):
                 raise
-            self._make()
+            containers.create(self._owner, spec, self.hold.container_id)
         self._is_made = True

@@ -119,7 +119,8 @@ class KnownConversations:
             self._note(marks, container_id, latest, owner)
             return
         for row in known.values():
-            if row.container_id not in (None, container_id):
+            is_anothers = row.id == marks.cache and row.id not in latest  # which began alike, perhaps just now
+            if row.container_id is not None and (row.container_id != container_id or is_anothers):
                 self._store.change(StoredMark, row.id, container_id=container_id if row.id in latest else None)
 
     def _rows(self, marks: Iterable[str]) -> dict[str, StoredMark]:

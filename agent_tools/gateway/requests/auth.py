@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -46,9 +46,13 @@ class RequestKeys:
         """A request needs a key."""
         return self._with_named or bool(self._set)
 
-    def accept_named(self, callers: Mapping[str, Caller]) -> None:
-        """Accept these keys, by digest, beside those of the setting; all that were named before are forgotten."""
-        self._callers = {**self._set, **callers}
+    def accept_named(self, callers: Mapping[str, Caller], revoked: Collection[str] = ()) -> None:
+        """Accept these keys, by digest, beside those of the setting, of which none that is revoked is.
+
+        All that were named before are forgotten.
+        """
+        left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
+        self._callers = {**left, **callers}
 
     def max_containers(self, owner: str, usual: int) -> int:
         """Return the number of containers that an owner may have at once."""

@@ -22,6 +22,8 @@ KINDS = ("function", "custom")
 INPUT = "input"
 MAX_NAME = 64  # characters of a function's name, which many servers refuse more of
 MAX_TOOLS = 512  # of a request, those of namespaces included
+MAX_NAMESPACE = 256  # characters of its name
+MAX_ABOUT = 4_096  # characters of its description, which each of its tools is offered with
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ def read_client_tools(fields: Fields) -> Iterator[ClientTool]:
         yield _tool(fields)
         return
     namespace, about = fields.needed("name"), fields.text("description") or ""
+    for name, text, most in (("name", namespace, MAX_NAMESPACE), ("description", about, MAX_ABOUT)):
+        if len(text) > most:
+            raise invalid(f"A namespace's {name} has at most {most:,} characters.", fields.param(name), "invalid_value")
+    if len(fields.array("tools")) > MAX_TOOLS:
+        raise invalid(f"There are more than {MAX_TOOLS} tools.", fields.param("tools"), "invalid_value")
     for index, given in enumerate(fields.array("tools")):
         inner = Fields(given if isinstance(given, dict) else {}, f"{fields.param('tools')}[{index}]")
         if inner.needed("type") not in KINDS:

@@ -235,6 +235,8 @@ def _is_meant(tool: ClientTool, given: Mapping[str, Any]) -> bool:
 
 def _allowed(given: Fields, offer: _Offer) -> tuple[_Offer, Any]:
     allowed = [each for each in given.array("tools") if isinstance(each, dict)]
+    if len(allowed) > MAX_TOOLS:
+        raise invalid(f"There are more than {MAX_TOOLS} tools.", "tool_choice.tools", "invalid_value")
     kinds = {kind for kind in offer.built_in if any(each.get("type") == kind for each in allowed)}
     kept = _Offer([tool for tool in offer.clients if any(_is_meant(tool, each) for each in allowed)], kinds)
     if kept.is_empty:

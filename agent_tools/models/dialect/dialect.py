@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeVar
 
 from agent_tools.models.base import Json, JsonObject
@@ -26,10 +27,11 @@ class Refused(Exception):
 
 
 class Dialect:
-    """The knowledge of one server. Threads may share it: what two learn at once, one learns again."""
+    """The knowledge of one server. Threads may share it."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
+        self._lock = threading.Lock()
 
     def ask(self, request: Json, send: Callable[[JsonObject], Sent]) -> Sent:
         """Send a request, and send it again as the server wants it, if its refusal says so.
@@ -40,9 +42,12 @@ class Dialect:
             request: the request, as phrasing.py expects it.
             send: sends it; raises `Refused` for a refusal that may teach something.
         """
-        return self._ask(request, send, self.profile, MAX_LESSONS)
+        return self._ask(request, send, self.profile, None, MAX_LESSONS)
 
-    def _ask(self, request: Json, send: Callable[[JsonObject], Sent], profile: Profile, lessons: int) -> Sent:
+    def _ask(
+        self, request: Json, send: Callable[[JsonObject], Sent], profile: Profile, start: Profile | None, lessons: int
+    ) -> Sent:
+        """Go on from a profile; `start` is the one before the first lesson, None before there was any."""
         try:
             answer = send(phrased(request, profile))
         except Refused as refusal:
@@ -50,20 +55,26 @@ class Dialect:
             if taught is None:
                 raise refusal.cause from None
         else:
-            self._keep(profile)
+            if start is not None:
+                self._keep(start, profile)
             return answer
-        return self._ask(request, send, taught, lessons - 1)
+        return self._ask(request, send, taught, profile if start is None else start, lessons - 1)
 
     def hear(self, field: str) -> None:
         """Note the field that the server's reasoning came in: it goes back in the same."""
         if field and field != self.profile.reasoning != "none":
-            self._keep(self.profile.learned(reasoning=field))
+            self._keep(self.profile, self.profile.learned(reasoning=field))
 
-    def _keep(self, profile: Profile) -> None:
-        if profile != self.profile:
-            changed = [field.name for field in fields(profile) if self._differs(profile, field.name)]
-            _log.info("learned of the model's server: %s", ", ".join(changed))
-            self.profile = profile
-
-    def _differs(self, profile: Profile, name: str) -> bool:
-        return bool(getattr(profile, name) != getattr(self.profile, name))
+    def _keep(self, start: Profile, learned: Profile) -> None:
+        """Keep what differs between two profiles, beside what other requests have learned meanwhile."""
+        with self._lock:
+            names = [
+                field.name for field in fields(learned) if getattr(start, field.name) != getattr(learned, field.name)
+            ]
+            news = {name: getattr(learned, name) for name in names}
+            if "left_out" in news:
+                news["left_out"] |= self.profile.left_out
+            profile = replace(self.profile, **news)
+            if profile != self.profile:
+                _log.info("learned of the model's server: %s", ", ".join(names))
+                self.profile = profile

@@ -28,6 +28,11 @@ _REFUSED = re.compile(
     r"unsupported|not supported|not support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed"
     r"|extra_forbidden|extra inputs|extra fields|invalid (?:argument|field|parameter)|does not exist"
 )
+_OF_A_VALUE = re.compile(
+    r"\bvalues?\b|at most|at least|must be|\brange\b|less than|greater than|maximum|minimum|exceed"
+    r"|too (?:large|long|many)"
+)
+"""Words on what a field holds: another request may give it something else, so nothing is learned of the server."""
 _MISPLACED = re.compile(
     r"system message must be|system messages? (?:is |are )?only (?:allowed )?at|unexpected (?:message )?role"
     r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
@@ -52,7 +57,7 @@ def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
 def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
     for refused, wanted in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
         if refused in sent and profile.max_tokens == refused and _names(said, refused) and _REFUSED.search(said):
-            return profile.learned(max_tokens=wanted)
+            return None if _OF_A_VALUE.search(said) else profile.learned(max_tokens=wanted)
     return None
 
 
@@ -77,7 +82,7 @@ def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
 
 
 def _of_optional(profile: Profile, sent: Json, said: str) -> Profile | None:
-    if not _REFUSED.search(said):
+    if not _REFUSED.search(said) or _OF_A_VALUE.search(said):
         return None
     refused = frozenset(name for name in OPTIONAL if name in sent and _names(said, name))
     return profile.learned(left_out=profile.left_out | refused) if refused else None

@@ -69,7 +69,8 @@ class HostCalls:
             run.end()
         self._service.hang_up()
         self._service.wire = wire
-        wire.start(lambda: self._own.loop, self._take, self._is_wanted)
+        own = self._own  # that of this session: one that is closed begins no other
+        wire.start(lambda: own.loop, self._take, self._is_wanted)
 
     @contextlib.contextmanager
     def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:

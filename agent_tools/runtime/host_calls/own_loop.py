@@ -22,22 +22,35 @@ class OwnLoop:
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_closed = False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, begun if need be. Raises RuntimeError where there is no thread to be had."""
+        """The loop, begun if need be. Raises RuntimeError if it is closed, or no thread is to be had."""
         with self._lock:
             if self._loop is None:
-                self._loop = loop = asyncio.new_event_loop()
-                loop.set_default_executor(self._executor)
-                self._thread = threading.Thread(target=loop.run_forever, name="agent-tools-host-calls", daemon=True)
-                self._thread.start()
+                if self._is_closed:
+                    raise RuntimeError("the session is closed")
+                self._begin()
+            assert self._loop
             return self._loop
+
+    def _begin(self) -> None:
+        loop = asyncio.new_event_loop()
+        loop.set_default_executor(self._executor)
+        thread = threading.Thread(target=loop.run_forever, name="agent-tools-host-calls", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
 
     def close(self) -> None:
         """Stop the loop; what still runs in it is left."""
         with self._lock:
             loop, thread = self._loop, self._thread
+            self._is_closed = True
         if loop and thread and not loop.is_closed():
             if thread.is_alive():
                 loop.call_soon_threadsafe(loop.stop)

@@ -52,9 +52,10 @@ class CallWire:
 
     def advance(self, ready: set[int]) -> bool:
         """Have the session's loop read: the guest has said its first word, or hung up. In the waiting thread."""
-        if self._has_word():
+        has_word = self._has_word()
+        if has_word:
             self._begin_reading()
-        elif self._stop_waiting():
+        elif has_word is False and self._stop_waiting():
             self.close()
         return False
 
@@ -133,10 +134,15 @@ class CallWire:
         if not is_closed:
             self._call(self._watch)
 
-    def _has_word(self) -> bool:
-        """Return whether there is something to read, and not the end."""
+    def _has_word(self) -> bool | None:
+        """Return whether there is something to read, and not the end; None if neither has come.
+
+        A number of a descriptor comes again, so that what it was ready for may have been another's.
+        """
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return None
         except OSError:
             return False
 

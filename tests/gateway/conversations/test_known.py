@@ -207,6 +207,15 @@ def test_a_cache_key_that_began_twice_at_once_is_nobodys(store: Store) -> None:
     assert talk.find(*START, said("Ten."), user("The sum?")) == LOST
 
 
+def test_a_cache_key_that_began_twice_at_once_without_code_is_nobodys_either(store: Store) -> None:
+    talk = Talk(store, replace(ME, cache_key="app"))
+    assert talk.find(*START) == talk.find(*START) == Known()
+    talk.answer(START, [said("Ten.")], "")
+    talk.answer(START, [said("Twelve.")], "")
+    talk.answer([*START, said("Ten."), user("The mean?")], [said("Five.")], "cntr_a")
+    assert talk.find(*START, said("Twelve."), user("The sum?")).container_id == ""
+
+
 def test_a_cache_key_goes_on_with_a_new_container(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="k"))
     talk.answer(START, ANSWER, "cntr_a")

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.responses.client_tools import MAX_TOOLS, name_for_model, text_of_arguments
+from agent_tools.gateway.responses.client_tools import (
+    MAX_ABOUT,
+    MAX_NAMESPACE,
+    MAX_TOOLS,
+    name_for_model,
+    text_of_arguments,
+)
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, post, stream
 from tests.gateway.conftest import NewGateway
@@ -115,8 +121,11 @@ def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway
         ([{**CREW, "tools": [SEARCH]}], "tools[0].tools[0].type"),
         ([{**CREW, "tools": [{"type": "function"}]}], "tools[0].tools[0].name"),
         ([{**SPAWN, "name": f"f{number}"} for number in range(MAX_TOOLS + 1)], "tools"),
+        ([{**CREW, "tools": [SPAWN] * (MAX_TOOLS + 1)}], "tools[0].tools"),
+        ([{**CREW, "name": "n" * (MAX_NAMESPACE + 1)}], "tools[0].name"),
+        ([{**CREW, "description": "d" * (MAX_ABOUT + 1)}], "tools[0].description"),
     ],
-    ids=["twice", "not the client's", "no name", "many"],
+    ids=["twice", "not the client's", "no name", "many", "many in one", "a long name", "a long description"],
 )
 def test_what_cannot_be_offered_is_refused_by_name(new_gateway: NewGateway, tools: list[Any], param: str) -> None:
     answer = post(new_gateway({"m": ["Ok."]}), tools=tools)

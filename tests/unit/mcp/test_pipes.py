@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,3 +89,15 @@ def test_files_are_left_to_the_library(ends: Ends, tmp_path: Path) -> None:
     with open(tmp_path / "given", "wb+") as file:
         os.dup2(file.fileno(), pipes.STDIN)
     assert asyncio.run(taken()) == (None, None)
+
+
+def test_one_socket_for_both_ways_is_left_to_the_library(ends: Ends) -> None:
+    async def taken() -> tuple[object, object]:
+        async with pipes.own_pipes(100) as (lines, sink):
+            return lines, sink
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for descriptor in (pipes.STDIN, pipes.STDOUT):
+            os.dup2(ours.fileno(), descriptor)
+        assert asyncio.run(taken()) == (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
-from agent_tools.models.base import ReasoningDelta, TextDelta
+from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
+from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import lesson
 from agent_tools.models.dialect.phrasing import phrased
 from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
@@ -121,6 +123,45 @@ def test_a_refusal_of_what_was_not_sent_teaches_nothing() -> None:
     request = {"messages": [message("user")]}
     for words in ("System message must be at the beginning.", "Unsupported: max_tokens, user, reasoning_content"):
         assert lesson(Profile(), request, words) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported value: 'verbosity' does not support 'low' with this model.",
+        "Invalid parameter: max_tokens must be at most 8192",
+        "service_tier 'x' is not supported; supported values are: auto, default",
+    ],
+)
+def test_a_refused_value_teaches_nothing_of_its_field(words: str) -> None:
+    assert lesson(Profile(), {**REQUEST, "verbosity": "low", "service_tier": "x"}, words) is None
+
+
+def test_what_others_learned_meanwhile_stays() -> None:
+    dialect = Dialect(Profile())
+
+    def slow(_: JsonObject) -> str:
+        dialect.ask(REQUEST, once_refused("Unsupported parameter: 'max_tokens'"))
+        return "answer"
+
+    assert dialect.ask(REQUEST, slow) == "answer"
+    assert dialect.profile.max_tokens == "max_completion_tokens"
+    dialect.ask({**REQUEST, "user": "u"}, once_refused("Unknown field: user"))
+    dialect.ask({**REQUEST, "metadata": {"a": "b"}}, once_refused("Unknown field: metadata"))
+    assert dialect.profile.left_out == {"user", "metadata"}
+    assert dialect.profile.max_tokens == "max_completion_tokens"
+
+
+def once_refused(words: str) -> Callable[[JsonObject], str]:
+    """A server that refuses the first request."""
+    refusals = iter([Refused(words, ValueError(words))])
+
+    def send(_: JsonObject) -> str:
+        for refusal in refusals:
+            raise refusal
+        return "answer"
+
+    return send
 
 
 def test_only_the_beginning_of_a_refusal_is_read() -> None:

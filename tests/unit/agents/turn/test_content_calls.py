@@ -1,4 +1,5 @@
 import json
+import time
 from typing import Any
 
 import pytest
@@ -122,3 +123,10 @@ def test_any_text_can_be_looked_at(text: str) -> None:
 def test_python_blocks() -> None:
     text = "First:\n```python\na = 1\n```\nthen\n~~~\n```py\nprint('''x\n''')\n```\n```sh\nls\n```\n```python\nopen"
     assert python_blocks(text) == ("a = 1", "print('''x\n''')")
+
+
+def test_many_ids_before_a_call_cost_no_more_than_they_are_long() -> None:
+    began = time.thread_time()
+    gate = Gate()
+    assert gate.feed("{" + '"id":1,' * 500_000) != ""
+    assert time.thread_time() - began < 1

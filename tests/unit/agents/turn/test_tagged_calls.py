@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.agents.turn.content_calls import Gate, calls_in
+from agent_tools.agents.turn.tagged_calls import tagged_calls
 from agent_tools.messages import FunctionCall
 
 SCHEMA = {
@@ -109,3 +111,13 @@ def test_json_waits_only_while_it_may_be_a_call(text: str, is_held: bool) -> Non
         gate = Gate({"f"})
         said = "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size))
         assert said == ("" if is_held else text)
+
+
+def test_white_space_between_calls_takes_no_memory() -> None:
+    text = "<tool_call>" + " " * 1_000_000 + "</tool_call><tool_call>" * 10_000 + "<function=f></function>"
+    tracemalloc.start()
+    try:
+        assert [call.name for call in tagged_calls(text, {})] == ["f"]
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
