@@ -12,7 +12,7 @@ from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
 
 SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
 WORK_SHARE = 0.05  # of what the code takes of a processor
-BURST = 0.04  # seconds of a processor that copies may take at once
+BURST = 0.1  # seconds of a processor that copies may take at once
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
