@@ -99,13 +99,10 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
     match item.get("type", "message"):
         case "message":
             yield _spoken(item, param, past)
-        case "function_call":
-            name = name_for_model(_text(item, "name", param), item.get("namespace"))
-            call = FunctionCall(name, _text(item, "arguments", param))
-            yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
-        case "custom_tool_call":
-            name = name_for_model(_text(item, "name", param), item.get("namespace"))
-            call = FunctionCall(name, arguments_of_text(_text(item, "input", param)))
+        case "function_call" | "custom_tool_call" as kind:
+            name, is_custom = _text(item, "name", param), kind == "custom_tool_call"
+            given = arguments_of_text(_text(item, "input", param)) if is_custom else _text(item, "arguments", param)
+            call = FunctionCall(name_for_model(name, item.get("namespace")), given)
             yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
         case "code_interpreter_call":
             yield from _code_call(item, past)
