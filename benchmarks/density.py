@@ -25,7 +25,7 @@ from itertools import count
 from pathlib import Path
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.owner import Owner, same_host
+from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox import Sandbox
 

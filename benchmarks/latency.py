@@ -37,7 +37,7 @@ from agent_tools.runtime.docker.payload import container_config
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Container, Isolation, SandboxSpec
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.tools import CodeInterpreter
 
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel1.json"]

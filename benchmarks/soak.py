@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 

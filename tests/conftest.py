@@ -14,7 +14,7 @@ import pytest
 
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.doubles import ProcessEngine

@@ -25,7 +25,7 @@ import docker
 from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.owner import Owner, same_host
+from agent_tools.runtime.host.owner import Owner, same_host
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed

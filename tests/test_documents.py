@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.telemetry.metrics import Metrics
 from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime, default_runtime

@@ -99,7 +99,7 @@ def _opened(found: dict[str, Any]) -> Iterator[NamedKeys]:
     try:
         from agent_tools.gateway.config import read_config
         from agent_tools.gateway.named_keys import NamedKeys
-        from agent_tools.gateway.serve import opened_store
+        from agent_tools.gateway.serving.serve import opened_store
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {**settings.gateway_options(), **found}

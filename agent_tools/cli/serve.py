@@ -38,7 +38,7 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
     """
     try:
         from agent_tools.gateway import config as gateway_config
-        from agent_tools.gateway import serve as gateway
+        from agent_tools.gateway.serving import serve as gateway
     except ImportError as exc:
         raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}

@@ -17,8 +17,8 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.settings import Limits
 
 SECONDS = 60.0  # for the code inside, which ends itself before

@@ -26,9 +26,9 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses import token_routes
+from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 
 READY_PATIENCE = 5.0  # seconds in which the database answers /ready

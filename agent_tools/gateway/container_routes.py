@@ -18,11 +18,11 @@ from agent_tools.containers.networks import network_shown
 from agent_tools.containers.records import Container, ContainerFile, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
-from agent_tools.gateway.forms import file_form
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.forms import file_form
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.ids import new_id
-from agent_tools.gateway.body import Body, unpacked
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.http import Json
+from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
 

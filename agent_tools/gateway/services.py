@@ -17,14 +17,14 @@ from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
-from agent_tools.gateway.metrics import Metrics
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.requests.rates import Rates
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.telemetry.metrics import Metrics
+from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 
 Channel = Literal["shell", "iopub", "stdin", "control", "hb"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)

@@ -13,8 +13,8 @@ from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
 from agent_tools.jupyter.sockets import Sockets
 from agent_tools.jupyter.wire import BadRequest, Wire
-from agent_tools.runtime.pass_through import PassThrough, passing_through
-from agent_tools.runtime.session import Session
+from agent_tools.runtime.session.pass_through import PassThrough, passing_through
+from agent_tools.runtime.session.session import Session
 
 PRELUDE = "get_ipython().serve_notebook()"
 DIED, ENDED = 1, 0  # exit codes

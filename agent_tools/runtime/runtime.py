@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.background import Background, do_all
-from agent_tools.runtime.descriptors import raise_limit
 from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
@@ -19,11 +17,13 @@ from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.owner import orphans, same_host
+from agent_tools.runtime.host.descriptors import raise_limit
+from agent_tools.runtime.host.owner import orphans, same_host
 from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.recipe import Recipe, RecipeLike
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
+from agent_tools.runtime.threads.background import Background, do_all
 
 
 class Runtime:

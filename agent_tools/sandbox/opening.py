@@ -17,14 +17,14 @@ from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.runtime import Runtime
-    from agent_tools.runtime.session import Session
+    from agent_tools.runtime.session.session import Session
 
 
 class Opening:

@@ -99,7 +99,7 @@ class WithFiles:
         if not variables:
             archive.writelines(self._archives().save(WORK_DIR, most))
             return VariablesReport()
-        from agent_tools.runtime.state import save
+        from agent_tools.runtime.session.state import save
 
         return save(self._opening.session(), WORK_DIR if files else NO_FILES, most, archive.write)
 
@@ -113,7 +113,7 @@ class WithFiles:
         if not (has_variables and variables):
             self._archives().load(WORK_DIR, archive)
             return VariablesReport()
-        from agent_tools.runtime.state import load
+        from agent_tools.runtime.session.state import load
 
         return load(self._opening.session(), WORK_DIR, archive)
 

@@ -21,9 +21,9 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Engine, Isolation
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.owner import Owner
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.host.owner import Owner
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import MIB, Limits
 from agent_tools.tools.render import markdown

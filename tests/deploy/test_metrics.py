@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_tools.gateway.metrics import Metrics
+from agent_tools.gateway.telemetry.metrics import Metrics
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 BOARD = json.loads((DEPLOY / "grafana.json").read_text())

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from agent_tools.execution import Stream
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.tools import TOOL_REGISTRY, CodeInterpreter, InvalidParams, ToolServiceError
 
 pytestmark = pytest.mark.docker

@@ -21,7 +21,7 @@ from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.execution import Died, TimedOut
 from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import same_host
+from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 

@@ -15,9 +15,9 @@ import pytest
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import Owner, same_host
-from agent_tools.runtime.rounds import MOST_LOOKERS
+from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.threads.rounds import MOST_LOOKERS
 from agent_tools.sandbox import Sandbox
 
 pytestmark = pytest.mark.docker

@@ -20,7 +20,7 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import same_host
+from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.egress_attacks import ATTACKS, PRELUDE

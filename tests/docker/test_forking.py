@@ -12,7 +12,7 @@ from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.checkpoint import Variables
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
 from agent_tools.execution import Died, Error, TimedOut
-from agent_tools.runtime.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from tests.docker.crashing import LIMITS, crash, run
 
 MIB = 1024 * 1024

@@ -17,7 +17,7 @@ import pytest
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.payload import SHARES
-from agent_tools.runtime.owner import same_host
+from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 

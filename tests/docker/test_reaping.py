@@ -14,7 +14,7 @@ import pytest
 
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container
-from agent_tools.runtime.owner import Owner, same_host
+from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import runtime_dir
 

@@ -26,7 +26,7 @@ from agent_tools.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container
-from agent_tools.runtime.owner import Owner, same_host
+from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter

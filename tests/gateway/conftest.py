@@ -15,9 +15,9 @@ import pytest
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.mounts import Mount
-from agent_tools.gateway.serve import Server
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.tracing import Tracer
+from agent_tools.gateway.serving.serve import Server
+from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine

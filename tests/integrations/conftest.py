@@ -13,7 +13,7 @@ import pytest
 from agent_tools import AsyncSandbox
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import default_runtime
 from tests.integrations.scenario import Death
 

@@ -26,11 +26,11 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
-from agent_tools.gateway.responses.client_items import CustomItem, FunctionItem
-from agent_tools.gateway.responses.client_tools import ClientTool
+from agent_tools.gateway.responses.client_calls.items import CustomItem, FunctionItem
+from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
-from agent_tools.gateway.responses.shell_items import ShellCallItem, ShellOutputItem
+from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.responses.client_tools import arguments_of_text, name_for_model
-from agent_tools.gateway.responses.shell_history import shell_arguments, shell_told
+from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
+from agent_tools.gateway.responses.shell.history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
 from agent_tools.models.dialect.phrasing import REASONING

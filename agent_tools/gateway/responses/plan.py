@@ -24,9 +24,9 @@ from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
-from agent_tools.gateway.responses.local_shell import LOCAL, local_shell
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
+from agent_tools.gateway.responses.shell.local_shell import LOCAL, local_shell
 from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services

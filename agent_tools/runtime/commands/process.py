@@ -32,9 +32,9 @@ from agent_tools.guest.wire.commands import (
     Started,
     Taken,
 )
-from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.commands.endings import complaint, exit_code
 from agent_tools.runtime.commands.output import Tail
+from agent_tools.runtime.threads.after_fork import abandon_after_fork
 
 CHUNK = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that wait here; whoever writes more waits

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_tools.errors import SandboxStartError
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 
 EngineName = Literal["Docker", "Podman"]
 

@@ -11,7 +11,7 @@ from agent_tools.errors import EngineError
 from agent_tools.runtime.docker.connection import DockerConnection
 from agent_tools.runtime.docker.sdk import docker
 from agent_tools.runtime.engine import SandboxSpec
-from agent_tools.runtime.owner import NAME_LABEL
+from agent_tools.runtime.host.owner import NAME_LABEL
 
 DOUBT_SECONDS = 600  # how long one may turn up
 LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now

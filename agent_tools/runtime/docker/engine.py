@@ -25,7 +25,7 @@ from agent_tools.runtime.docker.stdio import AttachedStdio
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.files.deleted import family
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already

@@ -16,7 +16,6 @@ import certifi
 from agent_tools import settings
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import KernelDied
-from agent_tools.runtime.after_fork import abandon_after_fork
 from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings
@@ -24,6 +23,7 @@ from agent_tools.runtime.egress.journal import Journal
 from agent_tools.runtime.egress.link import Channel, Link
 from agent_tools.runtime.egress.packages import Packages
 from agent_tools.runtime.network import NetworkPolicy
+from agent_tools.runtime.threads.after_fork import abandon_after_fork
 
 log = logging.getLogger("agent_tools.egress")
 READY = b"\1"

@@ -19,7 +19,7 @@ from pathlib import Path
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.private_base import opened_own, private_base
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.owner import Owner, owner_is_gone
+from agent_tools.runtime.host.owner import Owner, owner_is_gone
 from agent_tools.settings import runtime_dir
 
 _FOLDER = ".agent-tools-blank-"

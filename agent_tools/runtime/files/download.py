@@ -22,7 +22,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
-from agent_tools.runtime.addresses import is_public
+from agent_tools.runtime.host.addresses import is_public
 from agent_tools.settings import Limits, ca_bundle
 
 CHUNK = 256 * 1024

@@ -16,7 +16,7 @@ from agent_tools.runtime.files.guest_ids import GUEST_UIDS
 from agent_tools.runtime.files.made import note_made
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.way import identity
-from agent_tools.runtime.owner import Owner, owner_is_gone
+from agent_tools.runtime.host.owner import Owner, owner_is_gone
 
 _PREFIX = "agent-tools-"
 _NAME = re.compile(rf"{_PREFIX}(\d+-\d+)-([0-9a-f]{{8}})-\w+")

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_tools.errors import EngineError
 from agent_tools.runtime.files.folder import OPEN_DIR
 from agent_tools.runtime.files.removal import remove_tree
-from agent_tools.runtime.owner import owner_is_gone
+from agent_tools.runtime.host.owner import owner_is_gone
 from agent_tools.settings import runtime_dir
 
 

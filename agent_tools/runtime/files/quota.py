@@ -18,7 +18,7 @@ from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
-from agent_tools.runtime.rounds import ROUND_SECONDS, Rounds, rounds
+from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.settings import Limits
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs

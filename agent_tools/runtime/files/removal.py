@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_tools.runtime.files.folder import OPEN_DIR, PASS_DIR
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 
 REMOVAL_SECONDS = 60.0
 """Seconds that one removal may take; what is left then is for the next one."""

@@ -16,7 +16,7 @@ from agent_tools.runtime.files.folder import OPEN_DIR
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, hand_over
 from agent_tools.runtime.files.made import note_made
 from agent_tools.runtime.files.way import identity
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)

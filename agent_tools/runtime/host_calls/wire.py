@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.guest.wire.frames import FrameError, Reader, Screen
-from agent_tools.runtime.event_loop import READ, EventLoop, join, leave
+from agent_tools.runtime.threads.event_loop import READ, EventLoop, join, leave
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_tools.runtime.engine import Guest, Isolation
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import Limits
 

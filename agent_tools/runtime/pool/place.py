@@ -20,7 +20,7 @@ from agent_tools.runtime.files.guest_ids import hand_over
 from agent_tools.runtime.files.made import is_made_here
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.way import identity
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 
 MOST_ENTRIES = 64  # of a folder that are moved one by one
 _LOCK = "pool.lock"

@@ -19,14 +19,14 @@ from functools import partial
 from typing import Literal, Union
 
 from agent_tools.errors import AgentToolsError, PreludeError
-from agent_tools.runtime.background import Do
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.blank import Blank
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.kind import Kind
 from agent_tools.runtime.pool.place import take_place
-from agent_tools.runtime.sandbox import RunningSandbox
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.threads.background import Do
 
 Miss = Literal["empty", "failed", "folder", "ended"]
 """Why a session started cold: none was ready yet; none could be made; its work_dir is not one that can be replaced; all

@@ -16,7 +16,7 @@ from pathlib import Path
 from agent_tools.guest.wire.alarm import SOON, AlarmWriter
 from agent_tools.guest.wire.waiting import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
-from agent_tools.runtime.after_fork import abandon_after_fork
+from agent_tools.runtime.threads.after_fork import abandon_after_fork
 from agent_tools.runtime.transport.words_pair import Words
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs

@@ -17,7 +17,7 @@ from pathlib import Path
 from agent_tools.errors import EngineError
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.removal import remove_tree
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 
 MAX_SOCKET_PATH = 107  # bytes: sockaddr_un.sun_path less its terminator
 

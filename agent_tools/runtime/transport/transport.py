@@ -13,7 +13,7 @@ from agent_tools.errors import EngineError
 from agent_tools.guest.wire.alarm import AlarmWriter
 from agent_tools.guest.wire.words import SocketOrder, Start, channels
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
-from agent_tools.runtime.machine import IS_LINUX
+from agent_tools.runtime.host.machine import IS_LINUX
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.run_dir import RunDir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.responses.command_stream import CommandStream
+from agent_tools.gateway.responses.shell.command_stream import CommandStream
 from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, read_shell_call
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

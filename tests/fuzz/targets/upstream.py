@@ -15,7 +15,7 @@ import openai
 
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
-from agent_tools.gateway.responses.client_tools import ClientTool
+from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel

@@ -15,8 +15,8 @@ from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import DRAW, INCLUDE, code, in_container, outputs, post, stream
 from tests.gateway.conftest import NewGateway
+from tests.gateway.requests.test_forms import BOUNDARY, HEAD
 from tests.gateway.strict import check
-from tests.gateway.test_forms import BOUNDARY, HEAD
 
 
 def test_a_file_that_code_wrote_is_cited_and_can_be_had(new_gateway: NewGateway) -> None:

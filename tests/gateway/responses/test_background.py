@@ -117,7 +117,7 @@ def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, si
 
 
 def labels_of_a_process_that_ended() -> str:
-    say = "import json; from agent_tools.runtime.owner import Owner; print(json.dumps(Owner.current().labels))"
+    say = "import json; from agent_tools.runtime.host.owner import Owner; print(json.dumps(Owner.current().labels))"
     return subprocess.run([sys.executable, "-c", say], capture_output=True, check=True, text=True).stdout
 
 

@@ -24,7 +24,7 @@ from agent_tools.execution import Execution, Result
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
-from agent_tools.gateway.responses.client_tools import read_client_tools
+from agent_tools.gateway.responses.client_calls.tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage

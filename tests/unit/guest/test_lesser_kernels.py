@@ -15,8 +15,8 @@ import pytest
 
 from agent_tools.execution import Died, Execution
 from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 

@@ -14,8 +14,8 @@ import pytest
 
 from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
@@ -117,7 +117,7 @@ import os, threading, time
 from pathlib import Path
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 

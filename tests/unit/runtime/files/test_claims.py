@@ -17,8 +17,8 @@ from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.private_base import private_base, remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.session import Session
-from agent_tools.runtime.spec import SessionSpec
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 

@@ -21,7 +21,7 @@ from agent_tools.runtime.files.quota import (
     Quota,
     QuotaWatch,
 )
-from agent_tools.runtime.rounds import ROUND_SECONDS, Rounds
+from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds
 from agent_tools.settings import MIB, Limits
 
 FOREVER = 20.0  # seconds: only a failing test waits this long

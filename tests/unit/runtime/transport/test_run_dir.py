@@ -11,7 +11,7 @@ import pytest
 
 from agent_tools.errors import EngineError
 from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.owner import Owner
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.transport.lifeline import Listener
 from agent_tools.runtime.transport.run_dir import RunDir
 

@@ -1,0 +1,1 @@
+"""Calls that are the client's to answer: its custom tools and namespaces."""

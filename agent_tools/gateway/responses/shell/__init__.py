@@ -1,0 +1,1 @@
+"""The hosted shell in a response."""

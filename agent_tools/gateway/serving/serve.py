@@ -1,0 +1,108 @@
+"""Starting a gateway: checks of all that it needs, then serving until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
+
+from agent_tools import settings
+from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.gateway.app import create_app, create_second_app
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.jobs.jobs import LAST_WORDS
+from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.serving.connection import Connection, Connections
+from agent_tools.gateway.serving.notify import notify
+from agent_tools.gateway.serving.second_port import SecondPort
+from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.upstream import Upstream
+from agent_tools.runtime.runtime import Runtime
+
+
+def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
+    """Yield what is wrong, each with what to do about it."""
+    try:
+        runtime.engine.guest()
+    except EngineError as exc:
+        yield f"{exc} Code cannot be run before that; `agent-tools doctor` tells more."
+    if not asyncio.run(_upstream_answers(config)):
+        yield (
+            f"The upstream {config.upstream} does not answer. Start it, or check the URL: it usually ends in /v1. "
+            "Requests are answered 502 until it does."
+        )
+
+
+async def _upstream_answers(config: GatewayConfig) -> bool:
+    upstream = Upstream(config)
+    try:
+        return await upstream.is_ready()
+    finally:
+        await upstream.aclose()
+
+
+def opened_store(config: GatewayConfig) -> Store:
+    """Open the store; whoever opens it closes it.
+
+    Raises:
+        InvalidParams: the database cannot be used.
+    """
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        return Store(config.database_url)
+    except (SQLAlchemyError, ImportError) as exc:
+        raise InvalidParams(
+            f"The database cannot be used ({type(exc).__name__}). Check its URL, that it answers, and that its driver "
+            "is installed: for postgresql+psycopg://, pip install 'psycopg[binary]'."
+        ) from exc
+
+
+class Server(uvicorn.Server):
+    """A server that ends active jobs, and tells their clients, before it hangs up."""
+
+    def __init__(self, config: GatewayConfig, app: Starlette, **options: Any) -> None:
+        grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
+        connections = Connections(config.max_connections, config.head_timeout, self._note)
+        kind: Any = partial(Connection, connections)
+        options = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "ws": "none", **options}
+        super().__init__(uvicorn.Config(app, **options))
+        self._app = app
+        wanted = config.metrics_port
+        self.second_port = None if wanted is None else SecondPort(config.metrics_host, wanted)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell the service manager."""
+        await super().startup(sockets)
+        if self.second_port:
+            await self.second_port.open(create_second_app(self._app))
+        notify(settings.notify_socket(), "READY=1")
+
+    def _note(self, event: SecurityEvent) -> None:
+        self._app.state.services.metrics.security(event)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, end active jobs, close all connections. The second port answers until then."""
+        notify(settings.notify_socket(), "STOPPING=1")
+        await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
+        if self.second_port:
+            await self.second_port.close()
+
+
+def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ()) -> None:
+    """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
+
+    Raises:
+        InvalidParams: the database cannot be used.
+    """
+    opened_store(config).close()
+    Server(
+        config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
+    ).run()

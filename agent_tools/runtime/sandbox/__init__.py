@@ -1,0 +1,1 @@
+"""One sandbox: a container, its kernels, and when it is idle."""

@@ -1,0 +1,183 @@
+"""The kernels of one sandbox, one at a time: started fresh, or woken from a checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from contextlib import ExitStack
+from typing import get_args
+
+from agent_tools.checkpoint import LOST, Hindrance, Variables
+from agent_tools.errors import KernelDied, PreludeError
+from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
+from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.protocol import Message
+from agent_tools.runtime.kernel.runs import Runs
+from agent_tools.runtime.sandbox.call_line import CallLine
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.transport.transport import Transport
+
+
+class Kernels:
+    """Has PID 1 make kernels, and connects to them. `orders` numbers the sandbox's orders that come with sockets."""
+
+    def __init__(
+        self, spec: SessionSpec, transport: Transport, lifeline: Lifeline, orders: itertools.count[int]
+    ) -> None:
+        self._spec = spec
+        self._transport = transport
+        self._lifeline = lifeline
+        self._orders = orders
+        self._calls = CallLine()
+        self.runs = Runs()
+        self._missing: NoCheckpoint | None = None  # until a kernel is started
+        self.prelude = spec.prelude
+        """What every fresh kernel runs first."""
+        self.current: Kernel | None = None
+        self.hindrance: Hindrance = ""
+        """Why the checkpoint that went on was not a later one."""
+
+    def start(self, deadline: float) -> Kernel:
+        """Have PID 1 fork a fresh kernel, which knows of nothing but the prelude.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        self.drop()
+        self.runs.start_anew()
+        self._missing = None
+        self._connect(Start(next(self._orders)), deadline)
+        self.define(self.prelude, deadline - time.monotonic())
+        assert self.current
+        return self.current
+
+    def wake(self, deadline: float, run: int | None = None) -> int:
+        """Have a checkpoint go on in place of the kernel: the latest, or that of this run while the kernel lives.
+
+        Returns how many cells it does not know of, and sets `hindrance`.
+
+        Raises:
+            NoCheckpoint: there is none; a kernel that lives goes on.
+            KernelDied: it did not come up.
+        """
+        if not self._spec.checkpoint:
+            raise NoCheckpoint("")
+        if self._missing and run is None:
+            raise self._missing
+        order = Wake(next(self._orders), self.runs.latest if run is None else run)
+        try:
+            news = self._connect(order, deadline).content
+        except KernelDied as exc:
+            if run is None:
+                self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
+            raise
+        known = news.get("run")
+        if type(known) is not int or not 0 < known <= self.runs.latest:
+            raise self._refused("it does not say what it knows")
+        undone = self.runs.return_to(known)
+        if run is None and self.runs.wears_out(known):
+            raise self._refused("its checkpoint ended again and again")
+        if not self.runs.has_definitions(known):
+            self.define(self.prelude, deadline - time.monotonic())
+        self.hindrance = hindrance(news.get("skipped"))
+        return undone
+
+    def go_back(self, deadline: float) -> Variables:
+        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        try:
+            undone = self.wake(deadline)
+        except NoCheckpoint as exc:
+            return Variables(hindrance=hindrance(str(exc)))
+        except (KernelDied, OSError):
+            return LOST
+        return Variables(True, undone, self.hindrance)
+
+    def fork(self, seconds: float) -> tuple[int, socket.socket]:
+        """Have a copy of the kernel as it is now become the supervisor of a branch; return its number and its lifeline.
+
+        Raises:
+            NoCheckpoint: no copy can be taken now.
+        """
+        opened: list[tuple[int, socket.socket]] = []
+
+        def ask(run: int) -> None:
+            order = Branch(next(self._orders), run)
+            if sockets := self._transport.open(order, self._lifeline):
+                opened.append((order.number, sockets[0]))
+
+        assert self.current
+        is_asked = self.current.mark(seconds, ask) and opened
+        for _, refused in opened[:-1] if is_asked else opened:
+            refused.close()
+        if not is_asked:
+            raise NoCheckpoint("")
+        return opened[-1]
+
+    def end_branch(self, number: int) -> None:
+        """Have PID 1 end a branch, whatever state its supervisor is in."""
+        self._lifeline.send(EndBranch(number))
+
+    def define(self, source: str, seconds: float) -> None:
+        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
+
+        Raises:
+            PreludeError: it failed.
+        """
+        if source and self.current:
+            for output in self.current.execute(source, seconds, kind="definition"):
+                if isinstance(output, (Error, TimedOut, Died)):
+                    raise PreludeError(f"The prelude failed: {output.text}")
+
+    def adopt(self, spec: SessionSpec) -> None:
+        """Let the kernel that is there be that of a session, with its host functions and definitions.
+
+        Raises:
+            PreludeError: the prelude failed.
+        """
+        self._spec, self.prelude = spec, spec.prelude
+        self._calls.serve(spec)
+        if self.current and spec.checkpoint:
+            self.current.runs = self.runs
+        self.define(spec.prelude, spec.limits.start_timeout)
+
+    def drop(self) -> None:
+        """Hang up on the kernel."""
+        self._calls.close()
+        if self.current:
+            self.current.close()
+            self.current = None
+
+    def _refused(self, reason: str) -> KernelDied:
+        """End a kernel that was woken; return the reason as an error."""
+        if self.current:
+            self.current.kill(reason)
+            self.current.end()
+        return KernelDied(reason)
+
+    def _connect(self, order: SocketOrder, deadline: float) -> Message:
+        """Connect to the kernel that comes by this order, in place of the one before; return its first message."""
+        sockets = self._transport.open(order, self._lifeline)
+        if sockets is None:
+            raise KernelDied("the sandbox takes no orders")
+        messages, calls = sockets
+        limits = self._spec.limits
+        with ExitStack() as undo:
+            undo.enter_context(calls)
+            channel = Channel(messages, self._lifeline, order.number, limits.max_message_bytes)
+            undo.callback(channel.close)
+            first = channel.await_kernel(deadline, passes_over_text=isinstance(order, Wake))
+            undo.pop_all()
+        runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
+        self.drop()
+        self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
+        self._calls.connect(calls, self._spec)
+        return first
+
+
+def hindrance(word: object) -> Hindrance:
+    """Return the guest's word for what kept a checkpoint from being taken, '' for any other."""
+    return next((each for each in get_args(Hindrance) if each == word), "")

@@ -1,0 +1,305 @@
+"""A started sandbox with all it holds on the host: transport, kernel, and a mirror of work_dir where one is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+
+from agent_tools.checkpoint import LOST, Variables
+from agent_tools.connection import NetworkConnection
+from agent_tools.errors import (
+    EngineError,
+    KernelDied,
+)
+from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn
+from agent_tools.runtime.commands.commands import Commands
+from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.conversation import Conversation
+from agent_tools.runtime.files.deleted import Held, held_files
+from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.files.mirror import Mirror, fetched
+from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.way import identity_now
+from agent_tools.runtime.host.owner import NAME_LABEL, Owner
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.sandbox.branches import Branches, Room
+from agent_tools.runtime.sandbox.idle import IdleStop
+from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
+from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.start import await_guest, egress
+from agent_tools.runtime.threads.background import Do, do_now
+from agent_tools.runtime.transport.transport import choose
+
+HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
+
+
+class RunningSandbox(KernelHolder):
+    """Starts with its first kernel ready, or not at all; `close` releases everything."""
+
+    def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._orders = itertools.count(1)
+        self._busy = 0  # runs that go on, of this kernel and of branches
+        self._syncing = threading.Lock()  # guards what is around a run
+        self.branches = Branches(Room(spec.limits.max_branches))
+        self._mirror: Mirror | None = None
+        self._quota: QuotaWatch | None = None
+        self._had_commands = False
+        self._idle = self._idle_stop()
+        self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
+        guest = engine.guest(spec.work_dir)
+        with ExitStack() as undo:
+            if guest.shares_files:
+                undo.callback(Claim(spec.work_dir).release)
+            self._work_dir = identity_now(spec.work_dir)
+            self._transport = choose(spec.transport, guest, spec.isolation)
+            undo.callback(self._transport.close)
+            asked = self._asked(guest)
+            self.sandbox = engine.start(asked)
+            undo.callback(self.remove)
+            self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
+            undo.callback(lambda: self._idle.close())
+            self.kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
+            undo.callback(self.kernels.drop)
+            undo.callback(self.commands.close)
+            self.files = GuestFiles(spec.limits, self._open_files, self.use)
+            undo.callback(self.files.close)
+            self._egress = egress(spec.isolation)
+            if self._egress:
+                undo.callback(self._egress.close)
+            self.start_kernel(spec.limits.start_timeout)
+            self._follow_folder(guest, quota, undo)
+            self._undo = undo.pop_all()
+
+    def _asked(self, guest: Guest) -> SandboxSpec:
+        spec = self._spec
+        return SandboxSpec(
+            image=spec.image,
+            run_dir=self._transport.run_dir,
+            work_dir=spec.work_dir if guest.shares_files else None,
+            guest=guest,
+            isolation=spec.telling_isolation,
+            labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
+            work_dir_bytes=spec.limits.max_work_dir_bytes,
+            is_ahead=spec.is_blank,
+        )
+
+    def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
+        """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
+        if guest.shares_files:
+            brake = Brake(self._order_for_work_dir, self._kill_for_work_dir)
+            self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
+            undo.callback(self._quota.close)
+        else:
+            self._mirror_folder(guest)
+            undo.callback(self._close_mirror)
+
+    def _mirror_folder(self, guest: Guest) -> None:
+        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
+
+    def adopt(self, spec: SessionSpec, quota: Quota) -> None:
+        """Become the sandbox of a session, whose work_dir is the folder mounted here, under another name by now.
+
+        Raises:
+            PreludeError: the session's prelude failed.
+        """
+        self._spec = spec
+        self._idle = self._idle_stop()
+        self._work_dir = identity_now(spec.work_dir)
+        if self._quota:
+            quota.count()
+            self._quota.quota = quota
+        else:
+            self._close_mirror()
+            self._mirror_folder(self._engine.guest(spec.work_dir))
+        self.kernels.adopt(spec)
+
+    @property
+    def root(self) -> RunningSandbox:
+        """Itself; of a branch, the sandbox that it runs in."""
+        return self
+
+    @property
+    def lineage(self) -> str:
+        """A name for its kernels, which marks belong to."""
+        return self.sandbox.id
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the sandbox is gone, or was found not to answer."""
+        return self._lifeline.has_ended
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it takes commands and serves its files."""
+        return not self._lifeline.is_hung_up() and self.has_work_dir
+
+    @property
+    def has_work_dir(self) -> bool:
+        """True while work_dir is the folder that was mounted, and not another one under its name."""
+        return identity_now(self._spec.work_dir) == self._work_dir
+
+    def start_kernel(self, patience: float) -> Kernel:
+        """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        deadline = time.monotonic() + patience
+        with self.use():
+            kernel = self.kernels.start(deadline)
+            self._open_network(deadline)
+        return kernel
+
+    def wake_kernel(self, patience: float) -> Variables:
+        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        if self.has_ended or not self.has_work_dir:
+            return LOST
+        deadline = time.monotonic() + patience
+        try:
+            with self.use():
+                self._open_network(deadline)
+                return self.kernels.go_back(deadline)
+        except (KernelDied, OSError):
+            return LOST
+
+    def _open_network(self, deadline: float) -> None:
+        """Start the guest's end of a network by list, which outlives a kernel; code can end it.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        if self._egress and not self._egress.is_serving:
+            sockets = self._transport.open(Proxy(next(self._orders)), self._lifeline)
+            if sockets is None:
+                raise KernelDied("the sandbox takes no orders")
+            self._egress.serve(sockets[0], deadline)
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        return self._egress.take() if self._egress else ((), 0)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Callable[[], str]]:
+        """Around a run: work_dir is within its limits, and the same on both sides before.
+
+        Gives what makes it the same again after the run, and says in words what could not be fetched, '' if all could.
+
+        Raises:
+            FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
+        """
+        if self._quota:
+            self._quota.quota.refuse_excess()
+        with self.use():
+            with self._syncing:
+                if self._mirror:
+                    self._mirror.push()
+                self._busy += 1
+            try:
+                yield self._fetch_files
+            finally:
+                with self._syncing:
+                    self._busy -= 1
+
+    def _fetch_files(self) -> str:
+        if self._mirror is None:
+            return ""
+        with self._syncing:
+            return fetched(self._mirror, lambda: self.has_ended)
+
+    def _serve_files(self) -> socket.socket | None:
+        """A socket to a fresh file server in the guest."""
+        sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
+        if sockets is None:
+            self._lifeline.give_up()
+            return None
+        return sockets[0]
+
+    def _open_files(self, max_parts: int) -> Conversation | None:
+        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
+        connected = self._serve_files()
+        return Conversation(connected, max_parts) if connected else None
+
+    def _open_command(self) -> socket.socket | None:
+        """A socket for one command in the guest; None once the sandbox has ended.
+
+        Raises:
+            FileRejected: work_dir is over its limits.
+        """
+        if self._quota:
+            self._quota.quota.refuse_excess()
+        self._had_commands = True
+        with self.use():
+            sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)
+        return sockets[0] if sockets else None
+
+    def _has_hung_up(self) -> bool:
+        """Return whether the sandbox has ended, of which a command's socket may tell first."""
+        return self._lifeline.is_hung_up(HANG_UP_SECONDS)
+
+    def _idle_stop(self) -> IdleStop:
+        return IdleStop(self._spec.idle_stop, lambda order: self._lifeline.send(order), lambda: self._has_work())
+
+    def use(self) -> AbstractContextManager[None]:
+        """Around a use: what was stopped for want of use goes on."""
+        return self._idle.use()
+
+    def _order_for_work_dir(self, order: Pause | Resume) -> None:
+        if not self._idle.is_stopped:  # then nothing grows
+            self._lifeline.send(order)
+
+    def _resume(self) -> None:
+        self._lifeline.send(Resume())
+
+    def _has_work(self) -> bool:
+        return bool(self._busy) or self.commands.are_running
+
+    def _kill_for_work_dir(self, reason: str) -> None:
+        self.commands.close(reason)
+        self._lifeline.send(EndCommands())
+        self.branches.kill(reason, "work_dir_quota")
+        if self.kernel:
+            self.kernel.kill(reason, "work_dir_quota")
+
+    def _held_files(self) -> Held:
+        """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
+        return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
+
+    def _close_mirror(self) -> None:
+        if self._mirror:
+            self._mirror.close()
+
+    def end(self, behind: Do) -> None:
+        """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
+
+        What commands started does not end with the kernel. For the thread whose turn it is.
+        """
+        has_ended = self.kernel is None or self.kernel.end()
+        has_more = self._had_commands or self.branches.had_any
+        self.remove(behind if has_ended and not has_more else do_now)
+
+    def remove(self, do: Do = do_now) -> None:
+        """End the sandbox at once; safe while another thread still reads from it."""
+        if not self.is_removed:
+            self.is_removed = True
+            self.commands.close()
+            self.branches.close()
+            do(self._remove)
+
+    def _remove(self) -> None:
+        """Have the engine remove the sandbox; if it fails, the sandbox ends with its lifeline."""
+        with contextlib.suppress(EngineError):
+            self._engine.remove(self.sandbox)
+
+    def close(self) -> None:
+        """Release everything, in reverse order."""
+        self._undo.close()

@@ -1,0 +1,1 @@
+"""A session: what a caller keeps while sandboxes come and go."""

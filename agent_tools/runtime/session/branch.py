@@ -1,0 +1,184 @@
+"""A branch of a running sandbox: a kernel beside the one it was forked from, with variables of its own.
+
+All else it shares with the sandbox: files, commands, network, quota, and the sandbox's end. Its kernels are held by a
+supervisor in the sandbox (guest/pid1/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within
+the code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Union
+
+from agent_tools.checkpoint import LOST, Hindrance, Variables
+from agent_tools.connection import NetworkConnection
+from agent_tools.errors import KernelDied
+from agent_tools.runtime.commands.commands import Commands
+from agent_tools.runtime.engine import Container
+from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.sandbox.branches import Branches
+from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
+from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.threads.background import Do, do_now
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from agent_tools.runtime.transport.transport import StdioTransport
+
+
+class Branch(KernelHolder):
+    """Starts from the state of its parent's kernel, which is idle, or not at all. `close` releases everything.
+
+    Raises:
+        NoCheckpoint: the parent's kernel cannot be copied now.
+        KernelDied: the branch did not come up.
+        InvalidParams: the sandbox has too many.
+    """
+
+    def __init__(self, parent: AnySandbox, spec: SessionSpec) -> None:
+        self.spec = replace(
+            spec,
+            prelude="",  # which the state knows
+            host_calls=spec.host_calls.sibling() if spec.host_calls else None,
+        )
+        """The makings of its session."""
+        self._parent = parent
+        self._root: RunningSandbox = parent.root
+        self.branches: Branches = Branches(parent.branches.room)
+        with ExitStack() as undo:
+            parent.branches.room.take()
+            undo.callback(parent.branches.room.leave)
+            if self.spec.host_calls:
+                undo.callback(self.spec.host_calls.close)
+            parent.branches.had_any = True
+            kernels: Kernels = parent.kernels
+            self._number, connected = kernels.fork(spec.limits.restart_timeout)
+            self._stdio = SocketStdio(connected)
+            undo.callback(self._stdio.close)
+            undo.callback(self.remove)
+            self._transport = StdioTransport()
+            undo.callback(self._transport.close)
+            deadline = time.monotonic() + spec.limits.restart_timeout
+            lifeline = self._transport.await_guest(self._stdio, deadline, lambda: not parent.has_ended)
+            if lifeline is None:
+                raise KernelDied("its supervisor did not come up")
+            self._lifeline = lifeline
+            self.kernels: Kernels = Kernels(self.spec, self._transport, lifeline, itertools.count(1))
+            undo.callback(self.kernels.drop)
+            self.kernels.start(deadline)
+            self._undo = undo.pop_all()
+
+    @property
+    def siblings(self) -> Branches:
+        """The branches of what it was made of: it is one of them."""
+        return self._parent.branches
+
+    @property
+    def root(self) -> RunningSandbox:
+        """The sandbox that it runs in."""
+        return self._root
+
+    @property
+    def sandbox(self) -> Container:
+        """The container that it runs in."""
+        return self._root.sandbox
+
+    @property
+    def commands(self) -> Commands:
+        """The sandbox's commands."""
+        return self._root.commands
+
+    @property
+    def files(self) -> GuestFiles:
+        """The sandbox's files."""
+        return self._root.files
+
+    @property
+    def lineage(self) -> str:
+        """A name for its kernels, which marks belong to."""
+        return f"{self._parent.lineage}/{self._number}"
+
+    @property
+    def has_ended(self) -> bool:
+        """True once its supervisor is gone, or was found not to answer, or the sandbox is gone."""
+        return self._lifeline.has_ended or self._parent.has_ended
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it lives, and its sandbox takes commands and serves its files."""
+        return not self._lifeline.is_hung_up() and self._root.is_usable
+
+    @property
+    def has_work_dir(self) -> bool:
+        """True while work_dir is the folder that was mounted."""
+        return self._root.has_work_dir
+
+    def start_kernel(self, patience: float) -> Kernel:
+        """Have a kernel go on from where the branch was made, in at most `patience` seconds.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+        with self.use():
+            return self.kernels.start(time.monotonic() + patience)
+
+    def wake_kernel(self, patience: float) -> Variables:
+        """Have another kernel go on: from the latest checkpoint, or from where the branch was made."""
+        if self.has_ended or not self.has_work_dir:
+            return LOST
+        deadline = time.monotonic() + patience
+        with self.use():
+            variables = self.kernels.go_back(deadline)
+            return variables if variables.kept else self._begin_again(deadline, variables.hindrance)
+
+    def _begin_again(self, deadline: float, why: Hindrance) -> Variables:
+        undone = self.runs.cells
+        try:
+            self.kernels.start(deadline)
+        except (KernelDied, OSError):
+            return LOST
+        return Variables(True, undone, why)
+
+    def use(self) -> AbstractContextManager[None]:
+        """Around a use, as for `RunningSandbox.use`."""
+        return self._root.use()
+
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
+        """Return what the sandbox's code did on its network since this was last asked, whichever kernel's it was."""
+        return self._root.take_connections()
+
+    def running(self) -> AbstractContextManager[Callable[[], str]]:
+        """Around a run, as for `RunningSandbox.running`."""
+        return self._root.running()
+
+    def end(self, behind: Do) -> None:
+        """End all code of the branch. For the thread whose turn it is."""
+        if self.kernel and not self._parent.is_removed:
+            with self.use():
+                self.kernel.end()
+        self.remove()
+
+    def remove(self, do: Do = do_now) -> None:
+        """End the branch at once, and those made of it; safe while another thread still reads from it."""
+        if not self.is_removed:
+            self.is_removed = True
+            self.branches.close()
+            do(self._remove)
+
+    def _remove(self) -> None:
+        if not self._parent.is_removed:
+            with self.use():
+                self._parent.kernels.end_branch(self._number)
+        self._stdio.hang_up()
+
+    def close(self) -> None:
+        """Release everything, in reverse order."""
+        self._undo.close()
+
+
+AnySandbox = Union[RunningSandbox, Branch]

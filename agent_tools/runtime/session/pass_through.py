@@ -1,0 +1,127 @@
+"""The kernel of a session, spoken to in a client's own messages: they are passed on, and nothing is made of them here.
+
+Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from agent_tools.execution import Died
+from agent_tools.guest.wire.messages import pack
+from agent_tools.runtime.kernel.channel import Arrived
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.session.branch import AnySandbox
+from agent_tools.runtime.session.session import Session
+from agent_tools.runtime.session.succession import Succession
+
+UNLIMITED = 10 * 365 * 86_400.0  # seconds: whoever started the code ends it
+
+
+@contextmanager
+def passing_through(session: Session) -> Iterator[PassThrough]:
+    """Hold the turn of a session for somebody who speaks with its kernel; closing the session ends what he does."""
+    with session.taking_turn():
+        yield PassThrough(session.serving)
+
+
+class PassThrough:
+    """Passes messages to and from the kernel that serves now. For the thread whose turn it is, but for `interrupt`."""
+
+    def __init__(self, serving: Succession) -> None:
+        self._serving = serving
+        self._around = ExitStack()
+        self._fetch: Callable[[], str] = lambda: ""
+
+    def start(self, prelude: str) -> None:
+        """Have a fresh kernel, in the sandbox that is there or in a new one; it runs the prelude first.
+
+        Raises:
+            EngineError: a sandbox was needed and could not be started.
+            InvalidParams: work_dir lies in that of another live sandbox, or holds one.
+            PreludeError: the prelude failed.
+        """
+        self._serving.kernel(wakes=False)
+        self._serving.take_lost()
+        self._sandbox.keep_prelude(prelude)
+        self._sandbox.define(prelude, self._serving.spec.limits.start_timeout)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest message that is taken from the kernel, or sent to it."""
+        return int(self._serving.spec.limits.max_message_bytes)
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the kernel is known to have ended."""
+        return bool(self._kernel.end_reason)
+
+    def filenos(self) -> list[int]:
+        """Return the descriptors that tell when there is something to receive."""
+        return self._kernel.channel.filenos()
+
+    def begin(self, *, is_code: bool) -> int:
+        """Prepare for a request; return the number of a run of code, by which its checkpoint is known, else 0.
+
+        Raises:
+            FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
+        """
+        if is_code:
+            self._fetch = self._around.enter_context(self._sandbox.running())
+        else:
+            self._around.enter_context(self._sandbox.use())
+        self._kernel.lifeline.arm(UNLIMITED, UNLIMITED)  # so that an interrupt reaches this request and no other
+        return self._kernel.runs.begin(is_cell=True) if is_code and self._kernel.runs else 0
+
+    def end(self) -> str:
+        """Note that the request is over; say in words what could not be fetched from work_dir, '' if all could."""
+        self._kernel.lifeline.disarm()
+        self._sandbox.take_connections()
+        fetch, self._fetch = self._fetch, lambda: ""
+        missing = fetch()
+        self._around.close()
+        return missing
+
+    def send(self, channel: int, parts: Sequence[bytes]) -> None:
+        """Send a message: header, parent header, metadata and content as JSON, and buffers.
+
+        Raises:
+            MessageError: it has too many parts.
+        """
+        self._kernel.channel.send(pack(channel, parts))
+
+    def receive(self) -> Iterator[Arrived]:
+        """Yield the messages that are there."""
+        kernel = self._kernel
+        for event in kernel.channel.receive(0):
+            kernel.note_end(event)
+            if isinstance(event, Arrived):
+                yield event
+
+    def succeed(self) -> Died:
+        """After the kernel's end: have its checkpoint go on as the kernel, if there is one; return what happened."""
+        died = Died(self._kernel.end_reason)
+        self.end()
+        return next((each for each in self._serving.told(iter((died,))) if isinstance(each, Died)), died)
+
+    def interrupt(self) -> None:
+        """Interrupt the request that is being answered, as Ctrl-C would. For any thread."""
+        if (sandbox := self._serving.sandbox) and sandbox.kernel:
+            sandbox.kernel.interrupt()
+
+    def stop(self) -> None:
+        """End the kernel; the sandbox stays."""
+        self._around.close()
+        if (sandbox := self._serving.sandbox) and sandbox.kernel:
+            sandbox.kernel.end()
+
+    @property
+    def _sandbox(self) -> AnySandbox:
+        assert self._serving.sandbox
+        return self._serving.sandbox
+
+    @property
+    def _kernel(self) -> Kernel:
+        assert self._sandbox.kernel
+        return self._sandbox.kernel

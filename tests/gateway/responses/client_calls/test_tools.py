@@ -1,0 +1,157 @@
+"""Tools that the client runs: custom ones, those of namespaces, and tools that are not here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent_tools.gateway.responses.client_calls.tools import (
+    MAX_ABOUT,
+    MAX_NAMESPACE,
+    MAX_TOOLS,
+    name_for_model,
+    text_of_arguments,
+)
+from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import CODE_TOOL, post, stream
+from tests.gateway.conftest import NewGateway
+from tests.gateway.strict import check_response
+
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": GRAMMAR}
+SPAWN = {"type": "function", "name": "spawn", "description": "Begins.", "parameters": {"type": "object"}}
+CREW = {
+    "type": "namespace",
+    "name": "crew",
+    "description": "Other agents.",
+    "tools": [SPAWN, {**PATCH, "name": "note"}],
+}
+SEARCH = {"type": "web_search", "search_context_size": "low"}
+DIFF = "*** Begin Patch\n“a”\n*** End Patch"
+
+
+def asked(gateway: Any, number: int = -1) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = gateway.upstream.requests[number]["messages"]
+    return messages
+
+
+def test_a_custom_tool_is_called_with_text_and_answered(new_gateway: NewGateway) -> None:
+    reply = ScriptedReply(calls=[ScriptedCall("apply_patch", {"input": DIFF}, "c1")])
+    gateway = new_gateway({"m": [reply, "Done."]})
+    events = stream(gateway, tools=[PATCH])
+    (call,) = events[-1]["response"]["output"]
+    assert (call["type"], call["name"], call["input"], call["call_id"]) == (
+        "custom_tool_call",
+        "apply_patch",
+        DIFF,
+        "c1",
+    )
+    told = [event for event in events if "custom_tool_call_input" in event["type"]]
+    assert [event.get("delta", event.get("input")) for event in told] == [DIFF, DIFF]
+    (offered,) = gateway.upstream.requests[0]["tools"]
+    assert "start: /.+/" in offered["function"]["description"]
+    answer = {"type": "custom_tool_call_output", "call_id": "c1", "output": "applied"}
+    check_response(post(gateway, tools=[PATCH], input=["Go.", call, answer][1:]).json())
+    assistant, tool = asked(gateway)[-2:]
+    assert json.loads(assistant["tool_calls"][0]["function"]["arguments"]) == {"input": DIFF}
+    assert (tool["tool_call_id"], tool["content"]) == ("c1", "applied")
+
+
+def test_tools_of_a_namespace_are_called_by_their_own_names(new_gateway: NewGateway) -> None:
+    calls = [ScriptedCall("crew__spawn", {"n": 1}, "c1"), ScriptedCall("crew__note", {"input": "x"}, "c2")]
+    gateway = new_gateway({"m": [ScriptedReply(calls=calls), "Done."]})
+    body = post(gateway, tools=[CREW, SPAWN]).json()
+    check_response(body)
+    assert [(item["type"], item["namespace"], item["name"]) for item in body["output"]] == [
+        ("function_call", "crew", "spawn"),
+        ("custom_tool_call", "crew", "note"),
+    ]
+    assert body["tools"][0]["name"] == "crew"
+    names = [tool["function"]["name"] for tool in gateway.upstream.requests[0]["tools"]]
+    assert names == ["crew__spawn", "crew__note", "spawn"]
+    answers = [
+        {"type": "function_call_output", "call_id": "c1", "output": "1"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "2"},
+    ]
+    assert post(gateway, tools=[CREW], input=[*body["output"], *answers]).status_code == 200
+    called = [each["function"]["name"] for message in asked(gateway) for each in message.get("tool_calls", ())]
+    assert called == ["crew__spawn", "crew__note"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ({"type": "custom", "name": "apply_patch"}, "apply_patch"),
+        ({"type": "function", "name": "spawn", "namespace": "crew"}, "crew__spawn"),
+        ({"type": "function", "name": "spawn"}, "crew__spawn"),
+    ],
+)
+def test_each_can_be_chosen(new_gateway: NewGateway, choice: Any, name: str) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    assert post(gateway, tools=[CREW, PATCH], tool_choice=choice).status_code == 200
+    assert gateway.upstream.requests[0]["tool_choice"]["function"]["name"] == name
+
+
+def test_a_namespace_can_be_allowed_whole(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "namespace", "name": "crew"}]}
+    assert post(gateway, tools=[CREW, PATCH, SPAWN], tool_choice=allowed).status_code == 200
+    assert len(gateway.upstream.requests[0]["tools"]) == 2
+
+
+def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway) -> None:
+    refused = post(new_gateway({"m": ["Ok."]}), tools=[CODE_TOOL, SEARCH])
+    assert refused.status_code == 400
+    assert "'web_search' are not supported here" in refused.json()["error"]["message"]
+    gateway = new_gateway({"m": ["Ok."]}, unknown_tools="ignore")
+    body = post(gateway, tools=[SEARCH, CODE_TOOL]).json()
+    check_response(body)
+    assert [tool["type"] for tool in body["tools"]] == ["code_interpreter"]
+    assert len(gateway.upstream.requests[0]["tools"]) == 1
+    chosen = post(gateway, tools=[SEARCH, CODE_TOOL], tool_choice={"type": "web_search"})
+    assert chosen.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ([SPAWN, SPAWN], "tools[1].name"),
+        ([{**CREW, "tools": [SEARCH]}], "tools[0].tools[0].type"),
+        ([{**CREW, "tools": [{"type": "function"}]}], "tools[0].tools[0].name"),
+        ([{**SPAWN, "name": f"f{number}"} for number in range(MAX_TOOLS + 1)], "tools"),
+        ([{**CREW, "tools": [SPAWN] * (MAX_TOOLS + 1)}], "tools[0].tools"),
+        ([{**CREW, "name": "n" * (MAX_NAMESPACE + 1)}], "tools[0].name"),
+        ([{**CREW, "description": "d" * (MAX_ABOUT + 1)}], "tools[0].description"),
+    ],
+    ids=["twice", "not the client's", "no name", "many", "many in one", "a long name", "a long description"],
+)
+def test_what_cannot_be_offered_is_refused_by_name(new_gateway: NewGateway, tools: list[Any], param: str) -> None:
+    answer = post(new_gateway({"m": ["Ok."]}), tools=tools)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_pictures_of_a_tool_reach_the_model_after_all_outputs(new_gateway: NewGateway) -> None:
+    calls = [{"type": "function_call", "name": "spawn", "arguments": "{}", "call_id": each} for each in ("c1", "c2")]
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,QQ=="}
+    first = {"type": "function_call_output", "call_id": "c1", "output": [picture]}
+    second = {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "ok"}]}
+    gateway = new_gateway({"m": ["Ok."]})
+    assert post(gateway, tools=[SPAWN], input=[*calls, first, second]).status_code == 200
+    *_, one, two, shown = asked(gateway)
+    assert [message["role"] for message in (one, two, shown)] == ["tool", "tool", "user"]
+    assert (one["content"], two["content"]) == ("(The output is shown below.)", "ok")
+    assert shown["content"][1] == {"type": "image_url", "image_url": {"url": picture["image_url"]}}
+
+
+def test_names_are_short_enough_for_every_server_and_differ() -> None:
+    long = [name_for_model("a" * 60 + end, "n" * 40) for end in "xy"]
+    assert [len(name) for name in long] == [64, 64]
+    assert long[0] != long[1]
+    assert name_for_model("a" * 80) == "a" * 80, "a name without a namespace is the client's"
+
+
+@pytest.mark.parametrize("arguments", ["*** Begin", '{"other": 1}', '["input"]', "[" * 50_000, '{"input": 3}'])
+def test_arguments_of_another_form_are_the_text(arguments: str) -> None:
+    assert text_of_arguments(arguments) == arguments

@@ -1,0 +1,54 @@
+"""The branches of one kernel: how many there may be, and how they end with it."""
+
+import pytest
+
+from agent_tools.errors import InvalidParams
+from agent_tools.execution import Cause
+from agent_tools.runtime.sandbox.branches import Branches, Room
+
+
+class Told:
+    """A branch that notes what it is told."""
+
+    def __init__(self, branches: Branches) -> None:
+        self.branches = branches
+        self.said: list[str] = []
+
+    def kill(self, reason: str, cause: Cause) -> None:
+        self.said.append(f"kill: {reason} ({cause})")
+
+    def close(self) -> None:
+        self.said.append("close")
+        self.branches.remove(self)
+
+
+def test_there_is_room_for_so_many() -> None:
+    room = Room(2)
+    room.take()
+    room.take()
+    with pytest.raises(InvalidParams, match=r"2 forks already \(max_branches\): close one of them first"):
+        room.take()
+    room.leave()
+    room.take()
+
+
+def test_all_are_told_and_those_that_are_gone_are_not() -> None:
+    branches = Branches(Room(9))
+    one, two = Told(branches), Told(branches)
+    branches.add(one)
+    branches.add(two)
+    branches.remove(one)
+    branches.remove(one)
+    branches.kill("it went too far", "work_dir_quota")
+    branches.close()
+    branches.close()
+    assert one.said == []
+    assert two.said == ["kill: it went too far (work_dir_quota)", "close"]
+
+
+def test_one_that_comes_late_is_closed() -> None:
+    branches = Branches(Room(9))
+    branches.close()
+    late = Told(branches)
+    branches.add(late)
+    assert late.said == ["close"]
