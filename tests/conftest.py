@@ -19,6 +19,7 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.doubles import ProcessEngine
 from tests.leaks import ALL_KINDS, Scratch, nothing_left
+from tests.nursery import nursery
 
 collect_ignore = ["integrations"]  # which scripts/integrations runs, with an environment of its own
 SHARED_BY_ALL = {
@@ -52,6 +53,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
     """The private folder for all that the package and the tests put on disk; pytest's own stays where it is."""
     tmp_path_factory.getbasetemp()
     resource_tracker.ensure_running()  # multiprocessing's child, which lives as long as this process
+    nursery()  # as does this child
     scratch = Scratch()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in scratch.environment.items():
