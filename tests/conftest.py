@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +31,19 @@ SHARED_BY_ALL = {
     "pytestconfig",
     "no_leak_of_the_module",
 }
+
+
+def pytest_collection() -> None:
+    """Import and collect without looking for garbage, of which there is none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported and collected out of every later look for garbage, which leak checks ask for."""
+    import hypothesis  # noqa: F401  (its plugin does at the end, but then finds no referrers, which are frozen)
+
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
