@@ -105,7 +105,9 @@ def main() -> None:
 
     with standins.standing():
         from agent_tools.guest import startup as startup
-    for name in [name for name in sys.modules if f"{name}.".startswith("agent_tools.guest.") and name != standins.__name__]:
+    for name in [
+        name for name in sys.modules if f"{name}.".startswith("agent_tools.guest.") and name != standins.__name__
+    ]:
         del sys.modules[name]
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

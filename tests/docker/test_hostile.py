@@ -261,7 +261,7 @@ tool.call({ATTACKS["a fork bomb"]!r}, timeout=60)
     host.send_signal(signal.SIGKILL)
     host.wait(10)
     host.stdout.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60  # a fork bomb leaves the machine little room
     while id_ in {sandbox.id for sandbox, _ in docker_engine.strays(same_host())}:
         assert time.monotonic() < deadline
         time.sleep(0.1)
