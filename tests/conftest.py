@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,6 +32,7 @@ SHARED_BY_ALL = {
     "tmp_path_factory",
     "pytestconfig",
     "no_leak_of_the_module",
+    "certificates_are_read_once",
 }
 
 
@@ -75,6 +78,28 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
         patch.setattr(tempfile, "tempdir", None)  # the cached answer of gettempdir()
         yield scratch
     shutil.rmtree(scratch.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Every client of HTTP reads those of all authorities, which takes longer than most tests: they share what was read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for library in ("httpx", "httpx2"):
+            if transport := sys.modules.get(f"{library}._transports.default"):
+                patch.setattr(transport, "create_ssl_context", _read_once(transport.create_ssl_context))
+        yield
+
+
+def _read_once(read: Callable[..., Any]) -> Callable[..., Any]:
+    known: dict[Any, Any] = {}
+
+    def create_ssl_context(**options: Any) -> Any:
+        key = (*sorted(options.items()), os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        if key not in known:
+            known[key] = read(**options)
+        return known[key]
+
+    return create_ssl_context
 
 
 @pytest.fixture(scope="module", autouse=True)
