@@ -82,7 +82,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
 
 @pytest.fixture(scope="session", autouse=True)
 def certificates_are_read_once() -> Iterator[None]:
-    """Every client of HTTP reads those of all authorities, which takes longer than most tests: they share what was read."""
+    """Every client of HTTP reads those of all authorities, longer than most tests take: they share what was read."""
     with pytest.MonkeyPatch.context() as patch:
         for library in ("httpx", "httpx2"):
             if transport := sys.modules.get(f"{library}._transports.default"):

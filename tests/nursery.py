@@ -1,11 +1,12 @@
-"""The process that the sandboxes of `tests.doubles` are forks of: it has imported what a kernel needs, once for all of them.
+"""The process that the sandboxes of `tests.doubles` are forks of: it has imported what a kernel needs, once for all.
 
 Theory of operation
-    The imports are nine tenths of what a plain sandbox costs. So a process imports them and waits on a socket. For each
-    order, a message of JSON with at most one descriptor, it forks; the fork takes arguments, environment and stdin from
-    the order, leads a session of its own, and goes on as `python -m agent_tools.guest` would. The answer is its pid with
-    a pidfd, which is readable once the fork has ended. The kernel collects ended forks, since the nursery ignores their
-    signal. Our own modules, of which some read the environment while they are imported, are imported anew in the fork.
+    The imports are nine tenths of what a plain sandbox costs. So a process imports them and waits on a socket. For
+    each order, a message of JSON with at most one descriptor, it forks; the fork takes arguments, environment and stdin
+    from the order, leads a session of its own, and goes on as `python -m agent_tools.guest` would. The answer is its
+    pid with a pidfd, which is readable once the fork has ended. The kernel collects ended forks, since the nursery
+    ignores their signal. Our own modules, of which some read the environment while they are imported, are imported
+    anew in the fork.
 
     Each process that asks has a nursery of its own, which ends when that process does, since its socket closes then.
 """

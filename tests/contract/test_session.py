@@ -59,7 +59,7 @@ def own_session(new_session: Callable[..., Session]) -> Session:
 
 @pytest.fixture(scope="module")
 def used_sessions(engine: Engine, transport: TransportName) -> Iterator[Callable[..., Session]]:
-    """Sessions that tests have one after another, by their limits, each time with a fresh kernel and an empty folder."""
+    """Sessions that tests have one after another, by their limits: with a fresh kernel and an empty folder."""
     with contextlib.ExitStack() as stack:
         made: dict[frozenset[tuple[str, float]], Session] = {}
 

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Expect those tests to be skipped that a framework's file lists in SKIPPED; one that runs all the same has failed."""
+    """Expect those tests to be skipped that a framework lists in SKIPPED; one that runs all the same has failed."""
     report = yield
     listed = getattr(item.getparent(pytest.Module).obj, "SKIPPED", {})  # type: ignore[union-attr]
     name, kind = getattr(item, "originalname", item.name), getattr(item, "cls", None)
