@@ -265,6 +265,16 @@ def engine(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("AGENT_TOOLS_ENGINE") or "docker"
 
 
+def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the AGENT_TOOLS_KUBERNETES_<NAME> variables, names in lower case: `namespace`, `image`, ..."""
+    return _options("AGENT_TOOLS_KUBERNETES_", environ)
+
+
+def kubeconfig(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return KUBECONFIG, one or more files with clusters and credentials."""
+    return environ.get("KUBECONFIG") or None
+
+
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, which are passed on to the image's build."""
     return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}
