@@ -102,6 +102,13 @@ class Api:
                     _taken(answer)
             yield Lines(answer.iter_content(chunk_size=None))
 
+    def close(self) -> None:
+        """Close the connections that are kept; the next request opens one."""
+        with self._lock:
+            if self._session is not None and self._pid == os.getpid():
+                self._session.close()
+            self._session = None
+
     def _send(self, method: str, path: str, body: Json | None, query: Query, seconds: float) -> requests.Response:
         authorization = self.cluster.authorization()
         return self._http().request(
@@ -144,7 +151,7 @@ def _translated() -> Iterator[None]:
         yield
     except (requests.RequestException, OSError) as exc:
         raise EngineUnavailable(
-            f"No Kubernetes API server answers ({one_line(shorten(str(exc), MOST_TOLD))}). "
+            f"No Kubernetes API server answers ({told(str(exc))}). "
             "`agent-tools doctor` shows what is wrong."
         ) from exc
 
@@ -158,7 +165,7 @@ def _taken(answer: requests.Response) -> Json:
         said = parsed(_content(answer, MAX_ANSWER))
     except EngineError:
         said = {}
-    message = one_line(shorten(str(said.get("message") or answer.reason or ""), MOST_TOLD))
+    message = told(said.get("message") or answer.reason or "")
     if status == UNAUTHORIZED:
         raise EngineUnavailable(f"The Kubernetes API server does not accept our credentials ({message}).")
     raise Refused(status, str(said.get("reason") or "")[:80], message)
@@ -182,4 +189,5 @@ def quoted(*path: str) -> str:
 
 def told(value: object) -> str:
     """Return some words of the server in one line of bounded length."""
-    return one_line(shorten(value if isinstance(value, str) else json.dumps(value), MOST_TOLD))
+    text = value if isinstance(value, str) else json.dumps(value)
+    return one_line(shorten(" ".join(text.split()), MOST_TOLD))
