@@ -14,6 +14,7 @@ from agent_tools.cli.doctor import doctor
 from agent_tools.cli.image import image
 from agent_tools.cli.jupyter import jupyter
 from agent_tools.cli.keys import keys
+from agent_tools.cli.kubernetes import kubernetes
 from agent_tools.cli.mcp import mcp
 from agent_tools.cli.repl import repl
 from agent_tools.cli.run import run
@@ -38,7 +39,7 @@ def cli() -> None:
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 
 
-for command in (run, repl, chat, serve, keys, mcp, jupyter, image, doctor, clean):
+for command in (run, repl, chat, serve, keys, mcp, jupyter, image, kubernetes, doctor, clean):
     cli.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""`agent-tools image`: build, show, list and remove the sandbox's image."""
+"""`agent-tools image`: build, show, push, list and remove the sandbox's image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
-from agent_tools.runtime.docker import gateway_image
+from agent_tools.runtime.docker import gateway_image, registry
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
@@ -23,7 +23,7 @@ console = Console(stderr=True, highlight=False)
 
 @click.group()
 def image() -> None:
-    """Build, show, list the contents of, or remove the sandbox's image; build the gateway's."""
+    """Build, show, push, list the contents of, or remove the sandbox's image; build the gateway's."""
 
 
 @image.command()
@@ -83,6 +83,18 @@ def gateway(tag: str | None) -> None:
     """Build the image of the gateway itself, from this installation, and print its name: docs/deploy.md."""
     named = {"tag": tag} if tag else {}
     click.echo(gateway_image.build(DockerEngine(), **named, progress=_print_what_is_worth_it))
+
+
+@image.command()
+@click.argument("repository")
+@recipe_options
+def push(repository: str, **options: Any) -> None:
+    """Push the image to a registry, for nodes of a cluster to pull, and print what it is called there.
+
+    REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
+    """
+    reference = registry.push(DockerEngine(), repository, Recipe.read(**options), _print_what_is_worth_it)
+    click.echo(reference)
 
 
 @image.command()

@@ -23,7 +23,8 @@ def main() -> None:
         server.should_exit = True
 
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    cluster.kubelet.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    print(cluster.kubelet.url, flush=True)
     server.run(sockets=[listening])
     for pod in cluster.pods.selected():
         pods.remove(pod)

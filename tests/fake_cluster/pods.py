@@ -19,7 +19,7 @@ Changed = Callable[[str, dict[str, Any]], None]
 api = docker.APIClient(timeout=120, **docker.utils.kwargs_from_env())
 
 
-def config_of(pod: dict[str, Any]) -> dict[str, Any]:
+def config_of(pod: dict[str, Any], url: str = "") -> dict[str, Any]:
     """The request that makes the container of a pod, as far as Docker has the pod's fields."""
     spec, box = pod["spec"], pod["spec"]["containers"][0]
     security, limits = box["securityContext"], box["resources"]["limits"]
@@ -34,7 +34,7 @@ def config_of(pod: dict[str, Any]) -> dict[str, Any]:
         "Env": [f"{each['name']}={each['value'].replace('$$', '$')}" for each in box["env"]],
         "Hostname": spec["hostname"],
         "WorkingDir": box["workingDir"],
-        "Labels": {**labels_of(pod), "fake_cluster.pod": pod["metadata"]["name"]},
+        "Labels": {**labels_of(pod), "fake_cluster.pod": pod["metadata"]["name"], "fake_cluster.url": url},
         "NetworkDisabled": True,
         "HostConfig": {
             "NetworkMode": "none",
@@ -79,14 +79,19 @@ class Kubelet:
 
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
+        self.url = ""
 
     def run(self, name: str, pod: dict[str, Any]) -> None:
         """Start a pod, and tell when it ends; returns at once."""
         threading.Thread(target=self._run, args=(name, pod), daemon=True).start()
 
     def _run(self, name: str, pod: dict[str, Any]) -> None:
+        if pod["spec"]["containers"][0]["image"].endswith(":never"):
+            reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            self._changed(name, {"phase": "Pending", "conditions": [{**reason, "message": "Insufficient memory"}]})
+            return
         try:
-            container = api.create_container_from_config(config_of(pod))["Id"]
+            container = api.create_container_from_config(config_of(pod, self.url))["Id"]
             pod["container"] = container
             api.start(container)
         except (docker.errors.APIError, LookupError) as exc:
@@ -106,7 +111,7 @@ class Kubelet:
 def remove(pod: dict[str, Any]) -> None:
     """Remove the container of a pod, if it has got one."""
     for _ in range(50):  # it may be just about to get one
-        if "container" in pod or pod["status"].get("containerStatuses"):
+        if "container" in pod or len(pod["status"]) > 1:
             break
         time.sleep(0.1)
     if "container" in pod:

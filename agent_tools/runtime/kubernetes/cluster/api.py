@@ -151,8 +151,7 @@ def _translated() -> Iterator[None]:
         yield
     except (requests.RequestException, OSError) as exc:
         raise EngineUnavailable(
-            f"No Kubernetes API server answers ({told(str(exc))}). "
-            "`agent-tools doctor` shows what is wrong."
+            f"No Kubernetes API server answers ({told(str(exc))}). `agent-tools doctor` shows what is wrong."
         ) from exc
 
 

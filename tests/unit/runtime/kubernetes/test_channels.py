@@ -143,8 +143,12 @@ def test_what_is_no_such_server_is_told(answer: bytes) -> None:
     channels = Channels(URL, {})
     channels.outgoing()
     with pytest.raises(EngineError, match="executes nothing"):
-        for data in (answer, b""):
-            channels.feed(data)
+        _feed_all(channels, answer, b"")
+
+
+def _feed_all(channels: Channels, *pieces: bytes) -> None:
+    for piece in pieces:
+        channels.feed(piece)
 
 
 def test_what_is_no_address_is_told() -> None:
