@@ -107,4 +107,9 @@ def _authorization(found: Configuration) -> str:
 
 
 def _told(exc: Exception) -> str:
-    return one_line(shorten(str(exc) or type(exc).__name__, 300))
+    """Return what is wrong, and nothing that the file holds: some exceptions show parts of it, secrets included."""
+    if isinstance(exc, OSError):
+        return one_line(f"{exc.strerror}: {exc.filename}")
+    if isinstance(exc, config.ConfigException):
+        return one_line(shorten(str(exc).partition(" in ")[0], 300))
+    return f"the kubeconfig cannot be read ({type(exc).__name__})"

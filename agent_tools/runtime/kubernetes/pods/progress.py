@@ -49,7 +49,7 @@ def progress_of(pod: dict[str, Any]) -> Progress:
     waiting = [_words(each) for each in _states(status, "waiting") if each.get("reason") not in UNDER_WAY]
     if waiting:
         return Progress(failure=_with_hint("; ".join(waiting)))
-    if phase == "Running" and any(_states(status, "running")):
+    if phase == "Running" and _states(status, "running"):
         return Progress(is_running=True)
     return Progress(waits_for=_with_hint("; ".join(_unmet(status)) or "its node"))
 
