@@ -266,13 +266,8 @@ def engine(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the AGENT_TOOLS_KUBERNETES_<NAME> variables, names in lower case: `namespace`, `image`, ..."""
-    return _options("AGENT_TOOLS_KUBERNETES_", environ)
-
-
-def kubeconfig(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return KUBECONFIG, one or more files with clusters and credentials."""
-    return environ.get("KUBECONFIG") or None
+    """Return the AGENT_TOOLS_KUBERNETES_<NAME> variables: `namespace`, `image`, ...; and KUBECONFIG."""
+    return {"kubeconfig": environ.get("KUBECONFIG", ""), **_options("AGENT_TOOLS_KUBERNETES_", environ)}
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

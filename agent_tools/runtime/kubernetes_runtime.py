@@ -31,7 +31,7 @@ def kubernetes_runtime(word: str) -> Runtime:
 def kubernetes_engine(word: str) -> KubernetesEngine:
     """Return the engine of the engine's word, `kubernetes[://CONTEXT[/NAMESPACE]]`."""
     options = KubernetesOptions.read(word, settings.kubernetes_options())
-    cluster = load_cluster(options.context)
+    cluster = load_cluster(options.context, options.kubeconfig)
     return KubernetesEngine(Api(cluster, options.timeout), pod_maker(options, cluster.namespace))
 
 

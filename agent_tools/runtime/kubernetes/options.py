@@ -27,6 +27,8 @@ class KubernetesOptions:
         InvalidParams: a value cannot be used, or options go together badly.
     """
 
+    kubeconfig: str = ""
+    """Files with clusters and credentials, as in KUBECONFIG; '' for ~/.kube/config, or for this process's own pod."""
     context: str = ""
     """The context of the kubeconfig; '' for its current one, or for the cluster that this process runs in."""
     namespace: str = ""

@@ -15,12 +15,12 @@ import yaml
 from kubernetes import config
 from kubernetes.client import Configuration
 
-from agent_tools import settings
 from agent_tools.errors import EngineUnavailable
 from agent_tools.text import one_line, shorten
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
+DEFAULT_KUBECONFIG = "~/.kube/config"
 HINT = (
     "Set KUBECONFIG or make ~/.kube/config, name a context (kubernetes://CONTEXT/NAMESPACE), or run in a pod with a "
     "service account."
@@ -59,26 +59,25 @@ class Cluster:
         return context
 
 
-def load_cluster(context: str) -> Cluster:
-    """Return the cluster of a context; for '' the current one, or that in which this process runs.
+def load_cluster(context: str, kubeconfig: str = "") -> Cluster:
+    """Return the cluster of a context; for '' the current one, or, without a kubeconfig, that of this process's pod.
 
     Raises:
         EngineUnavailable: there is none, or its credentials cannot be read; says what to do.
     """
     try:
-        return _cluster_of(context)
+        return _cluster_of(context, kubeconfig)
     except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as exc:
         raise EngineUnavailable(f"No Kubernetes cluster is known: {_told(exc)}. {HINT}") from exc
 
 
-def _cluster_of(context: str) -> Cluster:
+def _cluster_of(context: str, kubeconfig: str) -> Cluster:
     found = Configuration()
-    file = settings.kubeconfig()
-    if not context and file is None and OWN_NAMESPACE.exists():
+    if not context and not kubeconfig and OWN_NAMESPACE.exists():
         config.load_incluster_config(client_configuration=found)
         namespace = OWN_NAMESPACE.read_text().strip()
     else:
-        file = file or config.KUBE_CONFIG_DEFAULT_LOCATION
+        file = kubeconfig or DEFAULT_KUBECONFIG
         # No persist_config: a token that was renewed is not written into somebody's file.
         config.load_kube_config(file, context or None, found, persist_config=False)
         namespace = _namespace_of(context, file)

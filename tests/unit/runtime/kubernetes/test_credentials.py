@@ -34,15 +34,14 @@ def kubeconfig(**user: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig()))
-    monkeypatch.setenv("KUBECONFIG", str(path))
     return path
 
 
 def test_the_current_context_is_the_one(file: Path) -> None:
-    cluster = load_cluster("")
+    cluster = load_cluster("", str(file))
     assert (cluster.server, cluster.namespace) == ("https://blue.example.com:6443", "default")
     assert cluster.server_name == "kubernetes"
     assert cluster.is_verified
@@ -50,7 +49,7 @@ def test_the_current_context_is_the_one(file: Path) -> None:
 
 
 def test_another_may_be_named(file: Path) -> None:
-    assert load_cluster("arn:aws:eks:eu:1:cluster/blue").namespace == "boxes"
+    assert load_cluster("arn:aws:eks:eu:1:cluster/blue", str(file)).namespace == "boxes"
 
 
 def test_a_token_of_a_program_is_asked_for(file: Path) -> None:
@@ -62,14 +61,14 @@ def test_a_token_of_a_program_is_asked_for(file: Path) -> None:
         "interactiveMode": "Never",
     }
     file.write_text(json.dumps(kubeconfig(exec=plugin)))
-    assert load_cluster("").authorization() == "Bearer fresh"
+    assert load_cluster("", str(file)).authorization() == "Bearer fresh"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "a: b", json.dumps({"contexts": []})])
 def test_a_file_that_is_none_is_told(file: Path, content: str) -> None:
     file.write_text(content)
     with pytest.raises(EngineUnavailable, match="No Kubernetes cluster is known"):
-        load_cluster("")
+        load_cluster("", str(file))
 
 
 @pytest.mark.parametrize("content", ["token: [s3cret", '{"users": [{"name": "me", "user": {"tokn": "s3cret"}}]}'])
@@ -78,19 +77,19 @@ def test_no_secret_of_a_file_is_told(file: Path, content: str) -> None:
     for text in (content, json.dumps(given)):
         file.write_text(text)
         with pytest.raises(EngineUnavailable) as failed:
-            load_cluster("")
+            load_cluster("", str(file))
         assert "s3cret" not in str(failed.value)
 
 
 def test_a_context_that_is_not_there_is_told(file: Path) -> None:
     with pytest.raises(EngineUnavailable, match="No Kubernetes cluster is known"):
-        load_cluster("green")
+        load_cluster("green", str(file))
 
 
-def test_no_cluster_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+def test_no_cluster_at_all_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "missing"
     with pytest.raises(EngineUnavailable, match="Set KUBECONFIG"):
-        load_cluster("")
+        load_cluster("", str(file))
 
 
 def test_a_pod_knows_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +102,6 @@ def test_a_pod_knows_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.delenv("KUBECONFIG", raising=False)
     cluster = load_cluster("")
     assert (cluster.server, cluster.namespace) == ("https://10.0.0.1:443", "boxes")
     assert cluster.authorization() == "bearer inside"

@@ -12,6 +12,7 @@ from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.settings import MIB
 
 DEFAULTS = {
+    "kubeconfig": "",
     "context": "",
     "namespace": "",
     "image": "agent-tools",
@@ -104,6 +105,11 @@ def test_what_cannot_be_used_is_refused_by_name(name: str, written: str) -> None
 def test_the_address_is_a_context_and_a_namespace(word: str, context: str, namespace: str) -> None:
     options = read(word)
     assert (options.context, options.namespace) == (context, namespace)
+
+
+def test_kubeconfig_is_the_usual_variable() -> None:
+    given = settings.kubernetes_options({"KUBECONFIG": "/a:/b"})
+    assert KubernetesOptions.read("kubernetes", given).kubeconfig == "/a:/b"
 
 
 def test_the_address_goes_before_the_variable() -> None:
