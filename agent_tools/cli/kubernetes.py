@@ -12,6 +12,9 @@ from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Guest, SandboxSpec
 from agent_tools.runtime.engines import checked_engine
+from agent_tools.runtime.kubernetes.options import KubernetesOptions
+from agent_tools.runtime.kubernetes.pods import claim
+from agent_tools.runtime.kubernetes_runtime import pod_maker, reference
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 
@@ -33,14 +36,10 @@ def pool(size: int, word: str, given: tuple[str, ...]) -> None:
     It serves sessions of this release with just these options. No cluster is asked; without a namespace in
     AGENT_TOOLS_KUBERNETES_NAMESPACE or --engine it is for `default`.
     """
-    from agent_tools.runtime.kubernetes.options import KubernetesOptions  # here and below: of an extra
-    from agent_tools.runtime.kubernetes.pods.claim import pool as objects
-    from agent_tools.runtime.kubernetes_runtime import pod_maker, reference
-
     chosen = KubernetesOptions.read(checked_engine(word), settings.kubernetes_options())
     options = Options.read(dict(map(_option, given)))
     spec = _sandbox(options, options.image or reference(chosen.image, options.recipe))
-    items = objects(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
+    items = claim.pool(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
     click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
 
 

@@ -59,7 +59,11 @@ class ExecStdio:
     # -- the Stdio protocol -------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The descriptor to poll; -1 once closed."""
+        """Return the descriptor to poll; -1 once closed."""
+        return self._descriptor
+
+    def writer(self) -> int:
+        """Return the same descriptor."""
         return self._descriptor
 
     def receive(self) -> bytes | None:
