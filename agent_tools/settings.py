@@ -220,8 +220,7 @@ def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
 
 def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
-    given = environ.get("M6_CODE_INTERPRETER_WORK_DIR")
-    return Path(given) if given else default_workspace(environ) / "tools" / "code_interpreter"
+    return Path(environ.get("M6_CODE_INTERPRETER_WORK_DIR") or default_workspace(environ) / "tools/code_interpreter")
 
 
 def static_url(environ: Mapping[str, str] = os.environ) -> str | None:

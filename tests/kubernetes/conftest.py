@@ -1,8 +1,12 @@
-"""The engine of pods on the fake cluster (tests/fake_cluster), for the contract and for what is its own."""
+"""The engine of pods on the fake cluster (tests/fake_cluster), for the contract and for what is its own.
+
+With AGENT_TOOLS_TEST_CLUSTER, the name of a context, the contract is kept by that cluster: scripts/kind-test.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +15,13 @@ from pathlib import Path
 import pytest
 import requests
 
+from agent_tools.runtime import engines
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.kubernetes.cluster.api import Api
 from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
 from agent_tools.runtime.kubernetes.engine import KubernetesEngine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
-from agent_tools.runtime.kubernetes_runtime import pod_maker
+from agent_tools.runtime.kubernetes_runtime import kubernetes_engine, pod_maker
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract.images import image_of
@@ -66,10 +71,35 @@ def engine_on(cluster: FakeClusterProcess, **options: object) -> KubernetesEngin
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: FakeClusterProcess) -> Iterator[KubernetesEngine]:
-    engine = engine_on(cluster)
+def engine(request: pytest.FixtureRequest) -> Iterator[KubernetesEngine]:
+    context = os.environ.get("AGENT_TOOLS_TEST_CLUSTER")
+    if context:
+        engine = kubernetes_engine(f"kubernetes://{context}/sandboxes")
+    else:
+        engine = engine_on(request.getfixturevalue("cluster"))
     yield engine
     engine.api.close()
+
+
+@pytest.fixture
+def kubeconfig(cluster: FakeClusterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A kubeconfig for the cluster; what its engine made and holds is gone after the test."""
+    path = tmp_path / "config"
+    content = {
+        "current-context": "fake",
+        "clusters": [{"name": "fake", "cluster": {"server": cluster.url}}],
+        "users": [{"name": "me", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "sandboxes"}}],
+    }
+    path.write_text(json.dumps(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "kubernetes")
+    monkeypatch.setattr(engines, "_runtimes", {})
+    yield path
+    for runtime in engines._runtimes.values():
+        runtime.close_all()
+        assert isinstance(runtime.engine, KubernetesEngine)
+        runtime.engine.api.close()
 
 
 @pytest.fixture(scope="module")

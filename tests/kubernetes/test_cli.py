@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,34 +10,9 @@ from click.testing import CliRunner
 
 from agent_tools import Sandbox
 from agent_tools.cli import cli
-from agent_tools.runtime import engines
 from agent_tools.runtime.docker.image import tag_for
-from agent_tools.runtime.kubernetes.engine import KubernetesEngine
-from tests.fake_cluster.server import TOKEN
-from tests.kubernetes.conftest import FakeClusterProcess
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.fixture
-def kubeconfig(cluster: FakeClusterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A kubeconfig for the cluster; what its engine made and holds is gone after the test."""
-    path = tmp_path / "config"
-    content = {
-        "current-context": "fake",
-        "clusters": [{"name": "fake", "cluster": {"server": cluster.url}}],
-        "users": [{"name": "me", "user": {"token": TOKEN}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "sandboxes"}}],
-    }
-    path.write_text(json.dumps(content))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "kubernetes")
-    monkeypatch.setattr(engines, "_runtimes", {})
-    yield path
-    for runtime in engines._runtimes.values():
-        runtime.close_all()
-        assert isinstance(runtime.engine, KubernetesEngine)
-        runtime.engine.api.close()
 
 
 def test_the_word_is_all_it_takes(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:

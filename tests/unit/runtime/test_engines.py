@@ -70,7 +70,7 @@ def test_anything_else_is_refused_when_the_options_are_read(word: object, told: 
         checked_engine(word)
 
 
-@pytest.mark.parametrize(("word", "extra"), [("ray://head:10001", "ray"), ("kubernetes", "kubernetes")])
+@pytest.mark.parametrize(("word", "extra"), [("ray://head:10001", "ray")])
 def test_an_engine_that_is_not_installed_is_an_error_that_names_its_extra(word: str, extra: str) -> None:
     told = rf"The engine '{extra}' is not installed here.*agent-tools-sandbox\[{extra}\]"
     with Sandbox({"engine": word}) as sandbox, pytest.raises(EngineUnavailable, match=told):
