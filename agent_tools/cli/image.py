@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
 from agent_tools.runtime.docker import gateway_image, registry
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
+from agent_tools.runtime.engines import DOCKER
 from agent_tools.runtime.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.settings import MIB
 
@@ -111,7 +113,9 @@ def rm(everything: bool) -> None:
 
 
 def ensure_with_progress(recipe: RecipeLike) -> None:
-    """Build the image if it is missing, with progress."""
+    """Build the image if it is missing, with progress; other engines than Docker have theirs from elsewhere."""
+    if settings.engine() != DOCKER:
+        return
     engine = DockerEngine()
     if not engine.has_image(images.tag_for(recipe)):
         _with_progress(engine, recipe, always=False)

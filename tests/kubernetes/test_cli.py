@@ -64,3 +64,10 @@ def test_a_pool_is_printed_for_the_image_of_this_release(monkeypatch: pytest.Mon
 def test_an_option_that_is_none_is_refused() -> None:
     done = CliRunner().invoke(cli, ["kubernetes", "pool", "--set", "memory"])
     assert "NAME=VALUE" in str(done.exception)
+
+
+def test_no_image_is_built_for_an_engine_that_pulls_its_own(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(kubeconfig.parent)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # there is none in the gateway's pod
+    done = CliRunner().invoke(cli, ["run", "-c", "print(6 * 7)"])
+    assert (done.exit_code, done.output) == (0, "42\n")

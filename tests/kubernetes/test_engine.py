@@ -77,6 +77,23 @@ found, [end.fileno() > 0 for end in socket.socketpair()]
     assert sandbox.run_code(code).value == (["EAFNOSUPPORT"] * 4, [True, True])
 
 
+def test_a_network_by_list_has_its_proxy_and_nothing_else(new_engine: Callable[..., KubernetesEngine]) -> None:
+    engine = new_engine(network_policy="enforced")
+    runtime = Runtime(engine, lambda recipe: image_of(engine))
+    code = """
+import socket, urllib.request, urllib.error
+proxy = socket.create_connection(("127.0.0.1", 3128), 10)
+try:
+    urllib.request.urlopen("http://not-listed.example.com/", timeout=10)
+except urllib.error.HTTPError as exc:
+    status = exc.code
+status
+"""
+    with Sandbox({"network": {"allow": ["pypi.org"]}}, runtime=runtime) as sandbox:
+        assert sandbox.run_code(code).value == 403
+    runtime.close_all()
+
+
 def test_limits_that_a_pod_has_no_field_for_hold(runtime: Runtime) -> None:
     with Sandbox({"open_files": 200, "file_size": 2**20}, runtime=runtime) as sandbox:
         code = "import resource as r\n[r.getrlimit(each) for each in (r.RLIMIT_NOFILE, r.RLIMIT_FSIZE, r.RLIMIT_CORE)]"
@@ -162,14 +179,16 @@ def test_credentials_that_are_not_accepted_are_told(cluster: FakeClusterProcess,
     known = replace(engine.api.cluster, authorization=lambda: "Bearer wrong")
     stranger = KubernetesEngine(Api(known, 60), engine.maker)
     with pytest.raises(EngineUnavailable, match="does not accept our credentials"):
-        stranger.start(asked(stranger))
+        stranger.start(asked(engine))
     stranger.api.close()
 
 
 def test_a_server_that_is_not_there_is_told(engine: KubernetesEngine) -> None:
     nowhere = KubernetesEngine(Api(replace(engine.api.cluster, server="http://127.0.0.1:1"), 5), engine.maker)
     with pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"):
-        nowhere.start(asked(nowhere))
+        nowhere.start(asked(engine))
+    with pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"):
+        nowhere.guest()  # as the gateway's /ready asks
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------

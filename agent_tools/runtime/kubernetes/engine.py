@@ -62,7 +62,14 @@ class KubernetesEngine:
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """One user for all: pods share nothing with this machine, and files are brought over and back."""
+        """One user for all: pods share nothing with this machine, and files are brought over and back.
+
+        Raises:
+            EngineUnavailable: without a work_dir, where only the engine is asked for: no API server answers.
+        """
+        if work_dir is None:
+            with contextlib.suppress(Refused):  # it answers
+                self.api.ask("GET", "/version")
         me = (os.getuid(), os.getgid())
         return Guest(inside=(USER, USER), outside=me, shares_sockets=False, shares_files=False)
 
