@@ -101,7 +101,15 @@ def _namespace_of(context: str, file: str) -> str:
 
 
 def _authorization(found: Configuration) -> str:
-    bearer: dict[str, Any] = dict(found.auth_settings().get("BearerToken") or {})
+    """Return the header's value; a token that has expired is renewed by this.
+
+    Raises:
+        EngineUnavailable: it cannot be.
+    """
+    try:
+        bearer: dict[str, Any] = dict(found.auth_settings().get("BearerToken") or {})
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as exc:
+        raise EngineUnavailable(f"The credentials for Kubernetes cannot be renewed: {_told(exc)}.") from exc
     return str(bearer.get("value") or "")
 
 
@@ -110,5 +118,5 @@ def _told(exc: Exception) -> str:
     if isinstance(exc, OSError):
         return one_line(f"{exc.strerror}: {exc.filename}")
     if isinstance(exc, config.ConfigException):
-        return one_line(shorten(str(exc).partition(" in ")[0], 300))
+        return one_line(shorten(str(exc).partition(" in ")[0].rstrip("."), 300))
     return f"the kubeconfig cannot be read ({type(exc).__name__})"

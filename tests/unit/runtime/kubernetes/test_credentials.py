@@ -105,3 +105,15 @@ def test_a_pod_knows_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     cluster = load_cluster("")
     assert (cluster.server, cluster.namespace) == ("https://10.0.0.1:443", "boxes")
     assert cluster.authorization() == "bearer inside"
+
+
+def test_a_token_that_cannot_be_renewed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kubernetes.client import Configuration
+
+    def refuse(found: Configuration) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "token")
+
+    found = Configuration(api_key={"BearerToken": "old"})
+    found.refresh_api_key_hook = refuse
+    with pytest.raises(EngineUnavailable, match="cannot be renewed: No such file or directory: token"):
+        credentials._authorization(found)
