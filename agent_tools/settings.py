@@ -220,8 +220,7 @@ def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
 
 def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
-    given = environ.get("M6_CODE_INTERPRETER_WORK_DIR")
-    return Path(given) if given else default_workspace(environ) / "tools" / "code_interpreter"
+    return Path(environ.get("M6_CODE_INTERPRETER_WORK_DIR") or default_workspace(environ) / "tools/code_interpreter")
 
 
 def static_url(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -263,6 +262,11 @@ def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> s
 def engine(environ: Mapping[str, str] = os.environ) -> str:
     """Return AGENT_TOOLS_ENGINE, the engine of whoever names none: 'docker' by default."""
     return environ.get("AGENT_TOOLS_ENGINE") or "docker"
+
+
+def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the AGENT_TOOLS_KUBERNETES_<NAME> variables: `namespace`, `image`, ...; and KUBECONFIG."""
+    return {"kubeconfig": environ.get("KUBECONFIG", ""), **_options("AGENT_TOOLS_KUBERNETES_", environ)}
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -23,8 +23,9 @@ from supply import limits
 from supply.site import links
 from tests.gateway.asking import code
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
+from tests.kubernetes.conftest import cluster, kubeconfig
 
-__all__ = ["new_gateway", "process_runtime"]
+__all__ = ["cluster", "kubeconfig", "new_gateway", "process_runtime"]
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
@@ -129,6 +130,12 @@ def test_agents_run_as_they_stand_with_models_of_a_scripted_server(
 
 
 @pytest.mark.docker
+def test_the_page_of_kubernetes_runs_as_it_stands(kubeconfig: Path) -> None:
+    names = run(next(block for name, block in BLOCKS if name == "kubernetes.md"))
+    assert not names["sandbox"].is_open
+
+
+@pytest.mark.docker
 def test_the_client_of_the_gateway_runs_as_it_stands(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     answer = [code("import datetime; datetime.date(2000, 2, 29).strftime('%A')"), "A Tuesday."]
     gateway = new_gateway({"the-model": answer}, docker_runtime)
@@ -189,8 +196,9 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 def test_limits_are_what_the_settings_say() -> None:
-    page = limits.PAGE.read_text()
-    assert limits.rendered(page) == page, "write it anew: .venv/bin/python -m supply.limits"
+    for page in limits.PAGES:
+        text = page.read_text()
+        assert limits.rendered(text) == text, "write it anew: .venv/bin/python -m supply.limits"
 
 
 def test_the_metrics_of_the_page_are_those_of_the_gateway() -> None:
