@@ -1,0 +1,45 @@
+// The container that this page works in: the chat, the code and the files share it.
+
+import { asked, download } from "./gateway.js";
+import { keep, kept } from "./kept.js";
+
+export class Place {
+  #listeners = [];
+  container = kept("container");
+  isChosen = kept("is-chosen", false); // by the person, and not by the conversation so far
+
+  onChange(listener) {
+    this.#listeners.push(listener);
+  }
+
+  /** Works in a container from now on; in none until one is needed. */
+  use(container, { isChosen = Boolean(container) } = {}) {
+    this.container = container;
+    this.isChosen = isChosen;
+    keep("container", container);
+    keep("is-chosen", isChosen);
+    this.changed();
+  }
+
+  /** Something happened in the container. */
+  changed() {
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** Returns the container's id; makes one first if there is none. */
+  async needed() {
+    if (!this.container) this.use((await asked("v1/containers", { json: { name: "page" } })).id);
+    return this.container;
+  }
+
+  /** Gives a file of a container, by its path, to the browser. */
+  open = async (container, path) => {
+    const file = (await filesOf(container)).data.find((each) => each.path === path);
+    if (file) await download(container, file.id, nameOf(file));
+  };
+}
+
+export const filesOf = (container) => asked(`v1/containers/${container}/files?limit=100`);
+
+/** The name of a file in the working directory. */
+export const nameOf = ({ path }) => path.replace(/^\/mnt\/data\//, "");
