@@ -61,7 +61,7 @@ class Visit:
 
     def answered(self, number: int = 1) -> None:
         """See that so many questions have their whole answers."""
-        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
+        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number, timeout=3 * PATIENCE)
 
 
 NewVisit = Callable[..., Visit]

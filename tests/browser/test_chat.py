@@ -14,7 +14,7 @@ from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedReply
 from tests.browser.conftest import NewVisit, Visit, is_shown_whole
 from tests.browser.test_page import GATED, KEY, MARKUP, PHONE
-from tests.gateway.asking import code, post
+from tests.gateway.asking import code, post, until
 
 pytestmark = pytest.mark.docker
 
@@ -307,7 +307,8 @@ def test_a_phone_shows_a_conversation_whole(visit: NewVisit, artefacts: Path) ->
 
 
 def gate(here: Visit) -> None:
-    (id_,) = here.gateway.services.containers.running()
+    """Let code go on that waits for it, once its sandbox is there."""
+    (id_,) = until(here.gateway.services.containers.running)
     here.gateway.services.containers.folder(id_).joinpath("gate").touch()
 
 
