@@ -284,6 +284,30 @@ def test_a_new_chat_has_a_container_of_its_own(visit: NewVisit) -> None:
     expect(here.page.locator("#containers li")).to_have_count(2)
 
 
+def test_a_container_that_is_gone_is_told_and_replaced(visit: NewVisit) -> None:
+    here = visit(view="code", models={"m": [code("print('x' in globals())"), "It is not."]})
+    here.run("x = 1")
+    here.ends("Done in")
+    here.page.get_by_role("button", name="Delete container").click()
+    expect(here.page.locator("#containers li")).to_have_count(0)
+    here.page.get_by_role("link", name="Chat").click()
+    here.ask("Is it there?")
+    here.answered()
+    expect(here.page.locator("#transcript .note")).to_contain_text("the code gets a new one")
+    expect(here.page.locator(".call .outputs")).to_have_text("False")
+
+
+def test_of_a_long_conversation_the_newest_turns_are_shown(visit: NewVisit) -> None:
+    here = visit(view="responses", models={"m": ["Yes."] * 51})
+    previous = None
+    for _ in range(51):
+        previous = post(here.gateway, tools=[], previous_response_id=previous).json()["id"]
+    here.page.get_by_role("button", name="Refresh").click()
+    here.page.get_by_role("button", name=f"Open {previous}").click()
+    expect(here.page.locator("#transcript .note")).to_have_text("Earlier turns are not shown.")
+    here.answered(50)
+
+
 def test_chat_and_code_share_a_container(visit: NewVisit) -> None:
     here = visit(view="code", models={"m": [code("x += 1; print(x)"), "Counted."]})
     here.run("x = 41")

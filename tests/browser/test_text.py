@@ -63,7 +63,7 @@ PIECES = (
         "## ",
     ),
 )
-LONG = 60_000
+LONG = 20_000
 ALLOWED = "P H3 H4 H5 H6 UL OL LI PRE CODE SPAN DIV BUTTON STRONG EM TABLE THEAD TBODY TR TH TD"
 
 
@@ -148,6 +148,17 @@ def test_a_frame_is_a_table(page: Page, frame: pd.DataFrame) -> None:
 )
 def test_what_is_no_frame_stays_text(page: Page, text: str) -> None:
     assert call(page, "table", "m.partsOf(given)", text) == [text]
+
+
+def test_a_long_frame_and_long_prose_stay_text(page: Page) -> None:
+    lines = ["      n", *(f"{row:<4} {row:>2}"[:7].ljust(7) for row in range(10, 99))]
+    assert isinstance(call(page, "table", "m.partsOf(given)[0]", "\n".join(lines)), dict)
+    long = "\n".join([lines[0], *lines[1:] * 6])
+    assert call(page, "table", "m.partsOf(given)", long) == [long]
+    expression = (
+        "(() => { const box = document.createElement('div'); box.append(m.prose(given)); return box.innerHTML })()"
+    )
+    assert call(page, "prose", expression, "# a\n" * 50_001).startswith("<p># a\n# a")
 
 
 def test_tables_lose_no_letter_of_any_text(page: Page) -> None:

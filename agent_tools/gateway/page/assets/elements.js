@@ -2,11 +2,11 @@
 
 export const $ = (id) => document.getElementById(id);
 
-/** Makes an element: `of("button.drop", { title: "Delete" }, "×")`. Children are nodes or text; nothing is left out. */
+/** Makes an element: `of("button.drop", { title: "Delete" }, "×")`. Children are nodes or text. */
 export function of(kind, properties = {}, ...children) {
   const [tag, ...classes] = kind.split(".");
   const made = Object.assign(document.createElement(tag), properties);
-  made.classList.add(...classes);
+  if (classes.length) made.classList.add(...classes);
   made.append(...children.filter((child) => child != null));
   return made;
 }

@@ -32,6 +32,14 @@ export class Place {
     return this.container;
   }
 
+  /** Returns true if the container is no more, and then works in none. */
+  async isGone() {
+    const found = await asked(`v1/containers/${this.container}`).catch(({ status }) => ({ status }));
+    const isGone = found.status === 404 || found.status === "expired";
+    if (isGone) this.use(null);
+    return isGone;
+  }
+
   /** Gives a file of a container, by its path, to the browser. */
   open = async (container, path) => {
     const file = (await filesOf(container)).data.find((each) => each.path === path);

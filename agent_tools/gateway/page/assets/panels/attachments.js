@@ -60,7 +60,8 @@ export class Attachments {
 
   #show(text = "") {
     const chips = this.#files.map(({ id, name, bytes }) => {
-      const drop = button(".drop", "×", () => this.#remove(id), { title: `Leave out ${name}`, ariaLabel: `Leave out ${name}` });
+      const label = `Leave out ${name}`;
+      const drop = button(".drop", "×", () => this.#remove(id), { title: label, ariaLabel: label });
       return of("span.chip", {}, `${name} · ${size(bytes)}`, drop);
     });
     $("attachments").replaceChildren(...chips, ...(text ? [of("span.dim", { role: "status" }, text)] : []));

@@ -38,7 +38,8 @@ export class Sandboxes {
   #list(containers) {
     const list = $("containers");
     const ids = containers.map(({ id }) => id);
-    if (list.dataset.ids !== ids.join()) list.replaceChildren(...ids.map((id) => this.#row(id))); // else the focus stays
+    const isSame = list.dataset.ids === ids.join(); // then the focus stays where it is
+    if (!isSame) list.replaceChildren(...ids.map((id) => this.#row(id)));
     list.dataset.ids = ids.join();
     containers.forEach(({ id, name, memory, sandbox, unused }, index) => {
       const [title, , facts] = list.children[index].children;

@@ -11,7 +11,12 @@ export function figure(url) {
   const image = of("img", { alt: "a figure that the code drew" });
   const large = button(".figure", image, () => enlarge(image.src), { title: "Show it larger" });
   if (DATA.test(url)) image.src = url;
-  else fetched(url).then((data) => (data ? (image.src = data) : large.replaceWith(of("p.dim", {}, `a figure at ${url}`))));
+  else {
+    fetched(url).then((data) => {
+      if (data) image.src = data;
+      else large.replaceWith(of("p.dim", {}, `a figure at ${url}`));
+    });
+  }
   return large;
 }
 

@@ -12,11 +12,12 @@ const QUOTED = /"(?:[^"\\\n]|\\[^])*"?|'(?:[^'\\\n]|\\[^])*'?/y;
 const HASH = ["comment", /#[^\n]*/y];
 const WORDS = {
   python:
-    "and as assert async await break case class continue def del elif else except finally for from global if import in " +
-    "is lambda match nonlocal not or pass raise return try while with yield True False None",
+    "and as assert async await break case class continue def del elif else except finally for from global if import " +
+    "in is lambda match nonlocal not or pass raise return try while with yield True False None",
   javascript:
-    "async await break case catch class const continue default delete else export extends finally for from function if " +
-    "import in instanceof let new of return static super switch this throw try typeof var while yield true false null",
+    "async await break case catch class const continue default delete else export extends finally for from function " +
+    "if import in instanceof let new of return static super switch this throw try typeof var while yield true false " +
+    "null",
   sh: "if then else elif fi for in do done while case esac function export",
   toml: "true false",
   json: "true false null",
@@ -41,12 +42,15 @@ const LANGUAGES = {
   toml: [HASH, ["meta", /\[[^\]\n]*\]/y], ["string", QUOTED], ["number", NUMBER], ["word", WORD]],
   json: [["string", QUOTED], ["number", NUMBER], ["word", WORD]],
 };
-const OTHER_NAMES = { py: "python", python3: "python", js: "javascript", ts: "javascript", mjs: "javascript", bash: "sh", shell: "sh" };
+const OTHER_NAMES = {
+  ...{ py: "python", python3: "python", ipython: "python", js: "javascript", mjs: "javascript", ts: "javascript" },
+  ...{ typescript: "javascript", bash: "sh", shell: "sh", console: "sh" },
+};
 const KEYWORDS = Object.fromEntries(Object.entries(WORDS).map(([name, words]) => [name, new Set(words.split(" "))]));
 
 /** Yields kind and text of each token; joined, the texts are the code. */
 export function* tokens(code, language) {
-  const name = OTHER_NAMES[language] ?? language;
+  const name = Object.hasOwn(OTHER_NAMES, language) ? OTHER_NAMES[language] : language;
   const rules = Object.hasOwn(LANGUAGES, name) && code.length <= MAX_CODE ? LANGUAGES[name] : [];
   let plain = 0; // where the text begins that belongs to no token yet
   for (let place = 0; place < code.length && rules.length; ) {

@@ -8,7 +8,9 @@ import { highlighted } from "./highlight.js";
 import { pipesOf, tableOf } from "./table.js";
 
 export const MAX_PROSE = 200_000; // characters; more is shown as it was written
-const MARKS = /`([^`\n]{1,2000})`|\*\*([^*\n]{1,2000})\*\*|\*([^*\s][^*\n]{0,2000})\*|\[([^[\]\n]{1,200})\]\(sandbox:([^()\s]{1,500})\)/g;
+const SPANS = ["`([^`\\n]{1,2000})`", "\\*\\*([^*\\n]{1,2000})\\*\\*", "\\*([^*\\s][^*\\n]{0,2000})\\*"];
+const FILE = "\\[([^[\\]\\n]{1,200})\\]\\(sandbox:([^()\\s]{1,500})\\)"; // as models name what their code wrote
+const MARKS = new RegExp([...SPANS, FILE].join("|"), "g");
 const FENCE = /^ {0,3}```([\w+-]{0,20})/;
 const HEADING = /^(#{1,6}) (.*)$/;
 const ITEM = /^ {0,8}(?:([-*+])|\d{1,4}[.)]) (.*)$/;
@@ -64,7 +66,8 @@ function fenced(lines, start, made) {
 
 /** Code in a box with a button to copy it. */
 export function codeBlock(code, language) {
-  return of("div.code", {}, of("pre", { tabIndex: 0 }, of("code", {}, highlighted(code, language))), copier(() => code));
+  const shown = of("pre", { tabIndex: 0 }, of("code", {}, highlighted(code, language)));
+  return of("div.code", {}, shown, copier(() => code));
 }
 
 function list(lines, open) {

@@ -1,7 +1,7 @@
 // Tables in text: a data frame as pandas prints it, and the pipes of Markdown, read into cells.
 //
-// pandas pads every line of a frame to one length, with at least two blanks between columns. So a frame is a header that
-// begins with blanks, and lines of its length below it; its columns lie between the places where all lines are blank.
+// pandas pads every line of a frame to one length, with at least two blanks between columns. So a frame is a header
+// that begins with blanks, and lines of its length below it; its columns lie between the places where all are blank.
 // Anything that is not quite so (wide characters, wrapped frames) stays the text that it is.
 
 import { of } from "../elements.js";
@@ -62,11 +62,13 @@ function gutters(lines) {
 
 const cellsOf = (line, cuts) => [0, ...cuts].map((start, index) => line.slice(start, cuts[index]).trim());
 
-/** Returns the table that Markdown lines make, `| a | b |` and `|---|---|` first; null if they do not. */
+/** Returns the table that Markdown lines make, `| a | b |` and `|---|---|` first; null if not all of them fit one. */
 export function pipesOf(lines) {
-  if (lines.length < 2 || !pipedCells(lines[1]).every((cell) => /^:?-+:?$/.test(cell))) return null;
-  const [columns, , ...rows] = lines.slice(0, MAX_ROWS + 2).map(pipedCells);
-  return columns.length <= MAX_COLUMNS ? { columns, rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) } : null;
+  if (lines.length < 2 || lines.length > MAX_ROWS + 2) return null;
+  if (!pipedCells(lines[1]).every((cell) => /^:?-+:?$/.test(cell))) return null;
+  const [columns, , ...rows] = lines.map(pipedCells);
+  if (columns.length > MAX_COLUMNS || rows.some((row) => row.length > columns.length)) return null;
+  return { columns, rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) };
 }
 
 const pipedCells = (line) =>

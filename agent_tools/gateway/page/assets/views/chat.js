@@ -1,7 +1,7 @@
 // The conversation: what is said goes to /v1/responses, as any client's would, and is shown while it comes.
 //
 // Responses are made in the background and followed as a stream, so that a reload, or a connection that breaks, costs
-// nothing: the events that were missed are asked for by their numbers. Kept for a reload is only the last response's id;
+// nothing: the events that were missed are asked for by their numbers. Only the last response's id is kept for a reload;
 // what was said is read from the gateway again, along `previous_response_id`.
 
 import { $, button, of } from "../elements.js";
@@ -12,14 +12,15 @@ import { question, Turn } from "./turn.js";
 
 const MAX_TURNS = 50; // that are read again
 const RETRIES = 3; // of a stream that broke
+const GONE = "The container of before is gone: the code gets a new one, without its variables and files.";
 const PROMPTS = [
   ["Simulate", "Simulate 10,000 rolls of two dice and draw how often each sum comes up."],
-  ["Explore", "Make a small table of monthly sales for three shops, save it as sales.csv, and show me which shop grew most."],
+  ["Explore", "Make a small table of monthly sales for three shops, save it as sales.csv, and show who grew most."],
   ["Compute", "Which day of the week was 29 February 2000, and how many Fridays the 13th were there that year?"],
 ];
 
 export class Chat {
-  #place; // what the views share: { container, isOwn, open, changed }
+  #place;
   #attachments;
   #turn = null; // that is under way
   #abort = null;
@@ -38,7 +39,7 @@ export class Chat {
     this.#empty();
   }
 
-  // -- what there is to choose ------------------------------------------------------------------------------------------
+  // -- what there is to choose ----------------------------------------------------------------------------------------
 
   /** Reads the upstream's models. */
   async readModels() {
@@ -71,8 +72,10 @@ export class Chat {
       offer.append(of("span", {}, text));
       return offer;
     });
-    $("transcript").replaceChildren(of("div.empty", {}, of("h2", {}, "What should be worked out?"),
-      of("p", {}, "The model writes Python; it runs here, in a sandbox of its own, before your eyes."), of("div.offers", {}, ...offers)));
+    const says = of("p", {}, "The model writes Python; it runs here, in a sandbox of its own, before your eyes.");
+    const title = of("h2", {}, "What should be worked out?");
+    const empty = of("div.empty", {}, title, says, of("div.offers", {}, ...offers));
+    $("transcript").replaceChildren(empty);
   }
 
   #offered(text) {
@@ -80,7 +83,7 @@ export class Chat {
     $("prompt").focus();
   }
 
-  // -- a conversation ---------------------------------------------------------------------------------------------------
+  // -- a conversation -------------------------------------------------------------------------------------------------
 
   /** Begins a new conversation, in a container of its own. */
   begin() {
@@ -147,7 +150,7 @@ export class Chat {
     this.#enable();
   }
 
-  // -- asking -----------------------------------------------------------------------------------------------------------
+  // -- asking ---------------------------------------------------------------------------------------------------------
 
   async send() {
     const text = $("prompt").value.trim();
@@ -161,13 +164,18 @@ export class Chat {
     $("transcript").append(question({ content: [...shown, { text }] }));
     $("prompt").value = "";
     keep("prompt", "");
+    if (this.#isNamed && (await this.#place.isGone())) this.#note(GONE);
     const turn = new Turn($("transcript"), { open: this.#place.open });
     await this.#follow(turn, (signal) => ask("v1/responses", { json: this.#request(item), signal }));
   }
 
+  /** The container is named in the request, since the conversation does not have it. */
+  get #isNamed() {
+    return Boolean(this.#place.container && (this.#place.isChosen || !this.#previous));
+  }
+
   #request(item) {
-    const { container, isChosen } = this.#place;
-    const tool = { type: "code_interpreter", container: container && (isChosen || !this.#previous) ? container : { type: "auto" } };
+    const tool = { type: "code_interpreter", container: this.#isNamed ? this.#place.container : { type: "auto" } };
     return {
       model: $("model").value,
       input: [item],
@@ -197,7 +205,8 @@ export class Chat {
       } catch (error) {
         if (signal.aborted) break;
         if (error instanceof Refusal && error.status) return this.#failed(turn, error.message);
-        if (!turn.body || !left) return this.#failed(turn, error instanceof Refusal ? error.message : "The connection broke off");
+        const message = error instanceof Refusal ? error.message : "The connection broke off";
+        if (!turn.body || !left) return this.#failed(turn, message);
       }
       stream = (again) => this.#streamOf(turn.body.id, turn.last, again);
       await new Promise((resolve) => setTimeout(resolve, 500 * (RETRIES + 1 - left)));

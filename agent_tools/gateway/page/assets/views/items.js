@@ -1,12 +1,15 @@
 // The items of a response, each as an element that grows while its events come.
 
 import { of } from "../elements.js";
-import { highlighted, MAX_CODE } from "../text/highlight.js";
+import { highlighted } from "../text/highlight.js";
 import { Output } from "../text/output.js";
 import { codeBlock, prose } from "../text/prose.js";
 
 const LIVE_CODE = 8_000; // characters that are coloured while they come
-const ENDINGS = { completed: "done", failed: "failed", incomplete: "stopped", in_progress: "writing", interpreting: "running" };
+const STATES = {
+  ...{ in_progress: "writing", interpreting: "running" },
+  ...{ completed: "done", failed: "failed", incomplete: "stopped" },
+};
 
 /** Draws again at most once in a while: no sooner than ten times what the last drawing took. */
 class Redraw {
@@ -91,7 +94,8 @@ export class CodeItem {
 
   constructor({ status }) {
     const head = of("div.head", {}, of("b", {}, "Python"), this.#state);
-    this.box = of("section.call", { ariaLabel: "Code" }, head, of("pre", { tabIndex: 0 }, this.#element), this.#outputs);
+    const code = of("pre", { tabIndex: 0 }, this.#element);
+    this.box = of("section.call", { ariaLabel: "Code" }, head, code, this.#outputs);
     this.#say(status ?? "in_progress");
   }
 
@@ -106,11 +110,13 @@ export class CodeItem {
   end({ code, outputs, status }) {
     this.stop();
     this.#code = code ?? "";
-    this.#redraw.now();
     this.#say(status);
+    this.#redraw.now();
     const output = new Output(this.#outputs);
     output.clear();
-    for (const { type, logs, url } of outputs ?? []) output.show(type === "image" ? { kind: "image", url } : { kind: "logs", text: logs });
+    for (const { type, logs, url } of outputs ?? []) {
+      output.show(type === "image" ? { kind: "image", url } : { kind: "logs", text: logs });
+    }
   }
 
   /** Stops the clock: nothing more comes. */
@@ -122,17 +128,18 @@ export class CodeItem {
   #run() {
     this.#began = performance.now();
     this.#say("interpreting");
+    this.#redraw.soon();
     this.#clock = setInterval(() => this.#say("interpreting"), 100);
   }
 
   #say(status) {
     const seconds = this.#began ? ` ${((performance.now() - this.#began) / 1000).toFixed(1)} s` : "";
-    this.box.dataset.state = ENDINGS[status] ?? status;
+    this.box.dataset.state = STATES[status] ?? status;
     this.#state.textContent = this.box.dataset.state + seconds;
   }
 
   #draw() {
-    const isLong = this.#code.length > (this.#clock || this.box.dataset.state === "done" ? MAX_CODE : LIVE_CODE);
+    const isLong = this.box.dataset.state === "writing" && this.#code.length > LIVE_CODE;
     this.#element.replaceChildren(isLong ? this.#code : highlighted(this.#code, "python"));
   }
 }
@@ -184,7 +191,8 @@ export class OtherItem {
   apply() {}
 
   end(item) {
-    this.box.replaceChildren(of("summary", {}, [item.type, item.name].filter(Boolean).join(": ")), codeBlock(JSON.stringify(item, null, 2), "json"));
+    const title = [item.type, item.name].filter(Boolean).join(": ");
+    this.box.replaceChildren(of("summary", {}, title), codeBlock(JSON.stringify(item, null, 2), "json"));
   }
 }
 

@@ -3,7 +3,10 @@
 import { $, ago, button, of } from "../elements.js";
 import { asked } from "../gateway.js";
 
-const COLUMNS = [["when", ""], ["model", ""], ["status", ""], ["calls", ".number"], ["tokens in", ".number"], ["tokens out", ".number"], ["time", ".number"], ["", ""]];
+const COLUMNS = [
+  ...[["when", ""], ["model", ""], ["status", ""], ["calls", ".number"]],
+  ...[["tokens in", ".number"], ["tokens out", ".number"], ["time", ".number"], ["", ""]],
+];
 
 export class Recent {
   #open;
@@ -30,7 +33,8 @@ export class Recent {
     }
     const head = of("tr", {}, ...COLUMNS.map(([name, kind]) => of(`th${kind}`, { scope: "col" }, name)));
     const rows = responses.map((each) => this.#row(each, now));
-    $("recent").replaceChildren(of("div.table", { tabIndex: 0 }, of("table", {}, of("thead", {}, head), of("tbody", {}, ...rows))));
+    const table = of("table", {}, of("thead", {}, head), of("tbody", {}, ...rows));
+    $("recent").replaceChildren(of("div.table", { tabIndex: 0 }, table));
   }
 
   #row(each, now) {

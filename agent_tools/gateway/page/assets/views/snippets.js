@@ -7,6 +7,11 @@ import { codeBlock } from "../text/prose.js";
 const QUESTION = "Which day of the week was 29 February 2000? Use Python.";
 const TOOL = '{"type": "code_interpreter", "container": {"type": "auto"}}';
 
+const NEEDED = { refuse: "; the gateway needs: agent-tools serve --set unknown_tools=ignore" };
+const COMMAND = `# this gateway has no MCP at /mcp; a server on your own machine:
+agent-tools mcp config claude-code  # or claude-desktop, cursor, vscode, codex, windsurf, lm-studio`;
+
+/** By client: the language and the text, for the facts of a gateway. */
 const SNIPPETS = {
   curl: ({ base, key, model }) => ["sh", `curl ${base}/responses \\
   -H "Authorization: Bearer ${key}" -H "Content-Type: application/json" \\
@@ -33,7 +38,7 @@ const response = await client.responses.create({
   include: ["code_interpreter_call.outputs"],
 });
 console.log(response.output_text);`],
-  Codex: ({ base, model, isLocked, unknownTools }) => ["toml", `# ~/.codex/config.toml${unknownTools === "ignore" ? "" : "; the gateway needs: agent-tools serve --set unknown_tools=ignore"}
+  Codex: ({ base, model, isLocked, unknownTools }) => ["toml", `# ~/.codex/config.toml${NEEDED[unknownTools] ?? ""}
 model = ${JSON.stringify(model)}
 model_provider = "agent-tools"
 
@@ -41,9 +46,11 @@ model_provider = "agent-tools"
 name = "agent-tools"
 base_url = "${base}"
 wire_api = "responses"${isLocked ? '\nenv_key = "AGENT_TOOLS_KEY"' : ""}`],
-  MCP: ({ mcp, key, isLocked }) => mcp
-    ? ["json", JSON.stringify({ mcpServers: { python: { type: "http", url: mcp, ...(isLocked ? { headers: { Authorization: `Bearer ${key}` } } : {}) } } }, null, 2)]
-    : ["sh", "# this gateway has no MCP at /mcp; a server on your own machine:\nagent-tools mcp config claude-code  # or claude-desktop, cursor, vscode, codex, windsurf, lm-studio"],
+  MCP: ({ mcp, key, isLocked }) => {
+    if (!mcp) return ["sh", COMMAND];
+    const headers = isLocked ? { headers: { Authorization: `Bearer ${key}` } } : {};
+    return ["json", JSON.stringify({ mcpServers: { python: { type: "http", url: mcp, ...headers } } }, null, 2)];
+  },
 };
 
 export class Snippets {
@@ -55,7 +62,8 @@ export class Snippets {
     const base = new URL("v1", document.baseURI).href;
     const isLocked = $("unlock").dataset.needed === "yes";
     const mcp = this.#state.mcp ? new URL("mcp", document.baseURI).href : null;
-    const facts = { base, mcp, isLocked, key: isLocked ? "YOUR_KEY" : "none", model: $("model").value || "the-model", unknownTools: this.#state.unknown_tools };
+    const [key, model] = [isLocked ? "YOUR_KEY" : "none", $("model").value || "the-model"];
+    const facts = { base, mcp, isLocked, key, model, unknownTools: this.#state.unknown_tools };
     $("base-url").textContent = base;
     $("which-key").textContent = isLocked ? "yours" : "any";
     $("clients").replaceChildren(...Object.keys(SNIPPETS).map((name) => this.#tab(name)));

@@ -65,7 +65,8 @@ export class Trial {
     $("stop").disabled = false;
     say("running", "Running");
     const started = performance.now();
-    const clock = setInterval(() => ($("clock").textContent = `${((performance.now() - started) / 1000).toFixed(1)} s`), 100);
+    const tick = () => ($("clock").textContent = `${((performance.now() - started) / 1000).toFixed(1)} s`);
+    const clock = setInterval(tick, 100);
     try {
       const json = { code: this.#editor.code, container: this.#place.container };
       await this.#follow(await ask("page/run", { json, signal: this.#running.signal }));
@@ -103,7 +104,8 @@ export class Trial {
   #finish({ ending, seconds, files }) {
     const { container } = this.#place;
     const rows = files.map(({ name, size: bytes }) => {
-      const get = button(".link", name, () => this.#place.open(container, `/mnt/data/${name}`), { title: `Download ${name}` });
+      const open = () => this.#place.open(container, `/mnt/data/${name}`);
+      const get = button(".link", name, open, { title: `Download ${name}` });
       return of("li", {}, get, of("span.facts", {}, size(bytes)));
     });
     if (rows.length) this.#output.add(filesBlock(rows));

@@ -34,7 +34,8 @@ export class Turn {
 
   /** What the model said in it. */
   get text() {
-    return [...this.#views.values()].filter((view) => view instanceof MessageItem).map((view) => view.text).join("\n\n");
+    const messages = [...this.#views.values()].filter((view) => view instanceof MessageItem);
+    return messages.map(({ text }) => text).join("\n\n");
   }
 
   apply(event) {
@@ -80,7 +81,8 @@ export class Turn {
     this.#stop();
     const { status, error, incomplete_details: details } = this.body;
     if (error) this.fail(error.message);
-    const ending = { cancelled: "stopped", incomplete: `incomplete: ${details?.reason ?? "unknown reason"}`, failed: "failed" }[status];
+    const incomplete = `incomplete: ${details?.reason ?? "unknown reason"}`;
+    const ending = { cancelled: "stopped", failed: "failed", incomplete }[status];
     const facts = [this.body.model, ending, this.#time(), tokensOf(this.body.usage)].filter(Boolean).join(" · ");
     this.#foot.replaceChildren(facts, ...(this.text ? [copier(() => this.text, "Copy answer")] : []));
   }
