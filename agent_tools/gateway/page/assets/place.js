@@ -34,8 +34,8 @@ export class Place {
 
   /** Returns true if the container is no more, and then works in none. */
   async isGone() {
-    const found = await asked(`v1/containers/${this.container}`).catch(({ status }) => ({ status }));
-    const isGone = found.status === 404 || found.status === "expired";
+    const state = await asked("page/state").catch(() => null);
+    const isGone = Boolean(state && !state.containers.some(({ id }) => id === this.container));
     if (isGone) this.use(null);
     return isGone;
   }
