@@ -272,6 +272,19 @@ def test_figures_at_the_gateway_are_shown_and_enlarged(visit: NewVisit) -> None:
     expect(large).to_be_hidden()
 
 
+def test_a_file_that_a_model_only_names_is_told_to_be_missing(visit: NewVisit) -> None:
+    said = "See [it](sandbox:/mnt/data/last.txt) and [that](sandbox:/mnt/data/none.txt)."
+    many = "for n in range(101): open(f'{n}.txt', 'w').close()"
+    here = visit(view="chat", models={"m": [code("open('last.txt', 'w').write('here')\n" + many), said]})
+    here.ask("Go.")
+    here.answered()
+    with here.page.expect_download() as saved:
+        here.page.get_by_role("button", name="it", exact=True).click()
+    assert saved.value.path().read_text() == "here"
+    here.page.get_by_role("button", name="that", exact=True).click()
+    expect(here.page.locator("#files-state")).to_have_text("/mnt/data/none.txt: there is no such file")
+
+
 def test_a_new_chat_has_a_container_of_its_own(visit: NewVisit) -> None:
     here = visit(view="chat", models={"m": [code("x = 1"), "One.", code("print('x' in globals())"), "New."]})
     here.ask("Go.")

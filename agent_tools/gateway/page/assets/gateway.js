@@ -4,10 +4,9 @@ import { $ } from "./elements.js";
 
 /** An answer that is no success, in the gateway's words; status 0: there was none. */
 export class Refusal extends Error {
-  constructor(status, message, code = null) {
+  constructor(status, message) {
     super(message);
     this.status = status;
-    this.code = code;
   }
 }
 
@@ -35,8 +34,7 @@ async function answered(path, options) {
 
 async function refusal(response) {
   const body = await response.json().catch(() => null); // a proxy's own page is no JSON
-  const { message, code } = body?.error ?? {};
-  return new Refusal(response.status, message ?? `The gateway answered ${response.status}`, code ?? null);
+  return new Refusal(response.status, body?.error?.message ?? `The gateway answered ${response.status}`);
 }
 
 /** Yields the events of a stream. */

@@ -1,6 +1,7 @@
 // The container that this page works in: the chat, the code and the files share it.
 
-import { asked, download } from "./gateway.js";
+import { $ } from "./elements.js";
+import { asked, download, Refusal } from "./gateway.js";
 import { keep, kept } from "./kept.js";
 
 export class Place {
@@ -40,14 +41,30 @@ export class Place {
     return isGone;
   }
 
-  /** Gives a file of a container, by its path, to the browser. */
+  /** Gives a file of a container, by its path, to the browser, or says why not. */
   open = async (container, path) => {
-    const file = (await filesOf(container)).data.find((each) => each.path === path);
-    if (file) await download(container, file.id, nameOf(file));
+    try {
+      const file = await found(container, path);
+      await download(container, file.id, nameOf(file).split("/").pop());
+      $("files-state").textContent = "";
+    } catch (error) {
+      $("files-state").textContent = `${path}: ${error.message}`;
+    }
   };
 }
 
-export const filesOf = (container) => asked(`v1/containers/${container}/files?limit=100`);
+export const filesOf = (container, after = "") => asked(`v1/containers/${container}/files?limit=100&after=${after}`);
+
+/** Looks for a file by its path, on all pages of the list. */
+async function found(container, path) {
+  for (let after = ""; ; ) {
+    const { data, has_more: hasMore, last_id: last } = await filesOf(container, after);
+    const file = data.find((each) => each.path === path);
+    if (file) return file;
+    if (!hasMore) throw new Refusal(404, "there is no such file");
+    after = last;
+  }
+}
 
 /** The name of a file in the working directory. */
 export const nameOf = ({ path }) => path.replace(/^\/mnt\/data\//, "");
