@@ -52,7 +52,7 @@ class Visit:
 
     def ends(self, words: str) -> None:
         """See that the run ended, and how."""
-        expect(self.page.locator("#state")).to_contain_text(words)
+        expect(self.page.locator("#state")).to_contain_text(words, timeout=3 * PATIENCE)
 
     def ask(self, text: str) -> None:
         """Ask the model that is chosen."""
