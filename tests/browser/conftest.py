@@ -18,7 +18,9 @@ from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_run
 __all__ = ["new_gateway", "process_runtime"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20_000  # milliseconds until what a page should show counts as missing
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium drops what it loads when an interface comes or goes, as with any container beside the tests."""
+PATIENCE = 60_000  # milliseconds until what a page should show counts as missing
 
 
 class Visit:
@@ -37,6 +39,9 @@ class Visit:
         )
         self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
         self.page.goto(f"{gateway.url}{root}/#{view}")
+        while any(NETWORK_CHANGED in complaint for complaint in self.complaints):
+            self.complaints.clear()
+            self.page.reload()
 
     def _failed(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # of a page that was left, or a download
@@ -52,7 +57,7 @@ class Visit:
 
     def ends(self, words: str) -> None:
         """See that the run ended, and how."""
-        expect(self.page.locator("#state")).to_contain_text(words, timeout=3 * PATIENCE)
+        expect(self.page.locator("#state")).to_contain_text(words)
 
     def ask(self, text: str) -> None:
         """Ask the model that is chosen."""
@@ -61,7 +66,7 @@ class Visit:
 
     def answered(self, number: int = 1) -> None:
         """See that so many questions have their whole answers."""
-        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number, timeout=3 * PATIENCE)
+        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
 
 
 NewVisit = Callable[..., Visit]
