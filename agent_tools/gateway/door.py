@@ -18,7 +18,13 @@ from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
 
-_OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
+_OWNED = (
+    "/v1/",
+    "/page/run",
+    "/page/stop",
+    "/page/state",
+    "/page/responses",
+)  # what has an owner, and needs a key where there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
 _GONE = 499  # the client left before there was an answer
 

@@ -19,6 +19,16 @@ class ResponseHead(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResponseListed(Record):
+    """The columns of a response that a list of the newest needs."""
+
+    table = "responses"
+    created_at: float
+    status: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResponseBody(Record):
     """A response's body, as JSON."""
 

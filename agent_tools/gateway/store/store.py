@@ -82,6 +82,14 @@ class Store(Rows):
         with self._transaction() as connection:
             return [kind(**row._mapping) for row in connection.execute(query)]
 
+    def newest(self, kind: type[Kind], most: int, **where: Any) -> list[Kind]:
+        """Return at most so many records that fit, newest first."""
+        table = table_of(kind)
+        order = (table.c.created_at.desc(), table.c.id.desc())
+        query = sa.select(*_columns(kind)).order_by(*order).where(*_fitting(table, where)).limit(most)
+        with self._transaction() as connection:
+            return [kind(**row._mapping) for row in connection.execute(query)]
+
     def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
         """Return the number of records that fit, and the sum of their `bytes`, if they have any."""
         table = table_of(kind)
