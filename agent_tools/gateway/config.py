@@ -64,6 +64,11 @@ class GatewayConfig(ContainersConfig):
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    address: str = ""
+    """The URL at which other gateways on the same database reach this one, e.g. http://10.0.0.5:8080; '' if they do
+    not."""
+    shared_secret: str = field(default="", repr=False)
+    """The same for all gateways that have an `address`: they know each other by it."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"

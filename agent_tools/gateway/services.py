@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.leases import Leases
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
@@ -18,6 +19,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
+from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.requests.rates import Rates
@@ -29,6 +31,7 @@ from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 SWEEP_EVERY = 15.0  # seconds
+TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
 _FORGOTTEN: tuple[type[Record], ...] = (
     StoredResponse,
     StoredItem,
@@ -50,15 +53,19 @@ class Services:
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
-        self._closed = threading.Event()
         with ExitStack() as undo:
             self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)
+            self.presence = Presence(config, self.store)
+            self.presence.join()
+            undo.callback(failures, self.presence.leave)
+            self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
             self.background = Background(self.store)
             self.keys = RequestKeys(config.api_keys, with_named=config.named_keys)
             self.rates = Rates(config.max_requests_per_minute)
             self._read_keys()
-            self.containers = Containers(config, self.store, runtime)
+            leases = Leases(self.store, self.presence.id, self.presence.is_alive)
+            self.containers = Containers(config, self.store, runtime, leases=leases)
             undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
             undo.callback(self.containers.close)
             self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
@@ -79,12 +86,10 @@ class Services:
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
-            repeated = [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]
-            for each in repeated:
-                thread = threading.Thread(target=self._now_and_then, args=each, name="gateway-sweep", daemon=True)
-                thread.start()
-                undo.callback(thread.join)
-            undo.callback(self._closed.set)
+            self._repeat(undo, self.sweep, SWEEP_EVERY)
+            self._repeat(undo, self._tend, TEND_EVERY)
+            if config.named_keys:
+                self._repeat(undo, self._read_keys, READ_EVERY)
             self._undo = undo.pop_all()
 
     def close(self) -> None:
@@ -111,6 +116,20 @@ class Services:
         if self.config.named_keys:
             failures(partial(NamedKeys(self.store).read_into, self.keys))
 
-    def _now_and_then(self, work: Callable[[], object], every: float) -> None:
-        while not self._closed.wait(every):
-            work()
+    def _tend(self) -> None:
+        """Do what other gateways wait for."""
+        if self.presence.has_others:
+            self.containers.endings.tend()
+
+    def _repeat(self, undo: ExitStack, work: Callable[[], int | None], every: float) -> None:
+        """Do something every so many seconds, in a thread, until all that was begun later is undone."""
+        stopped = threading.Event()
+        thread = threading.Thread(target=_now_and_then, args=(stopped, work, every), name="gateway-sweep", daemon=True)
+        thread.start()
+        undo.callback(thread.join)
+        undo.callback(stopped.set)
+
+
+def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], every: float) -> None:
+    while not stopped.wait(every):
+        failures(work)

@@ -15,7 +15,7 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound,
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
-from agent_tools.containers.spec import ContainerSpec
+from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.execution import Picture
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
@@ -174,7 +174,7 @@ class Planner:
             self._bring(choice.file_ids)
             return Hold(containers, self._container_id, network=network)
         self._container_id = new_id("cntr")
-        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains))
+        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains, origin="response"))
         if not choice.file_ids:
             containers.check_room(self._owner)
             return Hold(containers, self._container_id, make, network)
@@ -186,7 +186,7 @@ class Planner:
         """Return the memory tier and the network that a new container gets."""
         containers = self._services.containers
         try:
-            return containers.check_memory(choice.memory), check_network(choice.domains, containers.config)
+            return check_memory(choice.memory, containers.config), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
             raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
         except NetworkRefused as exc:
