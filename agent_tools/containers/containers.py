@@ -8,7 +8,7 @@ until the container itself expires, and so do its variables, which its next sand
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -242,6 +242,13 @@ class Containers(Generic[Config]):
     def _interpreter(self, row: Container) -> CodeInterpreter:
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
+
+    def stop(self, owners: Collection[str]) -> None:
+        """End all code in the containers of these owners; files stay until they expire."""
+        for row in self.leases.held():
+            if row.owner in owners:
+                self.places.drop(row.id, row.generation)
+                self.gave_up(row.id)
 
     def gave_up(self, id_: str) -> None:
         """Let other processes have a container that has no sandbox any more."""

@@ -182,7 +182,7 @@ class Places:
         return True
 
     def drop(self, id_: str, generation: int) -> None:
-        """Close the sandbox of a container that another process has taken since this generation."""
+        """Close the sandbox that a container got in this generation, whoever uses it; nothing of it is saved."""
         with self._change:
             live = self._live.get(id_)
             if live is None or live.generation != generation:

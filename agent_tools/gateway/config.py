@@ -60,6 +60,8 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
     """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
+    key_patience: Seconds = 300.0
+    """The time that named keys are accepted while the database, which may have revoked them, does not answer."""
     max_requests_per_minute: Count = 0
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
@@ -105,6 +107,8 @@ class GatewayConfig(ContainersConfig):
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
     """Commas and opening brackets in a request's JSON. A model's context holds fewer; each costs up to 100 bytes."""
+    max_unpacked_bytes: Count = GIB
+    """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
     json_threads: Count = 2
     """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
     head_timeout: Seconds = 10.0

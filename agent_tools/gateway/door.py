@@ -39,11 +39,12 @@ class Door:
         scope = _below(services.config.root_path, scope)
         body = Body(receive, services.config, Headers(scope=scope))
         answer = _Sender(send, body)
+        received: object = body
         started = time.monotonic()
         with services.metrics.in_flight.track_inprogress():
             try:
                 _let_in(services, scope, self._owned)
-                scope, received = unpacked(scope, body, services.config)
+                scope, received = unpacked(scope, body, services.config, services.unpacked)
                 await self._app(scope, received, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
@@ -52,6 +53,8 @@ class Door:
                     raise
                 response = failed(exc)
                 await response(scope, receive, answer)
+            finally:
+                services.unpacked.give_back(received)
         route = getattr(scope.get("endpoint"), "__name__", "none")
         services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
         if name := scope.get("key_name"):

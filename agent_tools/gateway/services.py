@@ -21,6 +21,7 @@ from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.requests.auth import RequestKeys
+from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.requests.rates import Rates
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
@@ -45,6 +46,7 @@ class Services:
     """Made at the start of a gateway; `close` ends all and leaves no sandbox.
 
     Attributes:
+        end_jobs_of: ends the jobs of these owners; set by whoever has the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
@@ -53,6 +55,7 @@ class Services:
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
+        self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
             self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)
@@ -61,9 +64,11 @@ class Services:
             undo.callback(failures, self.presence.leave)
             self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
             self.background = Background(self.store)
-            self.keys = RequestKeys(config.api_keys, with_named=config.named_keys)
+            self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
+            self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
             self.rates = Rates(config.max_requests_per_minute)
-            self._read_keys()
+            if config.named_keys:
+                NamedKeys(self.store).read_into(self.keys)
             leases = Leases(self.store, self.presence.id, self.presence.is_alive)
             self.containers = Containers(config, self.store, runtime, leases=leases)
             undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
@@ -102,7 +107,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts.append(self.containers.places.save_due)
+        parts += [self.containers.places.save_due, self.conversations.note_again]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
@@ -112,9 +117,10 @@ class Services:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
     def _read_keys(self) -> None:
-        """Accept the named keys of now; while the database is away, those of before."""
-        if self.config.named_keys:
-            failures(partial(NamedKeys(self.store).read_into, self.keys))
+        """Accept the named keys of now, and end what those that were revoked have under way."""
+        if revoked := NamedKeys(self.store).read_into(self.keys):
+            self.end_jobs_of(revoked)
+            self.containers.stop(revoked)
 
     def _tend(self) -> None:
         """Do what other gateways wait for."""

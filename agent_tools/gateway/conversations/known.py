@@ -19,10 +19,14 @@ call ids, the same `prompt_cache_key`, the same text. Three rules keep those apa
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
@@ -31,6 +35,8 @@ from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store, StoreError
 
 MAX_SESSION = 256  # characters of a session's id that count
+MAX_UNNOTED = 1_000  # answers whose marks wait for the database; the oldest are given up
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class KnownConversations:
     def __init__(self, config: GatewayConfig, store: Store) -> None:
         self._config = config
         self._store = store
+        self._lock = threading.Lock()
+        self._unnoted: deque[Callable[[], None]] = deque(maxlen=MAX_UNNOTED)
 
     def of(self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True) -> Conversation:
         """Return the conversation of a request. It `is_whole` if all that was said is in it."""
@@ -68,6 +76,8 @@ class KnownConversations:
         Raises:
             StoreError: the store cannot be read.
         """
+        if self._unnoted:
+            self.note_again()
         marks = conversation.marks
         rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
         sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
@@ -96,12 +106,30 @@ class KnownConversations:
     # -- its answer ---------------------------------------------------------------------------------------------------
 
     def note(self, conversation: Conversation, answer: Iterable[Mapping[str, Any]], container_id: str) -> None:
-        """Note the marks of an answer, from its items or messages; what the store refuses is not known later."""
-        marks = conversation.answered(answer)
+        """Note the marks of an answer, from its items or messages; later, if the store refuses them now."""
+        work = partial(self._note_answer, conversation, conversation.answered(answer), container_id)
+        with self._lock:
+            if len(self._unnoted) == MAX_UNNOTED:
+                _log.error("the database is away for so long that the container of a conversation is not known again")
+            self._unnoted.append(work)
         with suppress(StoreError):
-            is_start = not marks.cache or not self._rows(conversation.marks.answers)
-            latest = (marks.session,) if is_start else (marks.session, marks.cache)
-            self._note(marks, container_id, latest, conversation.sender.owner)
+            self.note_again()
+
+    def note_again(self) -> None:
+        """Note what the store refused before.
+
+        Raises:
+            StoreError: it still does.
+        """
+        with self._lock:
+            while self._unnoted:
+                self._unnoted[0]()
+                self._unnoted.popleft()
+
+    def _note_answer(self, conversation: Conversation, marks: Marks, container_id: str) -> None:
+        is_start = not marks.cache or not self._rows(conversation.marks.answers)
+        latest = (marks.session,) if is_start else (marks.session, marks.cache)
+        self._note(marks, container_id, latest, conversation.sender.owner)
 
     def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Note them; of the marks in `latest`, the newest container counts."""
