@@ -79,6 +79,7 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
     finally:
         await app.state.jobs.close()
         await services.upstream.aclose()
+        await services.peers.aclose()
         await run_in_threadpool(services.close)
 
 

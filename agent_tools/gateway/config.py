@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
-from agent_tools.containers.keys import check_keys
+from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.models.bounds import MAX_REPLY_BYTES
@@ -146,6 +146,18 @@ class GatewayConfig(ContainersConfig):
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
 
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, address: str) -> str:
+        parts = urlsplit(address)
+        if address and (
+            parts.scheme not in ("http", "https") or not parts.netloc or parts.query or "@" in parts.netloc
+        ):
+            raise InvalidParams(
+                f"address={address!r:.80} is no URL of a gateway: give one such as http://10.0.0.5:8080."
+            )
+        return address
+
     @field_validator("root_path")
     @classmethod
     def _check_root_path(cls, path: str) -> str:
@@ -180,6 +192,11 @@ class GatewayConfig(ContainersConfig):
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
         check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
+        if bool(self.address) != (len(self.shared_secret) >= MIN_KEY_CHARS):
+            raise InvalidParams(
+                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} characters "
+                "that all gateways of this database have."
+            )
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self

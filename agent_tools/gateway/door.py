@@ -92,9 +92,10 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
             "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
         )
     if scope["path"].startswith(owned):
+        scope["is_forwarded"] = services.peers.has_sent(headers)
         caller = services.keys.caller(headers)
         scope["owner"], scope["key_name"] = caller.owner, caller.name
-        if scope["path"] != _POLLED:
+        if scope["path"] != _POLLED and not scope["is_forwarded"]:
             services.rates.check(caller)
     else:
         services.keys.refuse_strangers(headers, may_link=scope["method"] == "GET")

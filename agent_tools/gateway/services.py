@@ -19,6 +19,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
+from agent_tools.gateway.peers import Peers
 from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
@@ -63,7 +64,8 @@ class Services:
             self.presence.join()
             undo.callback(failures, self.presence.leave)
             self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
-            self.background = Background(self.store)
+            self.peers = Peers(config, self.presence)
+            self.background = Background(self.store, self.presence.id)
             self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
             self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
             self.rates = Rates(config.max_requests_per_minute)
@@ -98,7 +100,7 @@ class Services:
             self._undo = undo.pop_all()
 
     def close(self) -> None:
-        """Release everything but the upstream's connections, which their loop closes."""
+        """Release everything but the connections to the upstream and to peers, which their loop closes."""
         self._undo.close()
 
     def sweep(self) -> int:

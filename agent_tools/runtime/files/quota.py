@@ -140,7 +140,7 @@ class QuotaWatch:
         pause = 0.0 if is_first else PAUSE_FACTOR * (ended - started)  # a first count has looked for no excess yet
         self._next_at = ended + max(0.9 * LOOK_EVERY, pause)  # a round may be a little early
         of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
-        self._next_idle_at = ended + (0.0 if is_first else max(IDLE_LOOK_EVERY, of_all))
+        self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
 
     def _stop(self) -> None:
         self._brake.order(Pause())
