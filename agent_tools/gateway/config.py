@@ -21,6 +21,7 @@ from agent_tools.settings import GIB, KIB, MIB
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
@@ -150,12 +151,9 @@ class GatewayConfig(ContainersConfig):
     @classmethod
     def _check_address(cls, address: str) -> str:
         parts = urlsplit(address)
-        if address and (
-            parts.scheme not in ("http", "https") or not parts.netloc or parts.query or "@" in parts.netloc
-        ):
-            raise InvalidParams(
-                f"address={address!r:.80} is no URL of a gateway: give one such as http://10.0.0.5:8080."
-            )
+        is_url = parts.scheme in ("http", "https") and parts.netloc and not parts.query and "@" not in parts.netloc
+        if address and not is_url:
+            raise InvalidParams(f"address={address!r:.80} is no gateway's URL: give one such as http://10.0.0.5:8080.")
         return address
 
     @field_validator("root_path")
@@ -192,10 +190,11 @@ class GatewayConfig(ContainersConfig):
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
         check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
-        if bool(self.address) != (len(self.shared_secret) >= MIN_KEY_CHARS):
+        secret = self.shared_secret
+        if bool(self.address) != bool(secret) or (secret and not _SECRET.fullmatch(secret)):
             raise InvalidParams(
-                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} characters "
-                "that all gateways of this database have."
+                f"address and shared_secret go together: give both, and as the secret at least {MIN_KEY_CHARS} letters, "
+                "digits or marks of ASCII, the same to all gateways of this database."
             )
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")

@@ -28,8 +28,10 @@ from agent_tools.gateway.store.records import GatewayRow
 FORWARDED = "x-agent-tools-forwarded"  # the header that holds the secret
 CONNECT_SECONDS = 2.0
 _HOP = frozenset(
-    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding")
-    + ("upgrade", "host", "content-length", "x-request-id", "date", "server", FORWARDED)
+    (
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "host", "content-length", "x-request-id", "date", "server", FORWARDED),
+    )
 )
 """Headers of one connection (RFC 9110, 7.6.1), and those that each gateway makes itself."""
 
@@ -61,7 +63,7 @@ class Peers:
         if given is None:
             return False
         secret = self._config.shared_secret
-        if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
+        if not secret or not hmac.compare_digest(given.encode("latin-1", "replace"), secret.encode()):
             raise ApiError(
                 403, f"The {FORWARDED} header is not the shared_secret of this gateway.", code="wrong_shared_secret"
             )

@@ -171,8 +171,7 @@ def test_both_at_once_agree_on_one(service: Service, new: Any) -> None:
     answers: list[str] = []
 
     def often(name: str) -> None:
-        for _ in range(3):
-            answers.append(service.run(name, id_, "count += 1; count"))
+        answers.extend(service.run(name, id_, "count += 1; count") for _ in range(3))
 
     threads = [threading.Thread(target=often, args=(name,)) for name in service.processes]
     for each in threads:

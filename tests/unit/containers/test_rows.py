@@ -38,7 +38,8 @@ def test_a_row_is_changed_only_as_it_was(rows: Rows) -> None:
     assert rows.change(Upload, "a", {"owner": ["me", "you"], "bytes": 1}, owner="you")
     assert not rows.change(Upload, "a", {"owner": "me"}, owner="them")
     found = rows.get(Upload, "a")
-    assert found and (found.owner, found.filename) == ("you", "a")
+    assert found
+    assert (found.owner, found.filename) == ("you", "a")
 
 
 def test_rows_are_counted_and_their_bytes_added_up(rows: Rows) -> None:
