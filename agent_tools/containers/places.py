@@ -59,6 +59,7 @@ class Places:
 
     Attributes:
         parked: the number of sandboxes that made room for others, since the start.
+        handed_over: the number of those that another process got.
     """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: Owner) -> None:
@@ -71,7 +72,7 @@ class Places:
         self._live: dict[str, LiveContainer] = {}
         self._parking: set[str] = set()
         self._relieving = 0
-        self.parked = 0
+        self.parked = self.handed_over = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
     def take(self, id_: str, called: Callable[[], Taken | None]) -> LiveContainer | None:
@@ -200,6 +201,7 @@ class Places:
                 self._owner.gave_up(id_)
                 return
             victim = self._chosen(id_)
+            self.handed_over += 1
         self._surely(partial(self._park, *victim))
 
     def running(self) -> Mapping[str, bool]:

@@ -193,7 +193,7 @@ class GatewayConfig(ContainersConfig):
         secret = self.shared_secret
         if bool(self.address) != bool(secret) or (secret and not _SECRET.fullmatch(secret)):
             raise InvalidParams(
-                f"address and shared_secret go together: give both, and as the secret at least {MIN_KEY_CHARS} letters, "
+                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} letters, "
                 "digits or marks of ASCII, the same to all gateways of this database."
             )
         if self.shell_name == self.tool_name:

@@ -45,9 +45,14 @@ class Elsewhere(AgentToolsError):
 
 
 class Peers:
-    """One per gateway; `aclose` it at the end."""
+    """One per gateway; `aclose` it at the end.
+
+    Attributes:
+        forwarded: the number of requests that others have answered.
+    """
 
     def __init__(self, config: GatewayConfig, presence: Presence) -> None:
+        self.forwarded = 0
         self._config = config
         self._presence = presence
         patience = httpx.Timeout(config.turn_timeout + config.queue_timeout, connect=CONNECT_SECONDS)
@@ -113,6 +118,7 @@ class Peers:
         except httpx.HTTPError as exc:
             raise _broken() from exc
         (answer,) = answers
+        self.forwarded += 1
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
         return StreamingResponse(_pieces(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
 

@@ -90,6 +90,10 @@ class Services:
                 lambda: self.store.failures,
                 lambda: self.containers.places.parked,
             )
+            handed_over = "Containers that were given up to another gateway, which asked for them."
+            forwarded = "Requests that were sent on to the gateway that has their container."
+            self.metrics.follow("agent_tools_handed_over", handed_over, lambda: self.containers.places.handed_over)
+            self.metrics.follow("agent_tools_forwarded", forwarded, lambda: self.peers.forwarded)
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)

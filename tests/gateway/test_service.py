@@ -176,6 +176,7 @@ def test_a_request_is_answered_where_the_variables_are(pair: tuple[Gateway, Gate
     assert answer.headers["content-type"].startswith("text/event-stream" if is_stream else "application/json")
     assert len(answer.headers.get_list("x-request-id")) == 1
     assert two.services.containers.running() == {}
+    assert "agent_tools_forwarded_total 1.0" in httpx.get(f"{two.url}/metrics").text
 
 
 def test_a_container_by_its_id_and_a_chat_are_found_at_the_other(pair: tuple[Gateway, Gateway]) -> None:
@@ -212,6 +213,7 @@ def test_one_that_cannot_be_reached_is_asked_for_the_container_instead(pair: tup
     answer = post(two, previous_response_id=first["id"], input="print(x)", include=INCLUDE).json()
     assert logs(answer) == "1\n"
     assert list(two.services.containers.running())
+    assert "agent_tools_handed_over_total 1.0" in httpx.get(f"{one.url}/metrics").text
 
 
 def test_a_request_is_sent_on_once_and_by_those_who_know_the_secret(pair: tuple[Gateway, Gateway]) -> None:
@@ -243,12 +245,14 @@ def ask(gateway: Served, text: str, **more: Any) -> tuple[str, str]:
     return made.id, logs(made.model_dump())
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_two_processes_are_one_service_and_one_outlives_the_other(
-    kind: str, upstream: str, work_dir: Path, request: pytest.FixtureRequest
-) -> None:
-    database = request.getfixturevalue("postgresql") if kind == "postgresql" else ""
-    settings = {"upstream": upstream, "data_dir": work_dir / "data", **({"database": database} if database else {})}
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> str:
+    (work_dir / "data").mkdir()
+    return postgresql if request.param == "postgresql" else f"sqlite:///{work_dir}/data/gateway.db"
+
+
+def test_two_processes_are_one_service_and_one_outlives_the_other(database: str, upstream: str, work_dir: Path) -> None:
+    settings = {"upstream": upstream, "data_dir": work_dir / "data", "database": database}
     one, two = (Served(**settings) for _ in range(2))
     try:
         one.wait()
@@ -256,7 +260,7 @@ def test_two_processes_are_one_service_and_one_outlives_the_other(
         first, _ = ask(one, f"{LIVE}; open('kept', 'w').write('k')")
         second, told = ask(two, TYPE, previous_response_id=first)
         assert told == "lock\n"
-        stranger = Served(**{**settings, "data_dir": work_dir / "another", "database": database or _sqlite(work_dir)})
+        stranger = Served(**{**settings, "data_dir": work_dir / "another"})
         assert "Give both the same folder" in stranger.last_words
         one.kill()
         last = "print(open('kept').read(), 'lock' in globals())"
@@ -265,7 +269,3 @@ def test_two_processes_are_one_service_and_one_outlives_the_other(
     finally:
         for each in (one, two):
             each.close()
-
-
-def _sqlite(work_dir: Path) -> str:
-    return f"sqlite:///{work_dir}/data/gateway.db"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -84,6 +84,8 @@ async def delete_response(request: Request) -> Response:
     job, head = await _job_and_head(request)
     if job:
         jobs_of(request).abandon(job)
+    elif head.status in ACTIVE and (answer := await _from_its_gateway(request)):
+        return answer
     await run_in_threadpool(forget, services_of(request).store, head.id)
     return Json({"id": head.id, "object": "response.deleted", "deleted": True})
 
@@ -94,7 +96,7 @@ async def cancel_response(request: Request) -> Response:
     if not head.background:
         raise invalid("Cannot cancel a synchronous response.")
     if job is None and head.status in ACTIVE:
-        return await _answered_elsewhere(request)
+        return await _from_its_gateway(request) or _elsewhere()
     if job and not job.log.is_closed:
         jobs_of(request).abandon(job)
         await ended(job.log, request)
@@ -161,7 +163,7 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
 async def _stream_again(request: Request, head: ResponseHead, start: int) -> Response:
     """Stream stored events; of a response whose gateway was lost, only its end is known."""
     if head.status in ACTIVE:
-        return await _answered_elsewhere(request)
+        return await _from_its_gateway(request) or _elsewhere()
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
@@ -182,20 +184,19 @@ def _end(now: ResponseBody, number: int) -> Logged:
     return Logged(kind, f'{{"type":"{kind}","response":{now.body},"sequence_number":{number}}}'.encode())
 
 
-async def _answered_elsewhere(request: Request) -> Response:
-    """Have the gateway answer that makes a response.
-
-    Raises:
-        ApiError: 409, it cannot be reached.
-    """
+async def _from_its_gateway(request: Request) -> Response | None:
+    """Have the gateway answer that makes a response; None if it cannot be reached."""
     services = services_of(request)
     gateway_id = await run_in_threadpool(services.background.gateway_of, request.path_params["response_id"])
     try:
         if not request.scope["is_forwarded"]:
             await run_in_threadpool(services.peers.look, gateway_id)
     except Elsewhere as exc:
-        if answer := await services.peers.forward(request, b"", exc.gateway):
-            return answer
+        return await services.peers.forward(request, b"", exc.gateway)
+    return None
+
+
+def _elsewhere() -> NoReturn:
     raise ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
 
 

@@ -49,7 +49,7 @@ class Metrics:
         parked: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
-        made_room = "Containers whose sandbox made room for another's."
+        made_room = "Containers whose sandbox made room for another's, or for the machine's memory."
         for collector in (
             *(_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)),
             _Growing("agent_tools_sweep_failures", _SWEEPS, sweep_failures),
@@ -59,6 +59,10 @@ class Metrics:
             self.registry.register(collector)
         self._make_for_requests()
         self._make_for_turns()
+
+    def follow(self, name: str, says: str, number: Callable[[], int]) -> None:
+        """Show a number that somebody else counts, and that only grows."""
+        self.registry.register(_Growing(name, says, number))
 
     def _make_for_requests(self) -> None:
         registry = self.registry

@@ -18,6 +18,7 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.records import Container
 from agent_tools.containers.room import Room
 from agent_tools.containers.spec import ContainerSpec
+from agent_tools.execution import Died
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
@@ -180,6 +181,22 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
     until(lambda: sandbox._idle.is_stopped)  # again
     one.containers.close()  # which saves what is stopped
     assert kept(one.containers) == [f"{id_}.parked"]
+
+
+@pytest.mark.parametrize(("grace", "is_kept"), [(10.0, True), (0.2, False)])
+def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_kept: bool) -> None:
+    one = machine(cancel_grace=grace)
+    id_ = one.new()
+    slow = "import time\ntry:\n  print('begun', flush=True)\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  time.sleep(1.5)"
+    one.run(id_, "x = 1")
+    with one.containers.held(id_) as (interpreter, woken):
+        woken.result()
+        cancelled = threading.Event()
+        stream = interpreter.stream(slow, None, None, cancelled)
+        next(stream)
+        interpreter.cancel(cancelled)
+        outputs = list(stream)
+    assert any(isinstance(output, Died) for output in outputs) is not is_kept
 
 
 def test_where_variables_are_not_wanted_they_are_lost_and_that_is_told(machine: Any) -> None:
