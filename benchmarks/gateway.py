@@ -1,7 +1,7 @@
 """The gateway's addition to the code and to the model, as ratios: nothing here is worth more than its own machine.
 
     .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--port 0 --beside NAME=URL ...]
-    .venv/bin/python benchmarks/gateway.py --conversations 30 --places 8 [--turns 10]
+    .venv/bin/python benchmarks/gateway.py --conversations 30 --places 8 [--turns 10] [--kept 30]
 
 An upstream that answers at once is asked directly, through the gateway, and through the gateway with one call of
 `1 + 1`. The session's own time for the same code is the measure of it all. With `--load`, so many streams at once make
@@ -12,8 +12,9 @@ as `--port`, and name it by the URL that ends in /v1. Then all are asked in turn
 their own choice; a cold one is part of what a gateway's users wait for, so ours is shown with and without.
 
 `--conversations` has so many people talk at once, each with variables of their own, while `--places` sandboxes may run
-code: once where no more are kept than run, and once where all are. A turn is one call between two answers of the model;
-the note that a sandbox was replaced, and variables that are not what they should be, are counted.
+code: once where all are kept, and once where no more are kept than run, or with as many as `--kept`. A turn is one call
+between two answers of the model; the note that a sandbox was replaced, and variables that are not what they should be,
+are counted.
 """
 
 from __future__ import annotations
@@ -198,15 +199,15 @@ async def talks(url: str, people: int, turns: int) -> tuple[list[float], int, in
     return times, replaced, lost
 
 
-def conversations(people: int, places: int, turns: int) -> None:
-    for kept in (places, max(people, places)):
+def conversations(people: int, places: int, turns: int, kept: int) -> None:
+    for most in [kept] if kept else [max(people, places), places]:
         with ScriptedServer({"count": counting}) as server, tempfile.TemporaryDirectory() as folder:
-            settings = {"max_sandboxes": places, "max_kept_sandboxes": kept, "queue_timeout": 300}
+            settings = {"max_sandboxes": places, "max_kept_sandboxes": most, "queue_timeout": 300}
             with serving(server.base_url, folder, **settings) as url:
                 times, replaced, lost = anyio.run(talks, url, people, turns)
         low, high = statistics.median(times), sorted(times)[int(0.95 * (len(times) - 1))]
         print(
-            f"{people} conversations, {places} places, {kept} kept: a turn p50 {low:.0f} ms, p95 {high:.0f} ms; of "
+            f"{people} conversations, {places} places, {most} kept: a turn p50 {low:.0f} ms, p95 {high:.0f} ms; of "
             f"{people * turns} turns {replaced} with a replaced sandbox, {lost} with lost variables"
         )
 
@@ -219,6 +220,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
     parser.add_argument("--conversations", type=int, default=0, help="people who talk at once, and nothing else")
     parser.add_argument("--places", type=int, default=8, help="sandboxes that run code at once, for them")
+    parser.add_argument("--kept", type=int, default=0, help="sandboxes that are kept, for them")
     parser.add_argument("--turns", type=int, default=10, help="of each of them")
     return parser.parse_args()
 
@@ -226,7 +228,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     if given.conversations:
-        conversations(given.conversations, given.places, given.turns)
+        conversations(given.conversations, given.places, given.turns, given.kept)
         return
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ScriptedServer({"m": once, "load": often}, port=given.port))

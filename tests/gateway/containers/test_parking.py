@@ -187,7 +187,7 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
 def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_kept: bool) -> None:
     one = machine(cancel_grace=grace)
     id_ = one.new()
-    slow = "import time\ntry:\n  print('begun', flush=True)\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  time.sleep(1.5)"
+    slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(1.5)"
     one.run(id_, "x = 1")
     with one.containers.held(id_) as (interpreter, woken):
         woken.result()
