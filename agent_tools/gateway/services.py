@@ -58,42 +58,12 @@ class Services:
         self.sweep_failures = 0
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
-            self.store = Store(config.database_url, config.database_timeout)
-            undo.callback(self.store.close)
-            self.presence = Presence(config, self.store)
-            self.presence.join()
-            undo.callback(failures, self.presence.leave)
-            self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
-            self.peers = Peers(config, self.presence)
-            self.background = Background(self.store, self.presence.id)
-            self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
-            self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
-            self.rates = Rates(config.max_requests_per_minute)
-            if config.named_keys:
-                NamedKeys(self.store).read_into(self.keys)
-            leases = Leases(self.store, self.presence.id, self.presence.is_alive)
-            self.containers = Containers(config, self.store, runtime, leases=leases)
-            undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
-            undo.callback(self.containers.close)
-            self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
-            self.shares = self.containers.shares
-            self.large_json = LargeJson(config.json_threads)
-            self.conversations = KnownConversations(config, self.store)
-            self.uploads = Uploads(self.containers, self.store)
-            self.files = ContainerFiles(self.containers, self.store, self.uploads)
+            self._join_others(undo)
+            self._let_in()
+            self._have_containers(undo)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(
-                self.containers.running,
-                lambda: self.sweep_failures,
-                lambda: runtime.pools,
-                lambda: self.store.failures,
-                lambda: self.containers.places.parked,
-            )
-            handed_over = "Containers that were given up to another gateway, which asked for them."
-            forwarded = "Requests that were sent on to the gateway that has their container."
-            self.metrics.follow("agent_tools_handed_over", handed_over, lambda: self.containers.places.handed_over)
-            self.metrics.follow("agent_tools_forwarded", forwarded, lambda: self.peers.forwarded)
+            self._count()
             self.upstream = Upstream(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
@@ -102,6 +72,55 @@ class Services:
             if config.named_keys:
                 self._repeat(undo, self._read_keys, READ_EVERY)
             self._undo = undo.pop_all()
+
+    def _join_others(self, undo: ExitStack) -> None:
+        """Open the store, and appear among the gateways that share it."""
+        config = self.config
+        self.store = Store(config.database_url, config.database_timeout)
+        undo.callback(self.store.close)
+        self.presence = Presence(config, self.store)
+        self.presence.join()
+        undo.callback(failures, self.presence.leave)
+        self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
+        self.peers = Peers(config, self.presence)
+        self.background = Background(self.store, self.presence.id)
+
+    def _let_in(self) -> None:
+        """Have what requests pass first: keys, and bounds of what they send."""
+        config = self.config
+        self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
+        if config.named_keys:
+            NamedKeys(self.store).read_into(self.keys)
+        self.rates = Rates(config.max_requests_per_minute)
+        self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
+        self.large_json = LargeJson(config.json_threads)
+
+    def _have_containers(self, undo: ExitStack) -> None:
+        """Have containers and files, and know whose they are."""
+        config, leases = self.config, Leases(self.store, self.presence.id, self.presence.is_alive)
+        self.containers = Containers(config, self.store, self.runtime, leases=leases)
+        undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
+        undo.callback(self.containers.close)
+        self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
+        self.shares = self.containers.shares
+        self.conversations = KnownConversations(config, self.store)
+        self.uploads = Uploads(self.containers, self.store)
+        self.files = ContainerFiles(self.containers, self.store, self.uploads)
+
+    def _count(self) -> None:
+        """Have metrics of all this."""
+        places = self.containers.places
+        self.metrics = Metrics(
+            self.containers.running,
+            lambda: self.sweep_failures,
+            lambda: self.runtime.pools,
+            lambda: self.store.failures,
+            lambda: places.parked,
+        )
+        handed_over = "Containers that were given up to another gateway, which asked for them."
+        self.metrics.follow("agent_tools_handed_over", handed_over, lambda: places.handed_over)
+        forwarded = "Requests that were sent on to the gateway that has their container."
+        self.metrics.follow("agent_tools_forwarded", forwarded, lambda: self.peers.forwarded)
 
     def close(self) -> None:
         """Release everything but the connections to the upstream and to peers, which their loop closes."""

@@ -135,8 +135,8 @@ async function refresh() {
 function showState(state) {
   $("version").textContent = state.version;
   $("sandboxes").textContent = state.sandboxes;
-  $("max-sandboxes").textContent = state.max_sandboxes;
-  $("room").max = state.max_sandboxes;
+  $("max-sandboxes").textContent = state.max_kept_sandboxes;
+  $("room").max = state.max_kept_sandboxes;
   $("room").value = state.sandboxes;
   $("under-way").textContent = state.under_way;
   $("waiting").textContent = state.waiting;
