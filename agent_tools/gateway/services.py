@@ -110,17 +110,14 @@ class Services:
     def _count(self) -> None:
         """Have metrics of all this."""
         places = self.containers.places
-        self.metrics = Metrics(
-            self.containers.running,
-            lambda: self.sweep_failures,
-            lambda: self.runtime.pools,
-            lambda: self.store.failures,
-            lambda: places.parked,
-        )
-        handed_over = "Containers that were given up to another gateway, which asked for them."
-        self.metrics.follow("agent_tools_handed_over", handed_over, lambda: places.handed_over)
-        forwarded = "Requests that were sent on to the gateway that has their container."
-        self.metrics.follow("agent_tools_forwarded", forwarded, lambda: self.peers.forwarded)
+        growing = {
+            "agent_tools_sweep_failures": lambda: self.sweep_failures,
+            "agent_tools_store_failures": lambda: self.store.failures,
+            "agent_tools_parked": lambda: places.parked,
+            "agent_tools_handed_over": lambda: places.handed_over,
+            "agent_tools_forwarded": lambda: self.peers.forwarded,
+        }
+        self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
 
     def close(self) -> None:
         """Release everything but the connections to the upstream and to peers, which their loop closes."""
