@@ -42,8 +42,8 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `growing` has, by name, numbers that
-    others count; `pools` the sandboxes made ahead.
+    `running` returns the containers with a sandbox, each with True while it is held; `growing` has, by name, numbers
+    that others count; `pools` the sandboxes made ahead.
     """
 
     def __init__(
