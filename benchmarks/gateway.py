@@ -1,6 +1,7 @@
 """The gateway's addition to the code and to the model, as ratios: nothing here is worth more than its own machine.
 
     .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--clients 30] [--port 0 --beside NAME=URL ...]
+    .venv/bin/python benchmarks/gateway.py --conversations 30 --places 8 [--turns 10] [--kept 30]
 
 An upstream that answers at once is asked directly, through the gateway, and through the gateway with one call of
 `1 + 1`. The session's own time for the same code is the measure of it all. With `--load`, so many streams at once make
@@ -14,6 +15,11 @@ for each processor, a goal that is missed says little.
 `--beside` puts other gateways beside ours: start each with this upstream, http://127.0.0.1:PORT/v1 with the PORT given
 as `--port`, and name it by the URL that ends in /v1. Then all are asked in turn, round by round, with a container of
 their own choice; a cold one is part of what a gateway's users wait for, so ours is shown with and without.
+
+`--conversations` has so many people talk at once, each with variables of their own, while `--places` sandboxes may run
+code: once where all are kept, and once where no more are kept than run, or with as many as `--kept`. A turn is one call
+between two answers of the model; the note that a sandbox was replaced, and variables that are not what they should be,
+are counted.
 """
 
 from __future__ import annotations
@@ -71,11 +77,12 @@ def often(request: dict[str, Any]) -> ScriptedReply:
 
 
 @contextlib.contextmanager
-def serving(upstream_url: str, folder: str) -> Iterator[str]:
+def serving(upstream_url: str, folder: str, **settings: int) -> Iterator[str]:
     """A gateway in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     command = [sys.executable, "-m", "agent_tools", "serve", "--upstream", upstream_url, "--port", str(port)]
+    command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([*command, "--data-dir", f"{folder}/data"], **quiet) as process:
         url = f"http://127.0.0.1:{port}"
@@ -207,6 +214,53 @@ def check_alone(response: dict[str, Any], name: str) -> None:
     assert message["content"][0]["text"] == name
 
 
+def counting(request: dict[str, Any]) -> ScriptedReply:
+    """One call that counts on, as a variable that only this conversation has, then an answer with what it was told."""
+    *_, last = request["messages"]
+    if last["role"] == "tool":
+        return ScriptedReply(text=last["content"])
+    code = f"count = globals().get('count', 0) + 1; print('count', count, {last['content']!r})"
+    return ScriptedReply(calls=[ScriptedCall(request["tools"][0]["function"]["name"], {"code": code})])
+
+
+async def talks(url: str, people: int, turns: int) -> tuple[list[float], int, int]:
+    """Let people talk at once; return the milliseconds of each turn but their first, and the turns with a replaced
+    sandbox and with lost variables."""
+    times: list[float] = []
+    replaced = lost = 0
+
+    async def talk(client: httpx.AsyncClient, name: str) -> None:
+        nonlocal replaced, lost
+        sent: dict[str, Any] = {**body(AUTO), "model": "count", "input": name}
+        for number in range(turns):
+            start = time.perf_counter()
+            answer = (await client.post("responses", json=sent)).raise_for_status().json()
+            if number:
+                times.append(1000 * (time.perf_counter() - start))
+            text = answer["output"][-1]["content"][0]["text"]
+            replaced += "The sandbox was replaced" in text
+            lost += f"count {number + 1} {name}" not in text
+            sent["previous_response_id"] = answer["id"]
+
+    async with httpx.AsyncClient(base_url=url, timeout=300) as client, anyio.create_task_group() as group:
+        for number in range(people):
+            group.start_soon(talk, client, f"name-{number}")
+    return times, replaced, lost
+
+
+def conversations(people: int, places: int, turns: int, kept: int) -> None:
+    for most in [kept] if kept else [max(people, places), places]:
+        with ScriptedServer({"count": counting}) as server, tempfile.TemporaryDirectory() as folder:
+            settings = {"max_sandboxes": places, "max_kept_sandboxes": most, "queue_timeout": 300}
+            with serving(server.base_url, folder, **settings) as url:
+                times, replaced, lost = anyio.run(talks, url, people, turns)
+        low, high = statistics.median(times), sorted(times)[int(0.95 * (len(times) - 1))]
+        print(
+            f"{people} conversations, {places} places, {most} kept: a turn p50 {low:.0f} ms, p95 {high:.0f} ms; of "
+            f"{people * turns} turns {replaced} with a replaced sandbox, {lost} with lost variables"
+        )
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=50)
@@ -214,11 +268,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=30, help="that run code beside plain answers; 0 for none")
     parser.add_argument("--port", type=int, default=0, help="of the upstream, for the gateways beside ours")
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
+    parser.add_argument("--conversations", type=int, default=0, help="people who talk at once, and nothing else")
+    parser.add_argument("--places", type=int, default=8, help="sandboxes that run code at once, for them")
+    parser.add_argument("--kept", type=int, default=0, help="sandboxes that are kept, for them")
+    parser.add_argument("--turns", type=int, default=10, help="of each of them")
     return parser.parse_args()
 
 
 def main() -> None:
     given = arguments()
+    if given.conversations:
+        conversations(given.conversations, given.places, given.turns, given.kept)
+        return
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ScriptedServer({"m": once, "load": often}, port=given.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))

@@ -25,7 +25,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "i
 def test_the_example_shows_its_steps_and_its_figure(visit: NewVisit, artefacts: Path) -> None:
     page = visit(viewport={"width": 1280, "height": 1000}).page
     expect(page.get_by_role("heading", name="agent_tools")).to_be_visible()
-    expect(page.get_by_text("0 of 8 running")).to_be_visible()
+    expect(page.get_by_text("0 of 64 kept")).to_be_visible()
     page.screenshot(path=artefacts / "page-start.png", full_page=True)
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator("#output")).to_contain_text("step 3 of 3")
@@ -33,7 +33,7 @@ def test_the_example_shows_its_steps_and_its_figure(visit: NewVisit, artefacts: 
     expect(figure).to_be_visible()
     assert figure.evaluate("image => image.naturalWidth") > 300
     expect(page.locator("#state")).to_contain_text("Done in")
-    expect(page.get_by_text("1 of 8 running")).to_be_visible()
+    expect(page.get_by_text("1 of 64 kept")).to_be_visible()
     expect(page.locator("#containers li")).to_contain_text("this page")
     expect(page.locator("#containers li")).to_contain_text("idle")
     expect(page.get_by_role("definition").first).to_have_text("0")

@@ -69,7 +69,7 @@ def state(request: Request) -> Response:
         {
             "version": __version__,
             "sandboxes": len(running),
-            "max_sandboxes": services.config.max_sandboxes,
+            "max_kept_sandboxes": services.containers.places.room.kept,
             "under_way": jobs.active,
             "waiting": jobs.admission.waiting,
             "timeout": services.config.timeout,

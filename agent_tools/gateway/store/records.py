@@ -122,3 +122,18 @@ class BackgroundClaim(Record):
     created_at: float
     gateway: str
     seen_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayRow(Record):
+    """A gateway that is alive: its process, as labels tell it, the id of its `data_dir`, and its last sign of life.
+
+    `address` is the URL at which the other gateways reach it, '' if they do not.
+    """
+
+    table = "gateways"
+    created_at: float
+    seen_at: float
+    owner: str
+    folder: str
+    address: str

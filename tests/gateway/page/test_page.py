@@ -27,7 +27,7 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
     assert events[2]["text"] == "42"
     state = httpx.get(f"{gateway.url}/page/state").json()
     assert [each["id"] for each in state["containers"]] == [events[0]["container"]]
-    assert (state["sandboxes"], state["max_sandboxes"]) == (1, 8)
+    assert (state["sandboxes"], state["max_kept_sandboxes"]) == (1, 64)
     assert httpx.post(f"{gateway.url}/page/stop", json={"container": events[0]["container"]}).json() == {"stopped": 0}
 
 

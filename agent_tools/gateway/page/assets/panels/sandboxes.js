@@ -26,8 +26,8 @@ export class Sandboxes {
   #show(state) {
     $("version").textContent = state.version;
     $("sandboxes").textContent = state.sandboxes;
-    $("max-sandboxes").textContent = state.max_sandboxes;
-    $("room").max = state.max_sandboxes;
+    $("max-sandboxes").textContent = state.max_kept_sandboxes;
+    $("room").max = state.max_kept_sandboxes;
     $("room").value = state.sandboxes;
     $("under-way").textContent = state.under_way;
     $("waiting").textContent = state.waiting;
