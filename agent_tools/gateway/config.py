@@ -118,6 +118,12 @@ class GatewayConfig(ContainersConfig):
     """Stored responses, for each key."""
     max_stored_bytes: Count = 8 * GIB
     """Bytes of all stored responses of one key, with their inputs, conversations and events."""
+    max_conversations: Count = 10_000
+    """Conversations (/v1/conversations), for each key. One that is not used for `retention` seconds is deleted."""
+    max_conversation_items: Count = 10_000
+    """Items of a conversation; then no response adds to it."""
+    max_conversation_bytes: Count = 64 * MIB
+    """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: Seconds = 5.0

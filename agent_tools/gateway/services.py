@@ -16,6 +16,7 @@ from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
+from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.requests.auth import RequestKeys
@@ -65,6 +66,7 @@ class Services:
             self.shares = self.containers.shares
             self.large_json = LargeJson(config.json_threads)
             self.conversations = KnownConversations(config, self.store)
+            self.stored_conversations = StoredConversations(config, self.store, self.shares)
             self.uploads = Uploads(self.containers, self.store)
             self.files = ContainerFiles(self.containers, self.store, self.uploads)
             self.tracer = tracer or Tracer()
@@ -97,7 +99,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts.append(self.containers.places.save_due)
+        parts += [self.containers.places.save_due, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed

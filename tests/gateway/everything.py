@@ -53,6 +53,7 @@ def everything(new_gateway: NewGateway) -> Iterator[Sent]:
     yield from _responses(gateway)
     yield from _background(gateway, go_on)
     yield from _containers(gateway)
+    yield from _conversations(gateway)
     yield from _completions(gateway)
 
 
@@ -98,6 +99,22 @@ def _containers(gateway: Gateway) -> Iterator[Sent]:
     upload = httpx.post(f"{url}/files", files={"file": ("a.txt", b"a")}, data={"purpose": "user_data"}).json()
     yield "FileObject", upload
     yield "FileDeleted", httpx.delete(f"{url}/files/{upload['id']}").json()
+
+
+def _conversations(gateway: Gateway) -> Iterator[Sent]:
+    url = f"{gateway.url}/v1/conversations"
+    said = [{"role": role, "content": "Hello."} for role in ("user", "assistant", "developer")]
+    made = httpx.post(url, json={"items": said, "metadata": {"a": "b"}}).json()
+    yield "conversations.Conversation", made
+    one = f"{url}/{made['id']}"
+    for event in stream(gateway, model="both", tools=[CODE_TOOL, FUNCTION], conversation=made["id"], include=INCLUDE):
+        yield "event", event
+    yield "responses.Response", post(gateway, model="long", conversation=made["id"], tools=[]).json()
+    items = httpx.get(f"{one}/items").json()
+    yield "conversations.ConversationItemList", items
+    yield "conversations.Conversation", httpx.delete(f"{one}/items/{items['first_id']}").json()
+    yield "conversations.Conversation", httpx.post(one, json={"metadata": {}}).json()
+    yield "conversations.ConversationDeletedResource", httpx.delete(one).json()
 
 
 def _completions(gateway: Gateway) -> Iterator[Sent]:

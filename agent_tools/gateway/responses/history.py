@@ -42,8 +42,8 @@ class CallHistory:
     is_over: bool = False
 
 
-def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> list[JsonObject]:
-    """Convert items into messages of chat completions.
+def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, path: str = "input") -> list[JsonObject]:
+    """Convert items into messages of chat completions; errors name them by the path of their list.
 
     Raises:
         ApiError: 400, an item's type is not supported.
@@ -52,7 +52,7 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
     for index, item in enumerate(items):
-        param, here = f"input[{index}]", replace(past, is_over=index < new)
+        param, here = f"{path}[{index}]", replace(past, is_over=index < new)
         if item.get("type") in _OUTPUTS:
             message, pictures = _output(item, param, here)
             found.append(message)

@@ -15,12 +15,14 @@ from agent_tools.gateway.responses.items import Event
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.store import packed
+from agent_tools.gateway.store.records import StoredConversation
+from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.models.base import JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
 _log = logging.getLogger(__name__)
+_CALLS = ("function_call", "shell_call")  # which the conversation could not go on from if they were cut off
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -98,12 +100,27 @@ class ResponseJob(TurnJob):
             hold.close()
         if self.plan.known:
             self._services.conversations.note(self.plan.known, body["output"], container_id or "")
+        told = self._told_by_item()
+        if self.plan.stored and body["status"] in ("completed", "incomplete"):
+            self._add_to_conversation(self.plan.stored, body, told, container_id)
         self.answer = packed(body)
         if not request.store:
             return
         snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
-        if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
+        if not self._storage.end(Outcome(body, snapshot, told, [*self.log.events, encoded(event)])):
             self._not_stored(body)
+
+    def _add_to_conversation(
+        self, stored: StoredConversation, body: JsonObject, told: Mapping[str, str], container_id: str | None
+    ) -> None:
+        """Add input and output to the conversation; a response that could not be added names none."""
+        answer = [item for item in body["output"] if item["type"] not in _CALLS or item.get("status") != "incomplete"]
+        try:
+            items = [*self.plan.request.input, *answer]
+            self._services.stored_conversations.append(stored, items, told, container_id)
+        except (StoreError, ApiError) as exc:
+            _log.error("a response could not be added to its conversation: %s", type(exc).__name__)
+            body["conversation"] = None
 
     def _not_stored(self, body: JsonObject) -> None:
         """Have the client read that its answer, which it gets all the same, is not stored."""

@@ -51,6 +51,7 @@ class Request:
     instructions: str | None = None
     include: frozenset[str] = frozenset()
     previous_response_id: str | None = None
+    conversation: str | None = None
     max_tool_calls: int | None = None
     store: bool = True
     stream: bool = False
@@ -89,6 +90,7 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", pas
         instructions=given.text("instructions"),
         include=include,
         previous_response_id=given.text("previous_response_id"),
+        conversation=_conversation(given),
         max_tool_calls=given.integer("max_tool_calls", 1),
         store=store is not False,
         stream=bool(given.flag("stream")),
@@ -99,15 +101,29 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", pas
 
 
 def _refuse_unsupported(given: Fields) -> None:
-    for name in ("conversation", "prompt"):
-        if given.given.get(name) is not None:
-            raise invalid(f"'{name}' is not supported here.", name, "unsupported_parameter")
+    if given.given.get("prompt") is not None:
+        raise invalid("'prompt' is not supported here.", "prompt", "unsupported_parameter")
+
+
+def _conversation(given: Fields) -> str | None:
+    """Return the id of the conversation that the response is added to: a string, or an object with it."""
+    value = given.given.get("conversation")
+    if value is None:
+        return None
+    if given.given.get("previous_response_id") is not None:
+        message = "Give 'previous_response_id' or 'conversation', not both: each says what was said before."
+        raise invalid(message, "conversation", "mutually_exclusive_parameters")
+    if isinstance(value, str):
+        return given.needed("conversation")
+    if not isinstance(value, dict):
+        raise given.wrong("conversation", "a string or an object")
+    return Fields(value, "conversation").needed("id")
 
 
 def _input(given: Fields) -> list[JsonObject]:
     value = given.given.get("input")
     if value is None:
-        if given.given.get("previous_response_id"):
+        if given.given.get("previous_response_id") or given.given.get("conversation"):
             return []
         raise missing("input")
     if isinstance(value, str):

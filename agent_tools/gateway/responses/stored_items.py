@@ -33,17 +33,19 @@ def forget(store: Store, response_id: str) -> None:
     store.delete(StoredResponse, id=response_id)
 
 
-def resolved(store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int) -> list[JsonObject]:
+def resolved(
+    store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int, path: str = "input"
+) -> list[JsonObject]:
     """Return the items, with the stored ones in place of references to them.
 
-    `limit` bounds the bytes of all responses that the referenced items are in.
+    `limit` bounds the bytes of all responses that the referenced items are in; errors name an item by `path`.
 
     Raises:
         ApiError: 404, a referenced item is not stored, or is another owner's; 413, the limit is exceeded.
     """
     outputs = _Outputs(store, owner, limit)
     return [
-        outputs.find(item, f"input[{index}].id") if _is_reference(item) else dict(item)
+        outputs.find(item, f"{path}[{index}].id") if _is_reference(item) else dict(item)
         for index, item in enumerate(items)
     ]
 
