@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.networks import network_cfg
 from agent_tools.containers.records import Container
@@ -36,6 +37,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "flavour": config.flavour,
         "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
         **({"runtime": config.runtime} if config.runtime else {}),
+        **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),
     }
 

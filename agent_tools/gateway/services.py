@@ -19,6 +19,7 @@ from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.requests.rates import Rates
@@ -79,6 +80,8 @@ class Services:
                 lambda: self.containers.places.parked,
             )
             self.upstream = Upstream(config)
+            listed = (config.mcp_servers, config.mcp_private, config.max_mcp_servers)
+            self.mcp_reach = Reach(*listed) if config.mcp_servers else None
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
             repeated = [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]

@@ -107,6 +107,17 @@ class Opening:
         if session:
             session.add_functions(further.functions, both.source())
 
+    def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host, and no others, from now on."""
+        from agent_tools.code_mode.toolset import Toolset
+
+        toolset = Toolset.of(functions)
+        with self._lock:
+            self.options = replace(self.options, hostcalls=toolset)
+            session = self.find()
+        if session:
+            session.add_functions(toolset.functions, toolset.source(), others=False)
+
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""
         with self._lock:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.clients.conversation import (
     CODE_AND_FUNCTION,
     CODE_TOOL,
@@ -22,6 +23,7 @@ from tests.clients.conversation import (
 )
 from tests.gateway.asking import code, commands
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.remote_mcp.server import ToolServer, tool_server
 
 if TYPE_CHECKING:
     from agents import Agent, RunConfig
@@ -208,3 +210,28 @@ def test_an_agent_in_a_conversation(new_gateway: NewGateway) -> None:
     assert [message["role"] for message in gateway.upstream.requests[-1]["messages"]] == [
         *("user", "assistant", "tool", "assistant", "user", "assistant", "tool")
     ]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_hosted_mcp_tool(new_gateway: NewGateway, is_asked: bool) -> None:
+    replies = [ScriptedReply(calls=[ScriptedCall("box__add", {"a": 2, "b": 3})]), "Five."]
+    with tool_server() as server:
+        gateway = new_gateway({"m": replies}, mcp_servers=(server.entry,))
+        result, requests = asyncio.run(a_turn_with_mcp(gateway, server, is_asked))
+        assert (result.final_output, server.calls, requests) == ("Five.", ["add"], ["add"] * is_asked)
+
+
+async def a_turn_with_mcp(gateway: Gateway, server: ToolServer, is_asked: bool) -> tuple[Any, list[str]]:
+    """The tools that a person was asked about, and the result."""
+    from agents import Agent, HostedMCPTool, Runner
+
+    requests: list[str] = []
+
+    def approve(request: Any) -> Any:
+        requests.append(request.data.name)
+        return {"approve": True}
+
+    config = server.tool(require_approval="always" if is_asked else "never")
+    tool = HostedMCPTool(tool_config=config, on_approval_request=approve if is_asked else None)
+    async with configured(gateway) as run_config:
+        return await Runner.run(Agent(name="A", model="m", tools=[tool]), "Go.", run_config=run_config), requests

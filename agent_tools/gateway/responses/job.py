@@ -7,18 +7,20 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
 from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob
-from agent_tools.models.base import JsonObject, Usage
+from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class ResponseJob(TurnJob):
         self._usage = Usage()
         self._told: dict[str, str] = {}
         self._storage = ResponseStorage(services, plan, self.id)
+        self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
 
     @property
     def id(self) -> str:
@@ -54,8 +57,21 @@ class ResponseJob(TurnJob):
     def events(self) -> Generator[Event, None, None]:
         """Make the response, event by event."""
         yield from self._composer.begin()
-        messages = [*self.plan.instructions, *self._conversation]
-        for step in self.steps(self.plan.turn, messages, self.plan.tools):
+        with self.cancel.ending(self._remote.cancel):
+            turn = yield from self._with_remote_tools()
+            messages = [*self.plan.instructions, *self._conversation]
+            yield from self._events_of(turn, messages)
+
+    def _with_remote_tools(self) -> Generator[Event, None, Turn]:
+        """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
+        plan = self.plan
+        yield from self._remote.listed(plan.request.tools.remote, plan.turn, self._composer)
+        if plan.decisions or plan.request.tools.remote:
+            yield from self._remote.settled(self._conversation, self._composer)
+        return self._remote.turn(plan.turn)
+
+    def _events_of(self, turn: Turn, messages: Conversation) -> Iterator[Event]:
+        for step in self.steps(turn, messages, self.plan.tools):
             self._note(step)
             yield from self._composer.feed(step)
 
@@ -75,6 +91,7 @@ class ResponseJob(TurnJob):
 
     def close(self) -> None:
         """Let go of the container, however the response ended."""
+        self._remote.close()
         if self.plan.hold:
             self.plan.hold.close()
         super().close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
@@ -25,10 +25,11 @@ from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
+from agent_tools.gateway.responses.mcp.approvals import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.shell.local_shell import LOCAL, local_shell
-from agent_tools.gateway.responses.stored_items import resolved
+from agent_tools.gateway.responses.stored_items import decided, resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
@@ -50,7 +51,8 @@ class Plan:
     """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`.
 
     `known` is the conversation as the client sent it, if a tool here has a container; `stored` is the one of
-    `/v1/conversations` that it names; `earlier` is the container of the response before.
+    `/v1/conversations` that it names; `earlier` is the container of the response before;
+    `decisions` are those on calls of MCP servers.
     """
 
     request: Request
@@ -64,6 +66,7 @@ class Plan:
     context: ResponseContext
     hold: Hold | None
     tools: tuple[HostedTool, ...]
+    decisions: Sequence[Decision] = ()
 
 
 class Planner:
@@ -77,6 +80,7 @@ class Planner:
         self._known: Conversation | None = None
         self._previous: ResponseEnd | None = None
         self._stored: StoredConversation | None = None
+        self._decisions: list[Decision] = []
         self._container_id = ""
         self._notes: list[str] = []
 
@@ -112,13 +116,16 @@ class Planner:
         )
         context = self._context(hold)
         head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
-        return Plan(*head, conversation, instructions, turn, context, hold, tools)
+        return Plan(*head, conversation, instructions, turn, context, hold, tools, self._decisions)
 
     def _before(self, hold: Hold | None) -> list[JsonObject]:
         """Return the messages of what was said before the input."""
+        store, given = self._services.store, self._request.input
         if self._stored is None:
+            self._decisions = decided(store, self._owner, given, ())
             return json.loads(self._previous.conversation) if self._previous else []
         items, told = self._services.stored_conversations.read(self._stored.id)
+        self._decisions = decided(store, self._owner, given, items)
         return messages_of_items(items, replace(self._past(hold), told=told.get), "conversation.items")
 
     def _find_stored(self) -> StoredConversation | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
@@ -70,15 +71,22 @@ class Request:
         return bool(self.options.get("logprobs"))
 
 
-def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", passed: Sequence[str] = ()) -> Request:
+def read_request(
+    body: Mapping[str, Any],
+    unknown_tools: Unknown = "refuse",
+    passed: Sequence[str] = (),
+    reach: Reach | None = None,
+) -> Request:
     """Check a request. Tools that are not here are refused or left out; fields that `passed` names are sent on.
+
+    `reach` are the MCP servers that it may name.
 
     Raises:
         ApiError: 400; `param` names the field.
     """
     given = Fields(body)
     _refuse_unsupported(given)
-    tools = read_tools(given, unknown_tools)
+    tools = read_tools(given, unknown_tools, reach)
     include = _include(given)
     background, store = bool(given.flag("background")), given.flag("store")
     if background and store is False:

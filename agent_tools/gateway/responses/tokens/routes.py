@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import request as asked
 from agent_tools.gateway.responses.plan import Planner
@@ -28,10 +29,12 @@ from agent_tools.models.base import JsonObject
 async def count_input_tokens(request: Request) -> Response:
     """POST /v1/responses/input_tokens: nothing is stored, and no container is made.
 
+    The tools of MCP servers, which are not asked, are not counted.
+
     `source` of the answer tells who counted: `upstream`, or `estimate` if the upstream has no /tokenize.
     """
     services = services_of(request)
-    read = partial(_read, services.config.unknown_tools)
+    read = partial(_read, services.config.unknown_tools, services.mcp_reach)
     wanted = await read_json(request, await raw_body(request), read)
     bare = replace(wanted, store=False, background=False, tools=Tools())  # no container is found or made
     planner = Planner(services, owner_of(request), bare)
@@ -69,8 +72,8 @@ def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
         yield dict(tool.offered)
 
 
-def _read(unknown_tools: Unknown, body: JsonObject) -> asked.Request:
-    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools)
+def _read(unknown_tools: Unknown, reach: Reach | None, body: JsonObject) -> asked.Request:
+    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools, reach=reach)
 
 
 routes = [

@@ -1,0 +1,1 @@
+"""MCP servers elsewhere, whose tools a request offers to its model."""
