@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -75,6 +76,10 @@ class GatewayConfig(ContainersConfig):
     router_tools: Texts = ()
     """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
     client's to run."""
+    vision_models: Texts = ()
+    """Models that read pictures, such as `gpt-4o`, `qwen*-vl*` or `*`: they are shown what their code draws."""
+    max_pictures_shown: Count = 4
+    """Pictures of one round that such a model is shown, the first ones."""
     session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
     """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
     match_text: bool = True
@@ -217,6 +222,11 @@ class GatewayConfig(ContainersConfig):
     def database_url(self) -> str:
         """The SQLAlchemy URL of the store."""
         return self.database or f"sqlite:///{self.data_dir.absolute() / 'gateway.db'}"
+
+    def pictures_shown(self, model: str) -> int:
+        """Return how many pictures of a round's code a model is shown."""
+        is_meant = any(fnmatchcase(model, pattern) for pattern in self.vision_models)
+        return self.max_pictures_shown if is_meant else 0
 
     @property
     def takes_functions(self) -> bool:

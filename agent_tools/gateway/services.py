@@ -80,12 +80,10 @@ class Services:
                 lambda: self.containers.places.parked,
             )
             self.upstream = Upstream(config)
-            listed = (config.mcp_servers, config.mcp_private, config.max_mcp_servers)
-            self.mcp_reach = Reach(*listed) if config.mcp_servers else None
+            self.mcp_reach = Reach.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
-            repeated = [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]
-            for each in repeated:
+            for each in [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]:
                 thread = threading.Thread(target=self._now_and_then, args=each, name="gateway-sweep", daemon=True)
                 thread.start()
                 undo.callback(thread.join)

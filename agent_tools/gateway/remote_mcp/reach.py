@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.runtime.egress.dialling import system_look_up
 from agent_tools.runtime.host.addresses import is_public
 from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
@@ -45,6 +46,12 @@ class Reach:
         self._policy = NetworkPolicy.read({"allow": list(servers), "private": list(private)})
         self.max_servers = max_servers
         self._look_up = look_up
+
+    @classmethod
+    def of(cls, config: GatewayConfig) -> Reach | None:
+        """Return the servers that a gateway lists; None if there are none."""
+        listed = config.mcp_servers
+        return cls(listed, config.mcp_private, config.max_mcp_servers) if listed else None
 
     def target(self, url: str) -> Target:
         """Return the host and port of a URL that is listed.

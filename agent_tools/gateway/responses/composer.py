@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, Union
 
 from agent_tools.agents.steps import (
@@ -50,6 +51,7 @@ class ResponseContext:
         tool_name: the code interpreter's name for the model; '' if it may not be called.
         clients: the tools that the client runs, by their names for the model.
         shell_name: likewise of the shell.
+        shows_summary: the model's reasoning is shown as its summary.
         environment: where the shell runs, as its calls say it.
     """
 
@@ -60,6 +62,7 @@ class ResponseContext:
     find_file: FindFile
     image_url: ImageUrl
     shows_logprobs: bool = False
+    shows_summary: bool = False
     shell_name: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,10 +103,11 @@ class Composer:
         """Yield the events of a step."""
         match step:
             case TextDelta(text, logprobs):
-                item = yield from self._spoken(MessageItem)
+                item = yield from self._spoken(MessageItem, MessageItem)
                 yield from self._placed(item, item.write(text, logprobs if self._context.shows_logprobs else ()))
             case ReasoningDelta(text):
-                thought = yield from self._spoken(ReasoningItem)
+                new = partial(ReasoningItem, self._context.shows_summary)
+                thought = yield from self._spoken(ReasoningItem, new)
                 yield from self._placed(thought, thought.write(text))
             case CallBegun() | CallDelta() | CallReady():
                 yield from self._silence()
@@ -131,12 +135,12 @@ class Composer:
             self.response["usage"] = response_usage(usage)
         yield self._whole("response.failed")
 
-    def _spoken(self, kind: type[_Spoken]) -> Generator[Event, None, _Spoken]:
+    def _spoken(self, kind: type[_Spoken], new: Callable[[], _Spoken]) -> Generator[Event, None, _Spoken]:
         """Return the item that is being written, a new one if it is of another kind."""
         item = self._speaking
         if not isinstance(item, kind):
             yield from self._silence()
-            self._speaking = item = kind()
+            self._speaking = item = new()
             yield from self._add(item)
         return item
 

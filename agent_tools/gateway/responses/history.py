@@ -76,8 +76,8 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
 
 
 def _thought(item: Mapping[str, Any]) -> str:
-    """Return a reasoning item's text; '' for one that is only summarised or encrypted."""
-    content = item.get("content")
+    """Return a reasoning item's text, or its summary, which may be the text; '' for one that is only encrypted."""
+    content = item.get("content") or item.get("summary")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
@@ -218,13 +218,13 @@ def _part(part: Any, param: str, past: CallHistory) -> JsonObject:
         return {"type": "text", "text": _text(part, "refusal", param)}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return {"type": "image_url", "image_url": {"url": _safe_url(part["image_url"], param)}}
-    if kind == "input_file":
+    if kind == "input_file" or (kind == "input_image" and isinstance(part.get("file_id"), str)):
         return past.file_part(part, param, not past.is_over)
     raise _unsupported_part(kind, param)
 
 
 def _unsupported_part(kind: Any, param: str) -> ApiError:
-    hint = " Give its image_url." if kind == "input_image" else ""
+    hint = " Give its image_url or file_id." if kind == "input_image" else ""
     message = f"Content of type {kind!r:.40} is not supported here in this form.{hint}"
     return invalid(message, f"{param}.type", "unsupported_value")
 

@@ -113,6 +113,7 @@ class Planner:
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
             format_beside_tools=self._services.upstream.takes_format_beside_tools,
+            show_pictures=config.pictures_shown(request.model),
         )
         context = self._context(hold)
         head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
@@ -285,6 +286,7 @@ class Planner:
             container_id=id_,
             shows_outputs=self._request.with_outputs,
             shows_logprobs=self._request.with_logprobs,
+            shows_summary=self._request.with_summary,
             find_file=find_file,
             image_url=image_url,
         )

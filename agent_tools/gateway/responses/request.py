@@ -33,6 +33,7 @@ _TEXTS = {
 }
 _SENT = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
 """Fields of the same name and meaning in chat completions."""
+_SUMMARIES = ("auto", "concise", "detailed")
 _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
@@ -64,6 +65,11 @@ class Request:
     def with_outputs(self) -> bool:
         """The outputs of code are shown."""
         return OUTPUTS in self.include
+
+    @property
+    def with_summary(self) -> bool:
+        """The model's reasoning is shown as its summary."""
+        return bool((self.echo.get("reasoning") or {}).get("summary"))
 
     @property
     def with_logprobs(self) -> bool:
@@ -111,6 +117,10 @@ def read_request(
 def _refuse_unsupported(given: Fields) -> None:
     if given.given.get("prompt") is not None:
         raise invalid("'prompt' is not supported here.", "prompt", "unsupported_parameter")
+    streaming = Fields(given.object("stream_options") or {}, "stream_options")
+    if streaming.flag("include_obfuscation"):
+        param = streaming.param("include_obfuscation")
+        raise invalid("Events are not padded here: expected false, or nothing.", param, "unsupported_value")
 
 
 def _conversation(given: Fields) -> str | None:
@@ -158,13 +168,15 @@ def _passed(body: Mapping[str, Any], names: Sequence[str]) -> JsonObject:
 def _options(given: Fields, tools: Tools, include: frozenset[str]) -> JsonObject:
     """Convert the fields on sampling, format and tools into those of chat completions."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
+    reasoning = given.object("reasoning") or {}
     options = {
         **_sampling(given),
         **{name: given.text(name) for name in _SENT},
         "max_tokens": given.integer("max_output_tokens", 1),
         "parallel_tool_calls": given.flag("parallel_tool_calls") if tools.are_any else None,
         "tool_choice": tools.choice if tools.are_any else None,
-        "reasoning_effort": (given.object("reasoning") or {}).get("effort"),
+        "reasoning_effort": reasoning.get("effort"),
+        "reasoning_summary": _summary(reasoning),
         "response_format": _response_format(given),
         "verbosity": Fields(given.object("text") or {}, "text").text("verbosity"),
         "logprobs": True if top_logprobs or LOGPROBS in include else None,
@@ -192,7 +204,7 @@ def _echo(given: Fields) -> JsonObject:
     """Return the fields that the response repeats, with the API's defaults for missing ones.
 
     ResponseResource of https://www.openresponses.org lists them; none may be missing. What is asked for in vain is
-    repeated as it is: nothing is truncated, and no reasoning is summarised.
+    repeated as it is: nothing is truncated.
     """
     given.text("truncation")
     reasoning = given.object("reasoning") or {}
@@ -203,7 +215,7 @@ def _echo(given: Fields) -> JsonObject:
         **{name: default for name, (_, _, default) in _SAMPLING.items()},
         **_sampling(given),
         "max_output_tokens": given.integer("max_output_tokens", 1),
-        "reasoning": {"effort": reasoning.get("effort"), "summary": None},
+        "reasoning": {"effort": reasoning.get("effort"), "summary": _summary(reasoning)},
         "truncation": "disabled",
         "text": {"format": text.get("format") or {"type": "text"}},
         "top_logprobs": given.integer("top_logprobs", 0, 20) or 0,
@@ -211,6 +223,16 @@ def _echo(given: Fields) -> JsonObject:
     if text.get("verbosity"):
         echo["text"]["verbosity"] = text["verbosity"]
     return {**{name: given.text(name) or default for name, default in _TEXTS.items()}, **echo}
+
+
+def _summary(reasoning: Mapping[str, Any]) -> str | None:
+    """Return the kind of summary that is asked for; `generate_summary` is its old name."""
+    given = Fields(reasoning, "reasoning")
+    name = "summary" if given.given.get("summary") is not None else "generate_summary"
+    kind = given.text(name)
+    if kind is not None and kind not in _SUMMARIES:
+        raise invalid(f"Expected one of {', '.join(_SUMMARIES)}.", given.param(name), "invalid_value")
+    return kind
 
 
 def _sampling(given: Fields) -> dict[str, float]:
