@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.files.archives import NO_FILES, Archives, opened
+from agent_tools.runtime.session import state
 from agent_tools.sandbox.opening import Opening
 from agent_tools.saved_state import SavedState, VariablesReport
 
@@ -99,9 +100,7 @@ class WithFiles:
         if not variables:
             archive.writelines(self._archives().save(WORK_DIR, most))
             return VariablesReport()
-        from agent_tools.runtime.session.state import save
-
-        return save(self._opening.session(), WORK_DIR if files else NO_FILES, most, archive.write)
+        return state.save(self._opening.session(), WORK_DIR if files else NO_FILES, most, archive.write)
 
     def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
         """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
@@ -113,9 +112,7 @@ class WithFiles:
         if not (has_variables and variables):
             self._archives().load(WORK_DIR, archive)
             return VariablesReport()
-        from agent_tools.runtime.session.state import load
-
-        return load(self._opening.session(), WORK_DIR, archive)
+        return state.load(self._opening.session(), WORK_DIR, archive)
 
     def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
         """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
