@@ -102,14 +102,11 @@ class Opening:
 
     def put_functions(self, functions: HostCallsLike) -> None:
         """Let the code call these functions of the host, and no others, from now on."""
-        from agent_tools.code_mode.toolset import Toolset
-
-        toolset = Toolset.of(functions)
         with self._lock:
-            self.options = replace(self.options, hostcalls=toolset)
+            self.options, alone, source = _host_side().put(self.options, functions)
             session = self.find()
         if session:
-            session.add_functions(toolset.functions, toolset.source(), others=False)
+            session.add_functions(alone, source, others=False)
 
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""

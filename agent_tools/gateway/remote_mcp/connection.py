@@ -9,47 +9,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
+from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
 
 if TYPE_CHECKING:
     from mcp import Client
 
+    from agent_tools.gateway.remote_mcp.session import McpSession
+
 _T = TypeVar("_T")
 MAX_PAGES = 50  # of one server's list of tools
-
-
-@dataclass(frozen=True)
-class RemoteServer:
-    """A server as a request names it. `headers` are the client's secrets: they are sent, and nothing else."""
-
-    label: str
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    about: str = ""
-
-
-class RemoteFailure(AgentToolsError):
-    """A server could not be spoken to, or its tool failed. `shown` is what the call's item says of it."""
-
-    def __init__(self, message: str, kind: str = "http_error", code: int = 0) -> None:
-        super().__init__(message)
-        is_tools = kind == "mcp_tool_execution_error"
-        self.shown: JsonObject = {"type": kind, **({"content": message} if is_tools else {"code": code})}
-        if not is_tools:
-            self.shown["message"] = message
 
 
 class Connections:
@@ -106,7 +86,7 @@ class Connections:
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
         except Exception as exc:
-            raise _failure(exc, self.config.mcp_timeout) from exc
+            raise _session().failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
                 self._waiting.discard(future)
@@ -147,31 +127,14 @@ class Connection:
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
-            await self._hold(settled)
+            async with _session().opened(self._all.config, self._all.reach, self.server) as client:
+                self._client = client
+                settled.set()
+                await anyio.sleep_forever()
         except Exception as exc:  # noqa: BLE001  (of a client's library; `connected` raises it again)
             self._failure = exc
         finally:
             settled.set()
-
-    async def _hold(self, settled: anyio.Event) -> None:
-        import httpx2  # of the extra `mcp`, and slow to load: nobody else pays for it
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-
-        from agent_tools.gateway.remote_mcp.transport import CONNECT_TIMEOUT, CheckedTransport
-
-        config, server = self._all.config, self.server
-        transport = CheckedTransport(self._all.reach, config.max_mcp_bytes)
-        timeout = httpx2.Timeout(config.mcp_timeout, connect=CONNECT_TIMEOUT)
-        headers = dict(server.headers)
-        async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False) as http:
-            stream = streamable_http_client(
-                server.url, http_client=http, max_sse_event_size=config.max_mcp_bytes, terminate_on_close=False
-            )
-            async with Client(stream, cache=None, read_timeout_seconds=config.mcp_timeout) as client:
-                self._client = client
-                settled.set()
-                await anyio.sleep_forever()
 
     async def connected(self) -> Client:
         """Return the client, once it is connected.
@@ -203,6 +166,12 @@ class Connection:
         return answer
 
 
+def _session() -> type[McpSession]:
+    from agent_tools.gateway.remote_mcp.session import McpSession  # which loads the package mcp, of an extra of its own
+
+    return McpSession
+
+
 def _portal() -> Any:
     logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # it writes URLs, and what servers say, into the log
     return start_blocking_portal(name="gateway-mcp")
@@ -215,20 +184,3 @@ async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:
 
 def _end(ended: Future[None]) -> None:
     ended.cancel()
-
-
-def _failure(exc: BaseException, timeout: float) -> RemoteFailure:
-    """Return the failure that clients and models are told of: in words of ours, or the server's own."""
-    from mcp import MCPError  # as in `Connection._hold`
-
-    while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
-        exc = inner[0]
-    if isinstance(exc, RemoteFailure):
-        return exc
-    if isinstance(exc, ServerRefused):
-        return RemoteFailure(str(exc))
-    if isinstance(exc, TimeoutError):
-        return RemoteFailure(f"The server did not answer within {timeout:g} seconds.")
-    if isinstance(exc, MCPError):
-        return RemoteFailure(exc.error.message[:1_000], "mcp_protocol_error", exc.error.code)
-    return RemoteFailure(f"The server could not be spoken to ({type(exc).__name__}).")

@@ -8,7 +8,8 @@ from typing import Any
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, module_source, python_name
-from agent_tools.gateway.remote_mcp.connection import Connection, RemoteFailure
+from agent_tools.gateway.remote_mcp.connection import Connection
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import told
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy

@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from agent_tools.gateway.remote_mcp.connection import Connection, RemoteFailure
+from agent_tools.gateway.remote_mcp.connection import Connection
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.models.base import JsonObject
 from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool

@@ -1,6 +1,6 @@
 """HTTP to a listed server: to the address that was checked, and no more bytes than allowed.
 
-Only `connection.py` imports this, when a request needs it: the HTTP library comes with the extra `mcp`.
+Only `session.py` imports this: the HTTP library comes with the extra `mcp`.
 """
 
 from __future__ import annotations

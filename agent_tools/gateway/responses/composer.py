@@ -25,7 +25,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.gateway.remote_mcp.connection import RemoteFailure
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations

@@ -13,9 +13,10 @@ from agent_tools.agents.turn.loop import Turn
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.connection import Connection, Connections, RemoteFailure
+from agent_tools.gateway.remote_mcp.connection import Connection, Connections
 from agent_tools.gateway.remote_mcp.function import RemoteFunction
 from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_tools.gateway.remote_mcp.connection import RemoteServer
 from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
+from agent_tools.gateway.remote_mcp.server import RemoteServer
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
