@@ -20,6 +20,7 @@ _PREFIXES = {
     "custom_tool_call_output": "ctco",
     "code_interpreter_call": "ci",
     "reasoning": "rs",
+    "compaction": "cmp",
     "mcp_approval_response": "mcpa",
     "shell_call": "sh",
     "shell_call_output": "sho",

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
+from agent_tools.gateway.responses.compaction.summary import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.mcp.approvals import asked, executed, read_decisions
 from agent_tools.gateway.responses.mcp.names import model_name
 from agent_tools.gateway.responses.shell.history import shell_arguments, shell_told
@@ -24,7 +25,7 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_t
 _MADE = frozenset(  # by the model
     (
         *("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call"),
-        *("mcp_call", "mcp_approval_request"),
+        *("mcp_call", "mcp_approval_request", "compaction"),
     )
 )
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -56,6 +57,8 @@ class CallHistory:
 def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, path: str = "input") -> list[JsonObject]:
     """Convert items into messages of chat completions; errors name them by the path of their list.
 
+    A compaction stands for all items before it.
+
     Raises:
         ApiError: 400, an item's type is not supported.
     """
@@ -63,7 +66,8 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
     past = replace(past, executed=executed(items), asked=asked(items))
-    for index, item in enumerate(items):
+    kept = first_kept(items)
+    for index, item in enumerate(items[kept:], kept):
         param, here = f"{path}[{index}]", replace(past, is_over=index < new)
         if item.get("type") in _OUTPUTS:
             message, pictures = _output(item, param, here)
@@ -126,6 +130,8 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             yield Message(FUNCTION, told, past.shell_name, extra={CALL_ID: _text(item, "call_id", param)})
         case "mcp_call" | "mcp_approval_request" | "mcp_list_tools" | "mcp_approval_response" as kind:
             yield from _of_server(kind, item, param, past)
+        case "compaction":
+            yield summary_message(read_summary(item, param))
         case "reasoning":
             if thought := _thought(item):
                 yield Message(ASSISTANT, reasoning_content=thought)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
+from agent_tools.gateway.responses.compaction.compactor import Compactor, too_long
+from agent_tools.gateway.responses.compaction.summary import compaction_item, summary_message
 from agent_tools.gateway.responses.composer import Composer
-from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
@@ -45,6 +49,7 @@ class ResponseJob(TurnJob):
         self._composer = Composer(self.body, plan.context)
         self._conversation = list(plan.conversation)
         self._usage = Usage()
+        self._compactor = Compactor(plan.turn.model, services.config.turn_timeout)
         self._told: dict[str, str] = {}
         self._storage = ResponseStorage(services, plan, self.id)
         self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
@@ -59,6 +64,7 @@ class ResponseJob(TurnJob):
         yield from self._composer.begin()
         with self.cancel.ending(self._remote.cancel):
             turn = yield from self._with_remote_tools()
+            yield from self._compact()
             messages = [*self.plan.instructions, *self._conversation]
             yield from self._events_of(turn, messages)
 
@@ -70,9 +76,28 @@ class ResponseJob(TurnJob):
             yield from self._remote.settled(self._conversation, self._composer)
         return self._remote.turn(plan.turn)
 
+    def _compact(self) -> Iterator[Event]:
+        """Put a summary in place of what was said before, if that is longer than the client allows."""
+        long = too_long(self._conversation, self.plan.request.compact_threshold)
+        if long is None:
+            return
+        messages, note = (
+            [*self.plan.instructions, *long.before],
+            partial(self._services.metrics.step, key=self._key_name),
+        )
+        summary = self._compactor.summarised(messages, self.cancel, note)
+        self._usage += self._compactor.usage
+        if summary:
+            item = Item(compaction_item(summary, long.newest_text))
+            yield from self._composer.insert(item)
+            yield from self._composer.placed(item, item.done())
+            self._conversation = [summary_message(summary), *long.newest]
+
     def _events_of(self, turn: Turn, messages: Conversation) -> Iterator[Event]:
         for step in self.steps(turn, messages, self.plan.tools):
             self._note(step)
+            if isinstance(step, Finished):
+                step = replace(step, usage=step.usage + self._compactor.usage)
             yield from self._composer.feed(step)
 
     def failed(self, failure: ApiError) -> Iterator[Event]:

@@ -33,6 +33,7 @@ _TEXTS = {
 }
 _SENT = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
 """Fields of the same name and meaning in chat completions."""
+MIN_THRESHOLD = 1_000  # tokens
 _SUMMARIES = ("auto", "concise", "detailed")
 _INCLUDABLE = frozenset(
     (
@@ -55,6 +56,7 @@ class Request:
     previous_response_id: str | None = None
     conversation: str | None = None
     max_tool_calls: int | None = None
+    compact_threshold: int | None = None
     store: bool = True
     stream: bool = False
     background: bool = False
@@ -106,6 +108,7 @@ def read_request(
         previous_response_id=given.text("previous_response_id"),
         conversation=_conversation(given),
         max_tool_calls=given.integer("max_tool_calls", 1),
+        compact_threshold=_compact_threshold(given),
         store=store is not False,
         stream=bool(given.flag("stream")),
         background=background,
@@ -121,6 +124,19 @@ def _refuse_unsupported(given: Fields) -> None:
     if streaming.flag("include_obfuscation"):
         param = streaming.param("include_obfuscation")
         raise invalid("Events are not padded here: expected false, or nothing.", param, "unsupported_value")
+
+
+def _compact_threshold(given: Fields) -> int | None:
+    """Return the tokens above which the conversation is summed up before the model is asked."""
+    found = None
+    for index, each in enumerate(given.array("context_management")):
+        rule = Fields(each if isinstance(each, dict) else {}, f"context_management[{index}]")
+        if rule.needed("type") != "compaction":
+            raise invalid("Invalid value: expected 'compaction'.", rule.param("type"), "invalid_value")
+        found = rule.integer("compact_threshold", MIN_THRESHOLD)
+        if found is None:
+            raise missing(rule.param("compact_threshold"))
+    return found
 
 
 def _conversation(given: Fields) -> str | None:

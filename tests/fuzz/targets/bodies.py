@@ -60,6 +60,7 @@ WORDS += (
     "reason",
     "error",
 )
+WORDS += ("compaction", "encrypted_content", "context_management", "compact_threshold", "conversation", "summary")
 WORDS += ("max_tool_calls", "previous_response_id", "parameters", "summary", "effort", "file_id", "refusal", "store")
 
 

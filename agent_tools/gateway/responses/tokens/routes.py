@@ -1,4 +1,4 @@
-"""The routes `/v1/responses/input_tokens`, and `/v1/responses/compact`, which is not offered."""
+"""The route `/v1/responses/input_tokens`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from starlette.routing import Route
 
 from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import request as asked
+from agent_tools.gateway.responses.compaction.count import MAX_ANSWER, estimate, read_count
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.shell.local_shell import local_shell
-from agent_tools.gateway.responses.tokens.count import MAX_ANSWER, estimate, read_count
 from agent_tools.gateway.responses.tools import CODE, SHELL, Tools, Unknown
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.hold import Hold
@@ -50,16 +49,6 @@ async def count_input_tokens(request: Request) -> Response:
     return Json({"object": "response.input_tokens", "input_tokens": count, "source": source})
 
 
-async def compact(request: Request) -> Response:
-    """POST /v1/responses/compact: refused, with what to do instead."""
-    await raw_body(request)
-    raise ApiError(
-        400,
-        "Compacting is not supported here: send a shorter input, or a summary that your model wrote.",
-        code="unsupported_endpoint",
-    )
-
-
 def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
     """Yield all that the model is offered."""
     hold = Hold(services.containers, "")
@@ -78,5 +67,4 @@ def _read(unknown_tools: Unknown, reach: Reach | None, body: JsonObject) -> aske
 
 routes = [
     Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
-    Route("/v1/responses/compact", compact, methods=["POST"]),
 ]
