@@ -77,7 +77,7 @@ class ResponsesModel:
             return create(stream=True, extra_body=bare)
         try:
             return create(stream=True, extra_body=request)
-        except Exception as exc:
+        except Exception as exc:  # the client's own, whose package is not imported here
             if getattr(exc, "status_code", None) not in REFUSALS:
                 raise
             opened = create(stream=True, extra_body=bare)  # another mistake is refused again

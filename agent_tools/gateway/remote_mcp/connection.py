@@ -85,7 +85,7 @@ class Connections:
             return future.result()
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
-        except Exception as exc:
+        except Exception as exc:  # a client's library may raise anything: it is told as the server's failure
             raise _session().failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
@@ -100,7 +100,8 @@ class Connections:
             future.cancel()
 
     def close(self) -> None:
-        """End all sessions, and the loop. Closing again does nothing."""
+        """End all sessions, and the loop; calls that code has begun, too. Closing again does nothing."""
+        self.cancel()
         self._stack.close()
 
 

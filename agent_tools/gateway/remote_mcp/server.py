@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent_tools.errors import AgentToolsError
+from agent_tools.errors import ToolServiceError
 from agent_tools.models.base import JsonObject
 
 
@@ -19,12 +19,13 @@ class RemoteServer:
     about: str = ""
 
 
-class RemoteFailure(AgentToolsError):
+class RemoteFailure(ToolServiceError):
     """A server could not be spoken to, or its tool failed. `shown` is what the call's item says of it."""
 
-    def __init__(self, message: str, kind: str = "http_error", code: int = 0) -> None:
-        super().__init__(message)
-        is_tools = kind == "mcp_tool_execution_error"
-        self.shown: JsonObject = {"type": kind, **({"content": message} if is_tools else {"code": code})}
-        if not is_tools:
-            self.shown["message"] = message
+    def __init__(self, message: str, kind: str = "http_error", number: int = 0) -> None:
+        super().__init__(code=kind, message=message)
+        told = {"content": message} if kind == "mcp_tool_execution_error" else {"code": number, "message": message}
+        self.shown: JsonObject = {"type": kind, **told}
+
+    def __str__(self) -> str:
+        return self.message

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post
+from tests.gateway.asking import CODE_TOOL, INCLUDE, code, is_idle, outputs, post, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.remote_mcp.server import ToolServer, tool_server
 
@@ -84,3 +85,11 @@ def test_both_may_call(new_gateway: NewGateway, server: ToolServer) -> None:
 def test_code_alone_needs_code(new_gateway: NewGateway, server: ToolServer) -> None:
     answer = post(new_gateway({}, mcp_servers=(server.entry,)), tools=[server.tool(**BY_CODE)])
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+
+
+def test_a_call_that_outlives_its_code_ends_with_the_response(new_gateway: NewGateway, server: ToolServer) -> None:
+    script = "import threading\nthreading.Thread(target=box_wait, daemon=True).start()\nimport time; time.sleep(1)"
+    gateway = new_gateway({"m": [code(script), "Ok."]}, mcp_servers=(server.entry,), mcp_timeout=3_600.0)
+    assert run(gateway, server.tool(**BY_CODE))["status"] == "completed"
+    until(lambda: is_idle(gateway))
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "gateway-mcp"]
