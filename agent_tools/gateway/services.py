@@ -51,8 +51,7 @@ class Services:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.sweep_failures = 0
-        self._closed = threading.Event()
+        self.sweep_failures, self._closed = 0, threading.Event()
         with ExitStack() as undo:
             self.store = Store(config.database_url, config.database_timeout)
             undo.callback(self.store.close)

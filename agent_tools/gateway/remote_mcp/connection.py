@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
 from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
@@ -25,8 +26,6 @@ from agent_tools.models.base import JsonObject
 
 if TYPE_CHECKING:
     from mcp import Client
-
-    from agent_tools.gateway.remote_mcp.session import McpSession
 
 _T = TypeVar("_T")
 MAX_PAGES = 50  # of one server's list of tools
@@ -86,7 +85,7 @@ class Connections:
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
         except Exception as exc:  # a client's library may raise anything: it is told as the server's failure
-            raise _session().failure(exc, self.config.mcp_timeout) from exc
+            raise remote_mcp.McpSession.failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
                 self._waiting.discard(future)
@@ -128,7 +127,7 @@ class Connection:
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
-            async with _session().opened(self._all.config, self._all.reach, self.server) as client:
+            async with remote_mcp.McpSession.opened(self._all.config, self._all.reach, self.server) as client:
                 self._client = client
                 settled.set()
                 await anyio.sleep_forever()
@@ -165,12 +164,6 @@ class Connection:
         client = await self.connected()
         answer: JsonObject = (await client.call_tool(name, arguments)).model_dump(by_alias=True, mode="json")
         return answer
-
-
-def _session() -> type[McpSession]:
-    from agent_tools.gateway.remote_mcp.session import McpSession  # which loads the package mcp, of an extra of its own
-
-    return McpSession
 
 
 def _portal() -> Any:
