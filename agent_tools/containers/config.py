@@ -127,6 +127,11 @@ class ContainersConfig:
         Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
         return self
 
+    @property
+    def takes_functions(self) -> bool:
+        """Code may be given functions of the host to call, by `Sandbox.put_functions`."""
+        return False
+
     def shown(self) -> Iterator[tuple[str, Any]]:
         """Yield every setting by name, secrets masked."""
         for each in dataclasses.fields(self):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.networks import network_cfg
@@ -55,6 +56,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
         "idle_stop": config.idle_stop,
         **({"runtime": config.runtime} if config.runtime else {}),
+        **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),
     }
 

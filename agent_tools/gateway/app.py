@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes, passed_on
+from agent_tools.gateway import container_routes, conversation_routes, passed_on
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
@@ -26,6 +26,7 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
+from agent_tools.gateway.responses.tokens import compact
 from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
@@ -39,7 +40,8 @@ def create_app(
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
-        *(*token_routes.routes, *response_routes.routes, *container_routes.routes, *chat_routes.routes),
+        *(*token_routes.routes, *compact.routes, *response_routes.routes, *container_routes.routes),
+        *(*conversation_routes.routes, *chat_routes.routes),
         *(*page_routes.routes, *passed_on.routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),

@@ -17,10 +17,12 @@ from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
+from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.peers import Peers
 from agent_tools.gateway.presence import BEAT_EVERY, Presence
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.large_json import LargeJson
@@ -65,6 +67,7 @@ class Services:
             undo.callback(self.tracer.close)
             self._count()
             self.upstream = Upstream(config)
+            self.mcp_reach = Reach.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
             self._repeat(undo, self.sweep, SWEEP_EVERY)
@@ -104,6 +107,7 @@ class Services:
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
         self.shares = self.containers.shares
         self.conversations = KnownConversations(config, self.store)
+        self.stored_conversations = StoredConversations(config, self.store, self.shares)
         self.uploads = Uploads(self.containers, self.store)
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
 
@@ -129,7 +133,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts += [self.containers.places.save_due, self.conversations.note_again]
+        parts += [self.containers.places.save_due, self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed

@@ -87,6 +87,10 @@ class AsyncSandbox:
         """Let the code call further functions of the host."""
         await _do(partial(self.sync.add_functions, functions))
 
+    async def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host in place of all others."""
+        await _do(partial(self.sync.put_functions, functions))
+
     async def run_command(
         self,
         command: str | Sequence[str],

@@ -100,6 +100,14 @@ class Opening:
         if session:
             session.add_functions(further, source)
 
+    def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host, and no others, from now on."""
+        with self._lock:
+            self.options, alone, source = _host_side().put(self.options, functions)
+            session = self.find()
+        if session:
+            session.add_functions(alone, source, others=False)
+
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""
         with self._lock:

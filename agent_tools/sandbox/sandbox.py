@@ -147,6 +147,17 @@ class Sandbox(WithFiles, WithCheckpoints):
         """
         self._opening.add_functions(functions)
 
+    def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host in place of all others, from now on and in every later kernel.
+
+        Names that were defined for others stay in the kernel, and calls of them fail. The sandbox must have been made
+        with functions, or to take them.
+
+        Raises:
+            SessionBusy: code is running in this thread.
+        """
+        self._opening.put_functions(functions)
+
     # -- commands -----------------------------------------------------------------------------------------------------
 
     def run_command(

@@ -47,7 +47,8 @@ async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     services, jobs = services_of(request), jobs_of(request)
     config = services.config
-    read = partial(read_request, unknown_tools=config.unknown_tools, passed=config.passed_fields)
+    unknown, reach = config.unknown_tools, services.mcp_reach
+    read = partial(read_request, unknown_tools=unknown, passed=config.passed_fields, reach=reach)
     body = await raw_body(request)
     wanted = await read_json(request, body, read)
     submission = Submission(wanted, owner_of(request), request.headers, may_forward=not request.scope["is_forwarded"])

@@ -1,4 +1,7 @@
-"""The rows of responses, as values. A class with some of its table's columns is read without the others."""
+"""The rows of responses and conversations, as values.
+
+A class with some of its table's columns is read without the others.
+"""
 
 from __future__ import annotations
 
@@ -137,3 +140,35 @@ class GatewayRow(Record):
     owner: str
     folder: str
     address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredConversation(Record):
+    """A conversation that a client made: `notes` are its metadata as JSON, `container_id` that of its latest call."""
+
+    table = "conversations"
+    owner: str
+    created_at: float
+    used_at: float
+    notes: str
+    container_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationPlace(Record):
+    """The place of an item in a conversation: `id` ends with its number there, `bytes` is its size."""
+
+    table = "conversation_items"
+    created_at: float
+    conversation_id: str
+    item_id: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationItem(ConversationPlace):
+    """An item of a conversation: its JSON, and what the model was told if it is a call; '' else."""
+
+    owner: str
+    item: str
+    told: str

@@ -110,3 +110,26 @@ uploads = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("purpose", sa.String(32), nullable=False),
 )
+conversations = sa.Table(
+    "conversations",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("used_at", sa.Float, nullable=False, index=True),
+    sa.Column("notes", sa.Text, nullable=False),  # the client's metadata, as JSON
+    sa.Column("container_id", sa.String(64)),
+)
+conversation_items = sa.Table(
+    "conversation_items",
+    metadata,
+    sa.Column("id", sa.String(80), primary_key=True),  # the conversation's, a colon, and the item's number in it
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("conversation_id", sa.String(64), nullable=False, index=True),
+    sa.Column("item_id", sa.String(64), nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of the columns below
+    sa.Column("item", sa.Text, nullable=False),
+    sa.Column("told", sa.Text, nullable=False),  # what the model was told of a call
+    sa.Index("ix_conversation_items_share", "owner", "bytes"),
+)

@@ -52,9 +52,9 @@ class HostCalls:
         """Return the same functions under the same limits, for another session."""
         return HostCalls(self._service.functions, self.limits, self._service.rich)
 
-    def add(self, functions: Mapping[str, HostFunction]) -> None:
-        """Serve further functions, from now on."""
-        self._service.functions = {**self._service.functions, **functions}
+    def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
+        """Serve further functions, from now on; without `others`, these alone."""
+        self._service.functions = {**(self._service.functions if others else {}), **functions}
 
     def serve(self, wire: CallWire) -> None:
         """Take the calls of another kernel; what the one before has called is over, as its numbers come again."""

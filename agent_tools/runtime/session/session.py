@@ -153,11 +153,14 @@ class Session:
             with self._sandbox.use():
                 yield self._sandbox
 
-    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
-        """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
+        """Serve further host functions, which `prelude` defines for the code, now and in every later kernel.
+
+        Without `others`, those before are served no more; their names stay where they were defined.
+        """
         with self.taking_turn():
             assert self.spec.host_calls is not None
-            self.spec.host_calls.add(functions)
+            self.spec.host_calls.add(functions, others=others)
             self.serving.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
