@@ -34,6 +34,11 @@ class Framework:
 
 
 FRAMEWORKS = {
+    "ray": Framework(
+        "Ray: sandboxes on the nodes of a cluster of two raylets on this machine, and what is left when parts of it are killed",
+        ("ray==2.60.0",),
+        extra="ray",
+    ),
     "langchain": Framework(
         "LangChain: a tool, their tools in the code, and langchain_tests for tools",
         ("langchain==1.4.7", "langchain-core==1.7.2", "langchain-tests==1.1.9"),

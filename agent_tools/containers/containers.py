@@ -38,7 +38,7 @@ from agent_tools.containers.sweeping import failures
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -50,7 +50,7 @@ class Containers(Generic[Config]):
         most_of: returns the number of containers that an owner may have at once.
     """
 
-    def __init__(self, config: Config, rows: Rows, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: Config, rows: Rows, runtime: RuntimeLike, clock: Callable[[], float] = time.time) -> None:
         self.config = config
         self.runtime = runtime
         self.clock = clock
@@ -86,7 +86,7 @@ class Containers(Generic[Config]):
             bytes=0,
         )
         path = self.folder(container.id)
-        prepare_work_dir(path, self.runtime.engine.guest(path))
+        prepare_work_dir(path, self.runtime.guest(path))
         self._rows.add(container)
         return container
 

@@ -17,11 +17,12 @@ class ForkedOpening(Opening):
 
     def __init__(self, parent: Opening) -> None:
         from agent_tools.runtime.session.branch_session import fork
+        from agent_tools.runtime.session.local import local
 
         runtime = parent._open_runtime()
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
-        self._session: Session = fork(parent.session(), runtime.engine)
+        self._session: Session = fork(local(parent.session(), "A fork"))
         self._end = weakref.finalize(self, self._session.close)
 
     def session(self) -> Session:
