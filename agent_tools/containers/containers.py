@@ -50,7 +50,9 @@ class Containers(Generic[Config]):
         most_of: returns the number of containers that an owner may have at once.
     """
 
-    def __init__(self, config: Config, rows: Rows, runtime: RuntimeLike, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: Config, rows: Rows, runtime: RuntimeLike, clock: Callable[[], float] = time.time
+    ) -> None:
         self.config = config
         self.runtime = runtime
         self.clock = clock

@@ -39,7 +39,9 @@ class ServedKernel:
         """
         with self._lock:
             self._end_life()
-            self._life = KernelLife(local(self._opening.session(), "A kernel for Jupyter"), info, is_plain=self._is_plain)
+            self._life = KernelLife(
+                local(self._opening.session(), "A kernel for Jupyter"), info, is_plain=self._is_plain
+            )
 
     @property
     def exit_code(self) -> int | None:

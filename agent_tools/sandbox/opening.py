@@ -64,16 +64,7 @@ class Opening:
     def _spec(self, work_dir: Path) -> SessionSpec:
         options = self.options
         tag = options.image or self._open_runtime().ensure_image(options.recipe)
-        return SessionSpec(
-            tag,
-            work_dir,
-            options.isolation,
-            options.limits,
-            options.transport,
-            checkpoint=options.checkpoint,
-            ahead=options.ahead,
-            idle_stop=options.idle_stop,
-        )
+        return options.session_spec(tag, work_dir)
 
     def find(self) -> SessionLike | None:
         """Return the open session, if there is one."""
