@@ -35,7 +35,7 @@ class Framework:
 
 FRAMEWORKS = {
     "ray": Framework(
-        "Ray: sandboxes on the nodes of a cluster of two raylets on this machine, and what is left when parts of it are killed",
+        "Ray: sandboxes on a cluster of two nodes on this machine, and what is left when parts of it are killed",
         ("ray==2.60.0",),
         extra="ray",
     ),

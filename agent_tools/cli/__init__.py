@@ -11,6 +11,7 @@ from agent_tools import __version__
 from agent_tools.cli.chat import chat
 from agent_tools.cli.clean import clean
 from agent_tools.cli.doctor import doctor
+from agent_tools.cli.fleet import fleet
 from agent_tools.cli.image import image
 from agent_tools.cli.jupyter import jupyter
 from agent_tools.cli.keys import keys
@@ -34,11 +35,12 @@ def cli() -> None:
     agent-tools keys add NAME              a key for a client of the gateway
     agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
     agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
+    agent-tools fleet status               sandboxes on the nodes of a Ray cluster
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 
 
-for command in (run, repl, chat, serve, keys, mcp, jupyter, image, doctor, clean):
+for command in (run, repl, chat, serve, keys, mcp, jupyter, image, fleet, doctor, clean):
     cli.add_command(command)
 
 

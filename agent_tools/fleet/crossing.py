@@ -74,6 +74,15 @@ class Load:
         return self.taken / max(1, self.slots)
 
 
+@dataclass(frozen=True)
+class HostFacts:
+    """The process of a host: its machine's name, its number there, and its release of this package."""
+
+    machine: str
+    pid: int
+    release: str
+
+
 Files = Mapping[str, Union[bytes, None]]
 """Files by name, relative to work_dir; None for one that was deleted."""
 
@@ -113,4 +122,4 @@ class Printed:
 
 
 Item = Union[Output, GuestWord, Ended, Printed, bytes, CommandResult, VariablesReport]
-"""One thing of a run, a command, or an archive that is being saved; the last three types end one, `bytes` are a piece."""
+"""One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""

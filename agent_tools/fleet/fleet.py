@@ -27,13 +27,13 @@ from agent_tools.sandbox.options import Config, Options
 
 
 class Fleet:
-    """Thread-safe. Takes the place of a `Runtime`: `Sandbox(cfg, runtime=fleet)`, `CodeInterpreter(cfg, runtime=fleet)`.
+    """Thread-safe. Takes the place of a `Runtime`, as in `Sandbox(cfg, runtime=fleet)`; a context manager.
 
     Args:
         hosts: the hosts, by whatever carries messages to them.
         lease: seconds after which a host closes what this process does not renew.
         patience: seconds that a session waits for a free slot where all hosts are full.
-        copies_files: keep `work_dir` the same here and there; without, files come and go by `write_file` and `read_file`.
+        copies_files: keep `work_dir` the same here and there. Without, files come and go by `write_file`, `read_file`.
     """
 
     def __init__(

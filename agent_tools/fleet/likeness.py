@@ -46,13 +46,11 @@ class Likeness:
         if not is_all:
             raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
         news: dict[str, Facts | None] = dict.fromkeys(self._known.keys() - now.keys())
-        for name, facts in now.items():
-            if self._known.get(name) != facts and is_plain_name(name):
-                news[name] = facts
-        return news
+        changed = (name for name, facts in now.items() if self._known.get(name) != facts)
+        return {**news, **{name: now[name] for name in changed if is_plain_name(name)}}
 
     def small(self, news: Changed) -> Files:
-        """Return those that travel in one message, with their contents; they are known to the other side from now on."""
+        """Return those that travel in one message, with their contents; the other side knows them from now on."""
         left, files = INLINE_BYTES, dict[str, Union[bytes, None]]()
         for name, facts in news.items():
             if facts is None:

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from agent_tools.errors import AgentToolsError
 
-CONTROL = ("greet", "load", "renew", "cancel", "drop", "order")
+CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order")
 """Methods of a host that answer at once, whatever else it does."""
 WORK = (
-    *("open", "close", "reserve", "release", "do", "file", "state"),
-    *("put_piece", "get_piece", "spool"),
+    *("open", "close", "reserve", "release", "do", "file"),
+    *("put_piece", "get_piece", "spool", "ensure_image"),
 )
 """Methods that take a while."""
 RUNS = ("begin", "more")

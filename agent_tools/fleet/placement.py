@@ -1,6 +1,6 @@
 """The choice of a host: the emptier one of two at random, past those that are full or do not answer.
 
-Two asked at random come close to asking all (the power of two choices), so nobody keeps a list of who holds what. A host
+Two asked at random come close to asking all (the power of two choices), so nobody lists who holds what. A host
 that did not answer is passed over for a while: whoever watches the cluster says much later that it is dead.
 """
 

@@ -1,8 +1,8 @@
 """The seam to sessions, wherever they live: what their callers ask of them, and of who owns them.
 
-`Runtime` and `Session` are the ones of this process. A fleet (agent_tools/fleet) has them on other machines, and is used
-by the same callers: a seam at the engine would carry every byte between host and kernel over the network, one at the
-session carries code there and outputs back.
+`Runtime` and `Session` are the ones of this process. A fleet (agent_tools/fleet) has them on other machines, for the
+same callers: a seam at the engine would carry every byte between host and kernel over the network, one at the session
+carries code there and outputs back.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class FarWire:
         self._screen: Screen | None = None
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
-        """Give every word of the code to `take`, in the loop that `begin` gives; `screen` says first if it is wanted."""
+        """Give every word of the code that `screen` wants to `take`, in the loop that `begin` gives."""
         self._begin, self._take, self._screen = begin, take, screen
 
     def hear(self, word: GuestWord) -> None:

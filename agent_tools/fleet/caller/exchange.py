@@ -1,4 +1,4 @@
-"""The files of a session on another machine: what changed here goes before a run, what the code changed comes after it."""
+"""The files of a session on another machine: what changed here goes before a run, what it changed comes after it."""
 
 from __future__ import annotations
 
@@ -59,12 +59,17 @@ class Exchange:
             self._likeness.take(ended.files)
         except FileRejected as exc:
             return f"changes to files: {exc}"
-        for name, facts in ended.larger.items():
-            try:
-                self._likeness.put(name, _pieces(name, facts, ask))
-            except FileRejected as exc:
-                missing.append(f"changes to {exc}")
+        missing += filter(None, (self._put(name, facts, ask) for name, facts in ended.larger.items()))
         return ", ".join(missing)
+
+    def _put(self, name: str, facts: Facts, ask: Ask) -> str:
+        """Fetch a larger file; return why it cannot be had, '' if it can."""
+        assert self._likeness
+        try:
+            self._likeness.put(name, _pieces(name, facts, ask))
+        except FileRejected as exc:
+            return f"changes to files: {exc}"
+        return ""
 
 
 def _pieces(name: str, facts: Facts, ask: Ask) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import SessionBusy, SessionClosed, SessionLost
+from agent_tools.errors import EngineError, SessionBusy, SessionClosed, SessionLost
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.fleet.caller.calls import FarWire
 from agent_tools.fleet.caller.contents import FarCommands, FarFiles, joined
@@ -43,6 +43,8 @@ from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.course import Course
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.saved_state import VariablesReport
+
+_CLOSED_MEANWHILE = "The session was closed while its code ran."
 
 Open = Callable[[str, RemoteSpec], HostLink]
 """Has a host open a session of this id; returns the host."""
@@ -123,7 +125,7 @@ class FleetSession:
             with self.cancelling(run, cancelled):
                 if not cancelled.is_set():
                     yield from self._outputs(run, code, timeout, times)
-            self._refuse_closed("The session was closed while its code ran.")
+            self._refuse_closed(_CLOSED_MEANWHILE)
 
     def _outputs(self, run: str, code: str, timeout: float, times: Course) -> Iterator[Output]:
         """Yield the outputs of the code, and among them the host calls that are over."""
@@ -335,6 +337,7 @@ class FleetSession:
         try:
             yield
         except HostGone as exc:
+            self._refuse_closed(_CLOSED_MEANWHILE)
             self._pass_over(link)
             self.note_lost("the machine that ran it is gone")
             raise SessionLost(
@@ -342,8 +345,12 @@ class FleetSession:
                 "the code ran to its end is not known. The next call starts on another machine."
             ) from exc
         except SessionUnknown as exc:
+            self._refuse_closed(_CLOSED_MEANWHILE)
             self.note_lost("the machine that ran it has closed it")
             raise SessionLost(f"{exc} Variables are lost; nothing was run. The next call starts anew.") from exc
+        except EngineError:
+            self._refuse_closed(_CLOSED_MEANWHILE)
+            raise
 
     def _take_lost(self) -> Restarted | None:
         lost, self._lost = self._lost, None

@@ -6,6 +6,7 @@ reservation lives by a lease, as a session does, and ends when all of it is take
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -71,10 +72,10 @@ class Reservation:
 
     def _work(self) -> None:
         while self._begin_one():
-            try:
-                self._keep(self._make(self.kind))
-            except (AgentToolsError, OSError):  # a session that asks starts cold, and is told
-                self._keep(None)
+            made = None
+            with contextlib.suppress(AgentToolsError, OSError):  # a session that asks starts cold, and is told
+                made = self._make(self.kind)
+            self._keep(made)
 
     def _begin_one(self) -> bool:
         with self._changed:

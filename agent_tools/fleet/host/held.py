@@ -17,7 +17,7 @@ from agent_tools.errors import EngineError, FileRejected
 from agent_tools.execution import Execution, Output, finished
 from agent_tools.fleet.crossing import Ended, Files, GuestWord, Printed, RemoteSpec
 from agent_tools.fleet.host.relay import Relay
-from agent_tools.fleet.host.run import Abandoned, Batch, HostRun, Put
+from agent_tools.fleet.host.run import GIVEN_UP, Abandoned, Batch, HostRun, Put
 from agent_tools.fleet.likeness import Likeness
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.guest_files import pieces
@@ -68,10 +68,10 @@ class HeldSession:
 
     def close(self) -> None:
         """End all of it and remove the folder."""
-        for run in list(self._runs):
-            self._runs[run].abandon()
         self._runtime.close(self._key)
         self._session.close()
+        for host_run in list(self._runs.values()):
+            host_run.abandon()
         remove_tree(self.path)
 
     # -- files --------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class HeldSession:
         return self._spool[name]
 
     def piece(self, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
-        """Return a part of a larger file that the code wrote; after the last one the caller has it. Raises FileRejected."""
+        """Return a part of a larger file that the code wrote. Raises FileRejected."""
         data = self._likeness.piece(name, facts, offset)
         if offset + len(data) >= facts[0]:
             self._likeness.note(name, facts)
@@ -159,7 +159,7 @@ class HeldSession:
         """
         host_run = self._runs.get(run)
         if host_run is None:
-            raise EngineError("What was to be read on was given up meanwhile.")
+            raise EngineError(GIVEN_UP)
         return self._next(run, host_run)
 
     def cancel(self, run: str) -> None:

@@ -15,19 +15,23 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from agent_tools import __version__
 from agent_tools.errors import EngineError, HostFull, InvalidParams
-from agent_tools.fleet.crossing import LEASE_SECONDS, Load, RemoteSpec, SessionUnknown
+from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.threads.background import begun, do_all
 
@@ -76,6 +80,14 @@ class SandboxHost:
                 "With Ray: runtime_env={'pip': ['agent-tools-sandbox==...']}, or one image for all nodes."
             )
 
+    def facts(self) -> HostFacts:
+        """Return what its process is."""
+        return HostFacts(platform.node(), os.getpid(), __version__)
+
+    def ensure_image(self, recipe: Recipe) -> str:
+        """Have the image of a recipe, built if need be; return its tag. Raises EngineError."""
+        return self._runtime.ensure_image(recipe)
+
     def load(self) -> Load:
         """Return it in numbers."""
         with self._lock:
@@ -91,7 +103,7 @@ class SandboxHost:
         self._is_closed.set()
         with self._lock:
             ids = [*self._held, *self._reservations]
-        do_all(lambda each=each: self.close(each) for each in ids)  # type: ignore[misc]
+        do_all(partial(self.close, each) for each in ids)
         self._runtime.close_all()
         remove_tree(self._base)
 
@@ -135,9 +147,8 @@ class SandboxHost:
         if count < 1 or self._is_closed.is_set():
             return 0
         self._take_slots(count)
-        reservation = Reservation(
-            spec, count, lambda kind: self._started(kind, _nothing, is_ahead=True), self._free_slots
-        )
+        make = partial(self._started, give_back=_nothing, is_ahead=True)
+        reservation = Reservation(spec, count, make, self._free_slots)
         with self._lock:
             reservation.expires = self._clock() + self._lease
             self._reservations[id_] = reservation
@@ -187,10 +198,6 @@ class SandboxHost:
         options = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
         given = arguments[:-1] if options else arguments
         return getattr(self._find(id_).session.files, _known(verb, FILE_VERBS))(*given, **options)
-
-    def state(self, id_: str) -> bool:
-        """Return whether the sandbox of a session runs."""
-        return self._find(id_).session.is_alive
 
     def put_piece(self, id_: str, name: str, data: bytes, is_last: bool) -> None:
         """Take a piece of a file of the caller's; `is_last` puts it into its place."""
@@ -271,7 +278,7 @@ class SandboxHost:
             with self._lock:
                 late = [id_ for id_, each in self._held.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]
-            do_all(lambda id_=id_: self.close(id_) for id_ in late)  # type: ignore[misc]
+            do_all(partial(self.close, id_) for id_ in late)
 
 
 def _known(verb: str, verbs: frozenset[str]) -> str:

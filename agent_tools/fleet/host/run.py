@@ -7,6 +7,7 @@ holds up the thread, as a slow reader on this machine would; one that is gone gi
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -21,6 +22,8 @@ from agent_tools.runtime.threads.background import begun
 LINGER = 0.002  # seconds
 MAX_QUEUED = 64  # items
 LOOK_SECONDS = 0.25  # how often a thread that cannot go on looks whether it was given up
+
+GIVEN_UP = "What was to be read on was given up meanwhile."
 
 Put = Callable[[Any], None]
 Batch = tuple[list[Any], bool]
@@ -76,27 +79,27 @@ class HostRun:
             Abandoned: nobody reads any more.
         """
         while not self._is_abandoned:
-            try:
+            with contextlib.suppress(queue.Full):
                 return self._queue.put(item, timeout=LOOK_SECONDS)
-            except queue.Full:
-                continue
         raise Abandoned
 
     def _do(self) -> None:
         raised: BaseException | None = None
         try:
             self._work(self.put)
-        except Abandoned:
-            return
         except BaseException as exc:  # noqa: BLE001  (raised to the reader, in his thread)
             raised = exc
-        try:
+        with contextlib.suppress(Abandoned):
             self.put(_Over(raised))
-        except Abandoned:
-            return
+
+    def _first(self) -> Any:
+        while not self._is_abandoned:
+            with contextlib.suppress(queue.Empty):
+                return self._queue.get(timeout=LOOK_SECONDS)
+        raise EngineError(GIVEN_UP)
 
     def _items(self) -> list[Any]:
-        batch = [self._queue.get()]
+        batch = [self._first()]
         size = _size(batch[0])
         until = time.monotonic() + LINGER
         while size < RUN_BYTES and not isinstance(batch[-1], (GuestWord, _Over)):

@@ -23,20 +23,9 @@ def ray_fleet(
     copies_files: bool = True,
     idle_end: float = IDLE_END_SECONDS,
 ) -> Fleet:
-    """Return a fleet on a Ray cluster, which this process joins if it is in none.
+    """Return a fleet on a Ray cluster; arguments and errors as for `agent_tools.fleet.connect`.
 
-    Args:
-        word: 'ray', for the cluster that this process is in, else the one that RAY_ADDRESS names, else the one that
-            runs on this machine; or 'ray://HOST:PORT' of a Ray client server.
-        hosts_per_node: host processes of each node, which share its slots: 2 or 4 for nodes of more than 16 cores.
-        lease: seconds after which a host closes what this process does not renew.
-        patience: seconds that a session waits for a free slot where all hosts are full.
-        copies_files: keep `work_dir` the same here and there.
-        idle_end: seconds after which a host that this process made ends if nobody uses it; 0 for never.
-
-    Raises:
-        InvalidParams: a value is unusable.
-        EngineUnavailable: there is no such cluster. None is started.
+    `idle_end` is in seconds: a host that this process made ends after as long without use; 0 for never.
     """
     if not 1 <= hosts_per_node <= MAX_HOSTS_PER_NODE:
         raise InvalidParams(f"hosts_per_node={hosts_per_node!r:.40} is not usable: give 1 to {MAX_HOSTS_PER_NODE}.")

@@ -6,6 +6,7 @@ Ray's own exceptions become ours here, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -30,6 +31,10 @@ from agent_tools.runtime.threads.background import begun
 
 RESOURCE = "sandbox"
 NAMESPACE = "agent-tools"
+PREFIX = "host-"
+"""Begins the name of a host's actor."""
+END_SECONDS = 30.0
+"""Seconds in which a host that is ended may close its sandboxes by itself."""
 LOOK_SECONDS = 2.0
 """Seconds for which the list of nodes is taken to be true."""
 MAX_PENDING_CALLS = 4_096
@@ -93,7 +98,11 @@ class RayHosts:
     """The cluster that this process is in, which is not left by `close`. Thread-safe."""
 
     def __init__(
-        self, *, hosts_per_node: int = 1, lease: float = LEASE_SECONDS, idle_end: float = IDLE_END_SECONDS
+        self,
+        *,
+        hosts_per_node: int = 1,
+        lease: float = LEASE_SECONDS,
+        idle_end: float = IDLE_END_SECONDS,
     ) -> None:
         self._per_node, self._lease, self._idle_end = hosts_per_node, lease, idle_end
         self._links: dict[str, RayLink] = {}
@@ -101,7 +110,7 @@ class RayHosts:
         self._looking = threading.Lock()
 
     def links(self) -> Sequence[HostLink]:
-        """Return the hosts. The list of nodes is renewed beside this, but for the first time, and where one has died."""
+        """Return the hosts. The list of nodes is renewed beside this, but at first, and where one has died."""
         links = [link for link in self._links.values() if not link.is_dead]
         if not links or len(links) < len(self._links):
             self._look(is_patient=True)
@@ -139,13 +148,27 @@ class RayHosts:
         share = max(1, slots // self._per_node)
         made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups=THREADS)(HostActor)
         return made.options(
-            name=f"host-{name}",
+            name=f"{PREFIX}{name}",
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
             max_pending_calls=MAX_PENDING_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         ).remote(HostSettings(share, self._lease, self._idle_end))
+
+
+def running() -> list[RayLink]:
+    """Return the hosts that run now, whoever has made them."""
+    found = ray.util.list_named_actors(all_namespaces=True)
+    names = sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+    return [RayLink(name.removeprefix(PREFIX), ray.get_actor(name, NAMESPACE)) for name in names if PREFIX in name]
+
+
+def end(link: RayLink) -> None:
+    """End a host with all sandboxes that it has, whoever uses them."""
+    with contextlib.suppress(RayError):
+        ray.get(link.actor.end.remote(), timeout=END_SECONDS)
+    ray.kill(link.actor)
 
 
 def nodes() -> dict[str, int]:
