@@ -11,12 +11,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
+from agent_tools.runtime.threads.background import do_all
 
 PASSED_OVER_SECONDS = 30.0
 """Seconds for which a host that did not answer is not asked again, while there are others."""
@@ -56,7 +58,7 @@ class Placement:
         until = self._clock() + self._patience
         while True:
             problems: list[str] = []
-            for link in self._in_turn():
+            for link in self._in_turn(problems):
                 with self._problems(link, problems):
                     return link, open_(link)
             if self._clock() >= until:
@@ -81,9 +83,15 @@ class Placement:
             self._greeted.discard(link.name)
 
     def loads(self) -> dict[str, Load]:
-        """Return all hosts that answer, by name, in numbers."""
-        loads = {link.name: self._load(link) for link in self.links()}
-        return {name: load for name, load in loads.items() if load}
+        """Return all hosts that answer, by name, in numbers; several are asked at once."""
+        loads: dict[str, Load] = {}
+
+        def ask(link: HostLink) -> None:
+            if load := self._load(link, []):
+                loads[link.name] = load
+
+        do_all(partial(ask, link) for link in self._hosts.links())
+        return loads
 
     def links(self) -> list[HostLink]:
         """Return the hosts to ask: those that answered as far as is known, else all. Raises EngineUnavailable."""
@@ -102,26 +110,29 @@ class Placement:
             with self._lock:
                 self._greeted.add(link.name)
 
-    def _in_turn(self) -> list[HostLink]:
+    def _in_turn(self, problems: list[str]) -> list[HostLink]:
         """Return two hosts at random, the emptier one first, and then the others."""
         links = self.links()
         random.shuffle(links)
         two, others = links[:2], links[2:]
-        return self._emptier_first(two) + others
+        return self._emptier_first(two, problems) + others
 
-    def _emptier_first(self, two: Sequence[HostLink]) -> list[HostLink]:
+    def _emptier_first(self, two: Sequence[HostLink], problems: list[str]) -> list[HostLink]:
         if len(two) < 2:
             return list(two)
-        loads = [(load.share, index) for index, link in enumerate(two) if (load := self._load(link))]
+        loads = [(load.share, index) for index, link in enumerate(two) if (load := self._load(link, problems))]
         return [two[index] for _, index in sorted(loads)]
 
-    def _load(self, link: HostLink) -> Load | None:
+    def _load(self, link: HostLink, problems: list[str]) -> Load | None:
         try:
             self.greet(link)
             load: Load = link.call("load", seconds=ASK_SECONDS)
-        except HostGone:
+        except HostGone as exc:
             self.pass_over(link)
+            problems.append(str(exc))
             return None
+        with self._lock:
+            self._passed_over.pop(link.name, None)
         return load
 
     def _fail(self, problems: Sequence[str]) -> NoReturn:

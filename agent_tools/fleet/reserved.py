@@ -10,11 +10,16 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from agent_tools.errors import HostFull
+from agent_tools.errors import EngineError, HostFull
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
+from agent_tools.runtime.threads.background import do_all
+
+RELEASE_SECONDS = 10.0
+"""Seconds that a host has to end a reservation; it does so by itself when its lease ends."""
 
 
 @dataclass
@@ -86,8 +91,7 @@ class Reserved:
         """End all of them."""
         with self._lock:
             reservations, self._reservations = self._reservations, []
-        for each in reservations:
-            each.link.tell("release", each.id)
+        do_all(partial(_release, each) for each in reservations)
 
     def _add(self, kind: RemoteSpec, link: HostLink, count: int, placement: Placement) -> int:
         if not count:
@@ -111,6 +115,11 @@ class Reserved:
             chosen = random.choices(fitting, [each.left for each in fitting])[0]  # noqa: S311
             chosen.left -= 1
             return chosen
+
+
+def _release(reservation: Reservation) -> None:
+    with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+        reservation.link.call("release", reservation.id, seconds=RELEASE_SECONDS)
 
 
 @contextlib.contextmanager

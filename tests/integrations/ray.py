@@ -21,7 +21,7 @@ import ray
 from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.errors import EngineUnavailable, HostFull, SessionLost
 from agent_tools.execution import Died, Error, Restarted
-from agent_tools.fleet import Fleet, ray_fleet
+from agent_tools.fleet import Fleet, connect
 from agent_tools.fleet.ray.hosts import RayHosts, RayLink
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
@@ -33,9 +33,9 @@ SLEEP = "print('on', flush=True)\nimport time\ntime.sleep(100)"
 CALLER = """
 import sys, ray
 from agent_tools import Sandbox
-from agent_tools.fleet import ray_fleet
+from agent_tools.fleet import connect
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-sandbox = Sandbox(runtime=ray_fleet(lease=float(sys.argv[2])))
+sandbox = Sandbox(runtime=connect(lease=float(sys.argv[2])))
 for output in sandbox.stream("print('on', flush=True); import time; time.sleep(100)", 120):
     print("ready", flush=True)
 """
@@ -54,7 +54,7 @@ def nodes() -> Iterator[TwoNodes]:
 def fleet(nodes: TwoNodes) -> Iterator[Fleet]:
     """A fleet on both nodes, whose hosts hold nothing before and after."""
     nodes.whole()
-    with ray_fleet(lease=LEASE, patience=3.0) as fleet:
+    with connect(lease=LEASE, patience=3.0) as fleet:
         until(lambda: len(fleet.load()) == 2, "both nodes have a host", 120)
         yield fleet
     until(lambda: containers() == set(), "no container is left", 30)
@@ -131,7 +131,7 @@ def test_the_tool_and_code_mode_work_through_the_word(
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "data.csv").write_text("a,b\n1,2\n3,4\n")
     with CodeInterpreter({"work_dir": str(tmp_path / "work")}) as tool:
-        assert tool.call("df = pd.read_csv('data.csv')\nprint(len(df))") == "stdout:\n\n```\n2\n```"
+        assert "\n2\n" in tool.call("df = pd.read_csv('data.csv')\nprint(len(df))")
         execution = tool.run("df.plot(); plt.show()")
         assert Path(execution.figures[0]).stat().st_size > 1000
         assert "time limit" in tool.call("while True: pass", timeout=1)
@@ -143,7 +143,7 @@ def test_the_tool_and_code_mode_work_through_the_word(
 
 def test_streams_arrive_as_they_are_made_and_cancelling_keeps_variables(fleet: Fleet) -> None:
     links(fleet)
-    with Sandbox(runtime=fleet) as sandbox:
+    with Sandbox({"limits": {"kill_grace": 10.0}}, runtime=fleet) as sandbox:
         sandbox.start()
         code = "import time\nfor i in range(4):\n    print(i, flush=True)\n    time.sleep(0.5)"
         arrived = [time.monotonic() for _ in sandbox.stream(code)]
@@ -245,26 +245,27 @@ def test_a_caller_that_is_killed_leaves_nothing(fleet: Fleet, nodes: TwoNodes) -
         assert until(lambda: not containers(), "its container is gone", 30) < 30
 
 
+@pytest.mark.timeout(400)
 def test_opens_and_closes_with_kills_leave_nothing(fleet: Fleet) -> None:
     links(fleet)
     rng = random.Random(7)
     ended = threading.Event()
 
     def kill_now_and_then() -> None:
-        while not ended.wait(rng.uniform(4, 8)):
+        while not ended.wait(rng.uniform(8, 14)):
             with contextlib.suppress(Exception):
                 os.kill(rng.choice(list(links(fleet).values())).call("facts", seconds=5).pid, signal.SIGKILL)
 
     def use(_: int) -> str:
         try:
-            with Sandbox(runtime=fleet) as sandbox:
+            with Sandbox(runtime=patient) as sandbox:
                 return sandbox.run_code("print('done')").stdout
         except (SessionLost, HostFull, EngineUnavailable) as exc:
             return type(exc).__name__
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()
-    with ThreadPoolExecutor(4) as pool:
+    with connect(lease=LEASE, patience=30.0) as patient, ThreadPoolExecutor(4) as pool:
         found = list(pool.map(use, range(24)))
     ended.set()
     killer.join()
@@ -274,6 +275,7 @@ def test_opens_and_closes_with_kills_leave_nothing(fleet: Fleet) -> None:
     until(lambda: sum(load.taken for load in fleet.load().values()) == 0, "every slot is free", 60)
 
 
+@pytest.mark.timeout(300)
 def test_hosts_per_node_share_its_slots(fleet: Fleet) -> None:
     hosts = RayHosts(hosts_per_node=2, lease=LEASE, idle_end=1.0)
     with Fleet(hosts, lease=LEASE) as several:

@@ -46,6 +46,9 @@ from agent_tools.saved_state import VariablesReport
 
 _CLOSED_MEANWHILE = "The session was closed while its code ran."
 
+CLOSE_SECONDS = 10.0
+"""Seconds that closing waits for the host, which closes by itself what is not renewed."""
+
 Open = Callable[[str, RemoteSpec], HostLink]
 """Has a host open a session of this id; returns the host."""
 
@@ -177,7 +180,9 @@ class FleetSession:
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
-        self._tell("do", "interrupt")
+        if self._place:
+            with contextlib.suppress(SessionLost):  # then there is no code
+                self.ask("do", "interrupt")
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
@@ -246,7 +251,9 @@ class FleetSession:
         if self._closed or os.getpid() != self._owner_pid:
             return
         self._closed = True
-        self._tell("close")
+        if place := self._place:
+            with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+                place[0].call("close", place[1], seconds=CLOSE_SECONDS)
         if self._calls:
             self._calls.close()
 
