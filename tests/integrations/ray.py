@@ -283,6 +283,29 @@ def test_hosts_per_node_share_its_slots(fleet: Fleet) -> None:
         assert {load.slots for load in several.load().values()} == {SLOTS // 2, SLOTS}
 
 
+def test_the_command_line_shows_starts_and_ends_hosts(fleet: Fleet, nodes: TwoNodes) -> None:
+    from click.testing import CliRunner
+
+    from agent_tools.cli.fleet import fleet as command
+
+    links(fleet)
+    sandbox = Sandbox(runtime=fleet)
+    sandbox.run_code("x = 1")
+    shown = CliRunner().invoke(command, ["status"]).output
+    assert shown.count(nodes.head.node_id[:8]) == 1
+    assert shown.count(f" {SLOTS} ") == 2
+    assert CliRunner().invoke(command, ["down"]).output == "2 hosts ended\n"
+    until(lambda: containers() == set(), "its sandboxes have ended with it", 30)
+    assert "no host yet" in CliRunner().invoke(command, ["status"]).output
+    started = CliRunner().invoke(command, ["up"]).output
+    assert started.count(": agent-tools:") == 2
+    until(lambda: len(fleet.load()) == 2, "the fleet finds the new hosts", 60)
+    with contextlib.suppress(SessionLost):
+        sandbox.run_code("1")
+    assert sandbox.run_code("print('x' in globals())").stdout == "False\n"
+    links(fleet)
+
+
 def test_sessions_go_on_while_the_control_store_is_gone(fleet: Fleet, nodes: TwoNodes) -> None:
     links(fleet)
     with Sandbox(runtime=fleet) as sandbox:

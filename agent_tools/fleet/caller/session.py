@@ -16,7 +16,6 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 import uuid
@@ -25,14 +24,15 @@ from dataclasses import replace
 from typing import Any
 
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import EngineError, SessionBusy, SessionClosed, SessionLost
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.errors import SessionBusy, SessionLost
+from agent_tools.execution import Execution, Omitted, Output, finished
 from agent_tools.fleet.caller.calls import FarWire
 from agent_tools.fleet.caller.contents import FarCommands, FarFiles, joined
 from agent_tools.fleet.caller.exchange import Exchange
-from agent_tools.fleet.crossing import Ended, GuestWord, RemoteSpec, SessionUnknown
+from agent_tools.fleet.caller.reach import Open, Reach
+from agent_tools.fleet.crossing import Ended, GuestWord, RemoteSpec
 from agent_tools.fleet.likeness import Likeness
-from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.fleet.links import HostLink
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.archives import Pieces
 from agent_tools.runtime.files.removal import empty_folder
@@ -43,14 +43,6 @@ from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.course import Course
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.saved_state import VariablesReport
-
-_CLOSED_MEANWHILE = "The session was closed while its code ran."
-
-CLOSE_SECONDS = 10.0
-"""Seconds that closing waits for the host, which closes by itself what is not renewed."""
-
-Open = Callable[[str, RemoteSpec], HostLink]
-"""Has a host open a session of this id; returns the host."""
 
 
 class FleetSession:
@@ -67,17 +59,12 @@ class FleetSession:
         pass_over: Callable[[HostLink], object],
         likeness: Likeness | None,
     ) -> None:
-        self.spec, self.limits = spec, spec.limits
-        self._remote, self._open, self._pass_over = remote, open_, pass_over
+        self.spec = spec
         self._has_files, self._exchange = likeness is not None, Exchange(likeness)
+        self._reach = Reach(remote, open_, pass_over, self._exchange.begin_anew)
         self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
         self._turn = Turn()
-        self._lock = threading.RLock()
-        self._place: tuple[HostLink, str] | None = None
-        self._lost: Restarted | None = None
         self._runs: dict[str, threading.Event] = {}
-        self._closed = False
-        self._owner_pid = os.getpid()
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
@@ -89,7 +76,7 @@ class FleetSession:
             EngineError: no host answers, or the sandbox could not be started.
         """
         with self._taking_turn():
-            self._placed()
+            self._reach.placed()
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
@@ -120,24 +107,24 @@ class FleetSession:
             times.turn = times.started = time.monotonic()
             if not has_turn:
                 return
-            self._placed()
+            self._reach.placed()
             run = uuid.uuid4().hex
             times.started = time.monotonic()
-            if lost := self._take_lost():
+            if lost := self._reach.take_lost():
                 yield lost
             with self.cancelling(run, cancelled):
                 if not cancelled.is_set():
                     yield from self._outputs(run, code, timeout, times)
-            self._refuse_closed(_CLOSED_MEANWHILE)
+            self._reach.refuse_closed_meanwhile()
 
     def _outputs(self, run: str, code: str, timeout: float, times: Course) -> Iterator[Output]:
         """Yield the outputs of the code, and among them the host calls that are over."""
-        files = self._exchange.sent(self.ask)
-        items = self.follow("code", run, code, timeout, files)
+        files = self._exchange.sent(self._reach.ask)
+        items = self._reach.follow("code", run, code, timeout, files)
         if self._calls is None:
             yield from self._taken(items, times, None)
             return
-        link, id_ = self._placed()
+        link, id_ = self._reach.placed()
         wire = FarWire(link, id_, run)
         self._calls.serve(wire)
         with self._calls.run(wire) as take_over:
@@ -153,7 +140,7 @@ class FleetSession:
                     wire.hear(item)
                 case Ended():
                     times.connections = item.connections, item.connections_left_out
-                    if missing := self._exchange.fetched(item, self.ask):
+                    if missing := self._exchange.fetched(item, self._reach.ask):
                         yield Omitted(missing)
                 case GuestWord():
                     pass
@@ -164,73 +151,73 @@ class FleetSession:
         """End the run or command that was given this event: waiting, starting or running. Variables stay."""
         cancelled.set()
         for run in [run for run, event in list(self._runs.items()) if event is cancelled]:
-            self._tell("cancel", run)
+            self._reach.tell("cancel", run)
 
     # -- what else a session does -------------------------------------------------------------------------------------
 
     @property
     def files(self) -> FarFiles:
         """The files of its sandbox, as they are on the host."""
-        return FarFiles(self)
+        return FarFiles(self._reach, self.spec.limits)
 
     @property
     def commands(self) -> FarCommands:
         """The commands of its sandbox."""
-        return FarCommands(self)
+        return FarCommands(self._reach, self.cancelling)
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
-        if self._place:
+        if self._reach.place:
             with contextlib.suppress(SessionLost):  # then there is no code
-                self.ask("do", "interrupt")
+                self._reach.ask("do", "interrupt")
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
-        if self._place:
+        if self._reach.place:
             with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
-                self.ask("do", "restart")
-        self._lost = None
+                self._reach.ask("do", "restart")
+        self._reach.take_lost()
 
     def reset(self) -> None:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
-        if self._place:
+        if self._reach.place:
             with contextlib.suppress(SessionLost):
-                self.ask("do", "reset")
+                self._reach.ask("do", "reset")
         with self._taking_turn():
-            self._lost = None
+            self._reach.take_lost()
             if self._has_files:
                 empty_folder(self.spec.work_dir)
             self._exchange.begin_anew()
 
     def define(self, source: str) -> None:
         """Run code that leaves no trace but what it defines. Raises PreludeError."""
-        self.ask("do", "define", source)
+        self._reach.ask("do", "define", source)
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
         """Serve further functions of the caller, which `prelude` defines for the code, now and in later kernels."""
         with self._taking_turn():
             assert self._calls is not None
             self._calls.add(functions)
-            self._remote = replace(self._remote, prelude=prelude)
-        if self._place:
-            self.ask("do", "add_functions", {}, prelude)
+            self._reach.remote = replace(self._reach.remote, prelude=prelude)
+        if self._reach.place:
+            self._reach.ask("do", "add_functions", {}, prelude)
 
     def undo(self) -> None:
         """Take the variables back to where they were before the last run. Raises CheckpointMissing."""
-        self.ask("do", "undo")
+        self._reach.ask("do", "undo")
 
     def checkpoint(self) -> Mark:
         """Keep the variables as they are now, for `rollback`. Raises CheckpointMissing."""
-        mark: Mark = self.ask("do", "checkpoint")
+        mark: Mark = self._reach.ask("do", "checkpoint")
         return mark
 
     def rollback(self, mark: Mark) -> None:
         """Take the variables to where they were at a mark. Raises CheckpointMissing."""
-        self.ask("do", "rollback", mark)
+        self._reach.ask("do", "rollback", mark)
 
     def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
         """Write an archive of a folder, with or without variables; return what became of these. As `Session.save`."""
-        for item in self.follow("save", uuid.uuid4().hex, path, most, variables):
+        for item in self._reach.follow("save", uuid.uuid4().hex, path, most, variables):
             if isinstance(item, VariablesReport):
                 return item
             write(item)
@@ -240,27 +227,21 @@ class FleetSession:
         """Unpack an archive into a folder, and set its variables; return what became of these. As `Session.load`."""
         run = uuid.uuid4().hex
         for piece in joined(archive):
-            self.ask("spool", run, piece)
-        for item in self.follow("load", run, path, variables):
+            self._reach.ask("spool", run, piece)
+        for item in self._reach.follow("load", run, path, variables):
             if isinstance(item, VariablesReport):
                 return item
         return VariablesReport(problem="the archive broke off")
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
-        if self._closed or os.getpid() != self._owner_pid:
-            return
-        self._closed = True
-        if place := self._place:
-            with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
-                place[0].call("close", place[1], seconds=CLOSE_SECONDS)
-        if self._calls:
+        if self._reach.close() and self._calls:
             self._calls.close()
 
     @property
     def is_alive(self) -> bool:
         """True while a host has it, as far as is known."""
-        return self._place is not None and not self._closed
+        return self._reach.place is not None
 
     @property
     def is_busy(self) -> bool:
@@ -270,12 +251,12 @@ class FleetSession:
     @property
     def is_closed(self) -> bool:
         """True once `close` was called."""
-        return self._closed
+        return self._reach.is_closed
 
     @property
     def sandbox(self) -> Container | None:
         """The sandbox that runs, by the host's name and the session's id there."""
-        place = self._place
+        place = self._reach.place
         return Container(f"{place[0].name}/{place[1]}") if place else None
 
     # -- the host -----------------------------------------------------------------------------------------------------
@@ -283,38 +264,11 @@ class FleetSession:
     @property
     def place(self) -> tuple[HostLink, str] | None:
         """The host that has it, and its id there."""
-        return None if self._closed else self._place
+        return self._reach.place
 
     def note_lost(self, why: str) -> None:
-        """The host does not have it any more: the next use places it anew, and tells."""
-        with self._lock:
-            if self._place is not None:
-                self._place = None
-                self._lost = Restarted(why)
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the host for this session. Raises SessionLost: it is gone."""
-        self._refuse_closed()
-        link, id_ = self._placed()
-        with self._losing(link):
-            return link.call(method, id_, *arguments)
-
-    def follow(self, what: str, run: str, *arguments: Any) -> Generator[Any, None, None]:
-        """Yield the items of something that goes on at the host. Raises SessionLost: it is gone."""
-        self._refuse_closed()
-        link, id_ = self._placed()
-        is_over = False
-        try:
-            with self._losing(link):
-                items, is_over = link.call("begin", id_, run, what, *arguments)
-            yield from items
-            while not is_over:
-                with self._losing(link):
-                    items, is_over = link.call("more", id_, run)
-                yield from items
-        finally:
-            if not is_over:
-                link.tell("drop", id_, run)
+        """The host does not have it any more: the next use finds another one, and tells."""
+        self._reach.note_lost(why)
 
     @contextlib.contextmanager
     def cancelling(self, run: str, cancelled: threading.Event) -> Iterator[None]:
@@ -325,59 +279,17 @@ class FleetSession:
         finally:
             del self._runs[run]
 
-    def _placed(self) -> tuple[HostLink, str]:
-        """Return the host that has the session; one is found if there is none."""
-        with self._lock:
-            if self._place is None:
-                id_ = uuid.uuid4().hex
-                self._place = self._open(id_, self._remote), id_
-                self._exchange.begin_anew()
-            return self._place
-
-    def _tell(self, method: str, *arguments: Any) -> None:
-        if place := self._place:
-            place[0].tell(method, place[1], *arguments)
-
-    @contextlib.contextmanager
-    def _losing(self, link: HostLink) -> Iterator[None]:
-        """Around what a host does: one that is gone has lost the session."""
-        try:
-            yield
-        except HostGone as exc:
-            self._refuse_closed(_CLOSED_MEANWHILE)
-            self._pass_over(link)
-            self.note_lost("the machine that ran it is gone")
-            raise SessionLost(
-                f"The machine that ran it is gone ({exc}). Variables are lost, and so is what this call wrote; whether "
-                "the code ran to its end is not known. The next call starts on another machine."
-            ) from exc
-        except SessionUnknown as exc:
-            self._refuse_closed(_CLOSED_MEANWHILE)
-            self.note_lost("the machine that ran it has closed it")
-            raise SessionLost(f"{exc} Variables are lost; nothing was run. The next call starts anew.") from exc
-        except EngineError:
-            self._refuse_closed(_CLOSED_MEANWHILE)
-            raise
-
-    def _take_lost(self) -> Restarted | None:
-        lost, self._lost = self._lost, None
-        return lost
-
     @contextlib.contextmanager
     def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
-        self._refuse_closed()
+        self._reach.refuse_closed()
         if self._calls and self._calls.is_calling:
             raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
         if not self._turn.take(cancelled):
             yield False
             return
         try:
-            self._refuse_closed()
+            self._reach.refuse_closed()
             yield True
         finally:
             self._turn.give_up()
-
-    def _refuse_closed(self, message: str = "The session is closed.") -> None:
-        if self._closed or os.getpid() != self._owner_pid:
-            raise SessionClosed(message)
