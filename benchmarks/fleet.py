@@ -1,7 +1,7 @@
 """A fleet, as differences to a sandbox of this process in the same run: warm calls, openings, and the CPU of a call.
 
     .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]  # the extra `ray`, and a cluster
-    .venv/bin/python benchmarks/fleet.py --nodes 2                                     # a cluster of its own, for the run
+    .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]    # the extra `ray`, a cluster
 
 Calls of all kinds alternate, so that a machine that slows down slows all down. On a busy machine look at the least
 and at the CPU; that of a host is read from /proc, where it is on this machine.
