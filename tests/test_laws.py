@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"
 HTTP_ANSWERS = {"ApiError"}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MOST_INNER_IMPORTS = 30
 
 
 @cache
@@ -80,6 +82,21 @@ def test_whatever_is_caught_whole_is_caught_with_a_reason() -> None:
 
 UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 """Modules that make objects of bytes, and thereby run what these say."""
+
+
+def test_imports_in_functions_are_few_and_each_says_why() -> None:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        lines = path.read_text().splitlines()
+        functions = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, FUNCTIONS))
+        imports = (
+            node for each in functions for node in ast.walk(each) if isinstance(node, (ast.Import, ast.ImportFrom))
+        )
+        found.update({f"{path.relative_to(PACKAGE)}:{node.lineno}": lines[node.lineno - 1] for node in imports})
+    assert [place for place, line in found.items() if "  # " not in line] == []
+    assert len(found) <= MOST_INNER_IMPORTS, (
+        "imports belong at the top; a command, or a rarely used room, can be loaded whole"
+    )
 
 
 def test_nothing_is_unpickled_on_the_host() -> None:

@@ -15,6 +15,7 @@ from agent_tools.agents.toolbox import ToolLike, tools_of
 from agent_tools.messages import SYSTEM, Message, messages_of
 from agent_tools.models import Model, OpenAIModel, get_chat_model
 from agent_tools.models.base import Json, JsonObject
+from agent_tools.runtime.in_thread import iterate_in_thread
 
 MessageT = TypeVar("MessageT", Message, JsonObject)
 ModelLike = Union[Model, Json, str]
@@ -84,8 +85,6 @@ class Agent(ABC):
 
     def arun(self, messages: Sequence[MessageT], **kwargs: Any) -> AsyncGenerator[list[MessageT], None]:
         """Do `run` in asyncio or trio. Cancelling it ends the run, and then waits for that end."""
-        from agent_tools.runtime.in_thread import iterate_in_thread  # loads anyio
-
         cancel = kwargs.pop("cancel", None) or Cancel()
         return iterate_in_thread(self.run(messages, cancel=cancel, **kwargs), cancel.set)
 

@@ -8,21 +8,22 @@ import click
 from rich.console import Console
 
 from agent_tools import __version__
-from agent_tools.cli.chat import chat
-from agent_tools.cli.clean import clean
-from agent_tools.cli.doctor import doctor
-from agent_tools.cli.fleet import fleet
-from agent_tools.cli.image import image
-from agent_tools.cli.jupyter import jupyter
-from agent_tools.cli.keys import keys
-from agent_tools.cli.mcp import mcp
-from agent_tools.cli.repl import repl
-from agent_tools.cli.run import run
-from agent_tools.cli.serve import serve
+from agent_tools.cli.lazy_group import LazyGroup
 from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, SandboxStartError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    package="agent_tools.cli",
+    extras={
+        **dict.fromkeys(("run", "repl", "chat"), ""),
+        **dict.fromkeys(("serve", "keys"), "gateway"),
+        **dict.fromkeys(("mcp", "jupyter", "image"), ""),
+        "fleet": "ray",
+        **dict.fromkeys(("doctor", "clean"), ""),
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="agent-tools")
 def cli() -> None:
     """Run a model's Python in a locked-down container of its own.
@@ -38,10 +39,6 @@ def cli() -> None:
     agent-tools fleet status               sandboxes on the nodes of a Ray cluster
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
-
-
-for command in (run, repl, chat, serve, keys, mcp, jupyter, image, fleet, doctor, clean):
-    cli.add_command(command)
 
 
 def main() -> None:

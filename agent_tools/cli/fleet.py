@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import click
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +10,8 @@ from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.fleet.ray.fleet import join
+from agent_tools.fleet.ray.hosts import RayHosts, end, nodes, running
 from agent_tools.runtime.recipe import Recipe
 
 ASK_SECONDS = 10.0  # for a host to tell of itself
@@ -32,11 +32,11 @@ def fleet() -> None:
 @_ADDRESS
 def status(address: str | None) -> None:
     """Show every node that has sandboxes: its host, and how many of its slots are taken."""
-    hosts = _joined(address)
-    running = {link.name: link for link in hosts.running()}
+    _join(address)
+    found = {link.name: link for link in running()}
     table = Table("node", "machine", "process", "taken", "ready", "slots", "release")
-    for node, slots in hosts.nodes().items():
-        links = [link for name, link in running.items() if name.startswith(node)]
+    for node, slots in nodes().items():
+        links = [link for name, link in found.items() if name.startswith(node)]
         for row in map(_row, links):
             table.add_row(node[:12], *row)
         if not links:
@@ -61,9 +61,9 @@ def up(
 
     Without this, hosts start with the first sandbox, and end when nobody has used them for ten minutes.
     """
-    hosts = _joined(address)
+    _join(address)
     recipe = Recipe.read(packages, debian_packages, flavour)
-    links = hosts.RayHosts(hosts_per_node=hosts_per_node, idle_end=0).links()
+    links = RayHosts(hosts_per_node=hosts_per_node, idle_end=0).links()
     if not links:
         raise EngineUnavailable("No node has the resource: ray start ... --resources='{\"sandbox\": 20}'.")
     for link in links:
@@ -74,11 +74,11 @@ def up(
 @_ADDRESS
 def down(address: str | None) -> None:
     """End all hosts with their sandboxes, whoever uses them."""
-    hosts = _joined(address)
-    running = hosts.running()
-    for link in running:
-        hosts.end(link)
-    click.echo(f"{len(running)} hosts ended")
+    _join(address)
+    found = running()
+    for link in found:
+        end(link)
+    click.echo(f"{len(found)} hosts ended")
 
 
 def _row(link: HostLink) -> tuple[str, ...]:
@@ -89,17 +89,7 @@ def _row(link: HostLink) -> tuple[str, ...]:
     return facts.machine, str(facts.pid), str(load.taken), str(load.ready), str(load.slots), facts.release
 
 
-def _joined(address: str | None) -> ModuleType:
-    """Join a cluster; return the module that knows its hosts.
-
-    Raises:
-        EngineUnavailable: Ray is not installed, or the cluster does not answer.
-    """
-    try:
-        from agent_tools.fleet.ray import fleet as ray_fleet  # Ray is an extra
-        from agent_tools.fleet.ray import hosts
-    except ImportError as exc:
-        raise EngineUnavailable(f"Ray is not installed ({exc}): pip install 'agent-tools-sandbox[ray]'.") from exc
+def _join(address: str | None) -> None:
+    """Join a cluster. Raises EngineUnavailable: it does not answer."""
     word = settings.engine()
-    ray_fleet.join(address or (word if word.startswith("ray") else "ray"))
-    return hosts
+    join(address or (word if word.startswith("ray") else "ray"))

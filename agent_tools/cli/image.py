@@ -67,7 +67,7 @@ def sbom(**options: Any) -> None:
     A fresh sandbox of the image lists them; a missing image is built first. Needs the extra `sbom`.
     """
     try:
-        from agent_tools.cli.bill import bill_of
+        from agent_tools.cli.bill import bill_of  # an extra of its own
     except ImportError as exc:
         raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
     recipe = Recipe.read(**options)

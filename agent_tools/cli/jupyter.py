@@ -13,6 +13,8 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import config, limit_options
 from agent_tools.cli.show import notes
+from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, read_options, sandbox_config
+from agent_tools.jupyter.launcher import launch
 from agent_tools.runtime.recipe import Recipe
 
 FOLDERS = click.Choice(("cwd", "fresh"))
@@ -48,8 +50,6 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
     user, sys_prefix, prefix = (options.pop(each) for each in ("user", "sys_prefix", "prefix"))
     if user + sys_prefix + (prefix is not None) > 1:
         raise click.UsageError("Give one of --user, --sys-prefix and --prefix.")
-    from agent_tools.jupyter.kernelspec import KernelSpec, read_options
-
     shown = {each: options.pop(each) for each in ("title", "work_dir", "outputs")}
     cfg = {**config(**options), **read_options(others)}
     spec = KernelSpec(cfg, **shown)
@@ -66,9 +66,6 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
 @_OTHERS
 def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str, ...]) -> None:
     """Be a kernel: what clients start that do not know provisioners."""
-    from agent_tools.jupyter.kernelspec import is_plain, read_options, sandbox_config
-    from agent_tools.jupyter.launcher import launch
-
     cfg = sandbox_config(read_options(others), work_dir, str(Path.cwd()))
     sys.exit(launch(connection_file, cfg, is_plain=is_plain(outputs)))
 
@@ -86,9 +83,7 @@ def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str
 def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **options: Any) -> None:
     """Serve Jupyter's REST and websocket API; each kernel has a sandbox and a fresh folder of its own."""
     try:
-        from agent_tools.jupyter.kernelspec import KernelSpec, read_options
-        from agent_tools.jupyter.server import ServerConfig
-        from agent_tools.jupyter.server import serve as serve_api
+        from agent_tools.jupyter import server  # an extra of its own
     except ImportError as exc:
         raise click.ClickException("The server needs more: pip install 'agent-tools-sandbox[jupyter]'") from exc
     bounds = {each: options.pop(each) for each in ("max_kernels", "idle_timeout", "lists_kernels")}
@@ -99,7 +94,7 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
     chosen = given or secrets.token_urlsafe(24)
     shown = "the one given" if given else chosen
     notes.print(f"http://{host}:{port}, token: {shown}", markup=False, soft_wrap=True)
-    serve_api(ServerConfig(chosen, spec, host, port, **bounds))
+    server.serve(server.ServerConfig(chosen, spec, host, port, **bounds))
 
 
 def _recipe(cfg: dict[str, Any]) -> Recipe:

@@ -7,15 +7,15 @@ import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from agent_tools import settings
 from agent_tools.cli.show import notes
-
-if TYPE_CHECKING:
-    from agent_tools.gateway.named_keys import NamedKeys
+from agent_tools.gateway.config import read_config
+from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
+from agent_tools.gateway.serving.serve import opened_store
 
 _LIMITS = (
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
@@ -49,8 +49,6 @@ def keys(context: click.Context, /, **options: Any) -> None:
 @click.pass_obj
 def add(found: dict[str, Any], /, name: str, stdin: bool, **limits: int | None) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept."""
-    from agent_tools.gateway.named_keys import KeyLimits
-
     with _opened(found) as named:
         click.echo(named.add(name, KeyLimits(**limits), sys.stdin.readline().strip() if stdin else ""))
 
@@ -83,8 +81,6 @@ def revoke(found: dict[str, Any], name: str) -> None:
 @click.pass_obj
 def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
     """Set both limits of the key NAME; one that is not given is the gateway's own again."""
-    from agent_tools.gateway.named_keys import KeyLimits
-
     with _opened(found) as named:
         named.limit(name, KeyLimits(**limits))
 
@@ -96,12 +92,6 @@ def _opened(found: dict[str, Any]) -> Iterator[NamedKeys]:
     Raises:
         InvalidParams: the database cannot be used.
     """
-    try:
-        from agent_tools.gateway.config import read_config
-        from agent_tools.gateway.named_keys import NamedKeys
-        from agent_tools.gateway.serving.serve import opened_store
-    except ImportError as exc:
-        raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {**settings.gateway_options(), **found}
     where = {name: given.get(name) for name in ("data_dir", "database")}
     store = opened_store(read_config({**where, "upstream": "http://not-asked"}))

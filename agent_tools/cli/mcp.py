@@ -37,16 +37,14 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     if context.invoked_subcommand:
         return
     try:
-        from agent_tools.mcp.config import read_config
-        from agent_tools.mcp.http import serve as serve_http
-        from agent_tools.mcp.stdio import serve as serve_stdio
+        from agent_tools.mcp import serving  # `mcp config` does without the extra
     except ImportError as exc:
         raise click.ClickException("The MCP server needs more: pip install 'agent-tools-sandbox[mcp]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    config = read_config({**settings.mcp_options(), **dict(map(pair, others)), **given}, http)
+    config = serving.read_config({**settings.mcp_options(), **dict(map(pair, others)), **given}, http)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
-    prepare = _Image(DockerEngine(), recipe)
-    (serve_http if http else serve_stdio)(config, shared_runtime(), prepare)
+    serve = serving.over_http if http else serving.over_stdio
+    serve(config, shared_runtime(), _Image(DockerEngine(), recipe))
 
 
 @mcp.command()

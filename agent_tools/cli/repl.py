@@ -18,6 +18,11 @@ from agent_tools.cli.show import notes, show
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
+try:
+    import readline
+except ImportError:  # not every Python has it
+    readline = None  # type: ignore[assignment]
+
 HISTORY_LINES = 1_000
 SAVE = "%save_session"
 HELP = (
@@ -135,9 +140,7 @@ def _is_complete(lines: list[str]) -> bool:
 @contextlib.contextmanager
 def _history() -> Any:
     """Edit lines with a history file, where Python has readline."""
-    try:
-        import readline
-    except ImportError:
+    if readline is None:
         yield
         return
     state = settings.state_dir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,11 +11,11 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.show import notes
+from agent_tools.gateway.config import read_config
+from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.serving import serve as gateway
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.recipe import Recipe
-
-if TYPE_CHECKING:
-    from agent_tools.gateway.mounts import Mount
 
 
 @click.command()
@@ -36,13 +36,8 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
 
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
     """
-    try:
-        from agent_tools.gateway import config as gateway_config
-        from agent_tools.gateway.serving import serve as gateway
-    except ImportError as exc:
-        raise click.ClickException("The gateway needs more: pip install 'agent-tools-sandbox[gateway]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    config = gateway_config.read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
+    config = read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
     for name, value in config.shown():
         notes.print(f"{name} = {value}", style="dim", markup=False)
     runtime = shared_runtime()
@@ -54,10 +49,8 @@ def serve(others: tuple[str, ...], **options: Any) -> None:
 
 def _mounts() -> list[Mount]:
     """Return the other doors that are installed, to be served beside the gateway's own."""
-    from agent_tools.gateway.mounts import Mount
-
     try:
-        from agent_tools.mcp import http
+        from agent_tools.mcp import http  # an extra of its own
     except ImportError:
         notes.print("MCP is not served: pip install 'agent-tools-sandbox[mcp]' for it", style="dim", markup=False)
         return []

@@ -42,10 +42,10 @@ def rich_value(kind: str, content: bytes, budget: Budget | None = None) -> Any:
 
 
 def _read(kind: str, content: bytes, budget: Budget) -> Any:
-    if kind == "frame":  # imported here: these load pandas, pyarrow and numpy, which need not be installed
-        from agent_tools.code_mode.frame import read_frame
+    if kind == "frame":
+        from agent_tools.code_mode.frame import read_frame  # loads pandas and pyarrow, which need not be installed
 
         return read_frame(content, budget)
-    from agent_tools.code_mode.array import read_array
+    from agent_tools.code_mode.array import read_array  # loads numpy, which need not be installed
 
     return read_array(content, budget)

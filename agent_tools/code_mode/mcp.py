@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import fastjsonschema
+from mcp.types import PaginatedRequestParams
 
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
@@ -30,8 +31,6 @@ async def mcp_tools(
         include: patterns for the tools' own names, with wildcards as for files.
         policy: the policy of all of them.
     """
-    from mcp.types import PaginatedRequestParams
-
     found: list[McpFunction] = []
     params = None
     while True:

@@ -17,7 +17,7 @@ def boot(work_dir: str) -> "RunKernel":
     gc.disable()  # what is imported stays
     modules = preload.names()
     with standins.standing():
-        from . import startup
+        from . import startup  # its imports are to meet the stand-ins
 
         startup.prepare(work_dir)
     bundle.uninstall()

@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 VARIABLE = "AGENT_TOOLS_PRELOAD"
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -45,10 +46,12 @@ def use() -> None:
 
     A kernel shares its pages with PID 1 until it writes, and each first writing takes time: better before a cell.
     """
-    if "pandas" in sys.modules:
-        _read_table()
+    if pandas := sys.modules.get("pandas"):
+        _read_table(pandas)
     if "matplotlib.pyplot" in sys.modules:
-        _draw()
+        from .first_figure import draw  # which loads matplotlib's drawing
+
+        draw()
 
 
 def renew() -> None:
@@ -65,30 +68,10 @@ def _along() -> list[str]:
     return ["IPython.core.pylabtools", *tables]
 
 
-def _read_table() -> None:
-    import pandas
-
+def _read_table(pandas: Any) -> None:
     table = pandas.read_csv(io.StringIO("a,b\n1,x\n2,y\n"))
     table.groupby("b")["a"].mean().to_frame()._repr_html_()
     table.describe()
-
-
-def _draw() -> None:
-    """Draw one figure, without a trace in pyplot or its settings."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        figure = Figure()
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        axes.plot([1, 2], [3, 4], label="a")
-        axes.bar([1, 2], [0.5, 1])
-        axes.set_title("Title 1.0")
-        axes.set_xlabel("x")
-        axes.legend()
-        figure.savefig(io.BytesIO(), format="png", bbox_inches="tight")
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
 from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Picture, Text
@@ -57,8 +58,6 @@ class CodeInterpreterTool(BaseTool):
         super().model_post_init(context)
         self._sandbox = AsyncSandbox(self.cfg)
         if self.functions:
-            from agent_tools.code_mode.toolset import Toolset
-
             toolset = Toolset(host_functions(self.functions))
             self._sandbox = AsyncSandbox(self.cfg, hostcalls=toolset)
             self.description = f"{self.description}\n\n{toolset.description()}"

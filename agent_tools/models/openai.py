@@ -191,7 +191,7 @@ def _count(limit: int, response: Any) -> None:
 
 def _openai() -> Any:
     try:
-        import openai
+        import openai  # an extra, which takes long to load
     except ImportError as exc:
         raise ModelError("Models need the package openai: pip install 'agent-tools-sandbox[agents]'") from exc
     return openai

@@ -160,7 +160,11 @@ class Stdio(Protocol):
     """The stdin and stdout of a sandbox, as one stream that never waits. Closing it ends the sandbox."""
 
     def fileno(self) -> int:
-        """The descriptor to poll; -1 once closed."""
+        """The descriptor to poll for what there is to receive; -1 once closed."""
+        ...
+
+    def writer(self) -> int:
+        """The descriptor to poll for room to send; the same one, but where there are two pipes. -1 once closed."""
         ...
 
     def receive(self) -> bytes | None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
+from agent_tools.runtime.host_calls.serving_loop import serving_loop
 
-from agent_tools.runtime.host_calls.host_calls import serving_loop
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
+async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_shielded: bool = False) -> T:
     """Do `work` in a thread. Being cancelled calls `cancel`, which is to end the work soon, and waits for its end.
 
-    Host calls of the work are tasks of the caller's own event loop, if that is asyncio's.
+    Host calls of the work are tasks of the caller's own event loop, if that is asyncio's. What `is_shielded` goes on to
+    its end when its caller is cancelled.
     """
+    import anyio  # it takes a while, and whoever never awaits does without
+
     is_done = False
     outcome: list[Future[T]] = []
 
@@ -33,8 +35,9 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
                 cancel()
 
     loop = None
-    with contextlib.suppress(RuntimeError):  # trio's
-        loop = asyncio.get_running_loop()
+    if asyncio := sys.modules.get("asyncio"):  # else no loop of its own is running
+        with contextlib.suppress(RuntimeError):  # trio's
+            loop = asyncio.get_running_loop()
 
     async def settle() -> None:
         nonlocal is_done
@@ -42,19 +45,17 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
         is_done = True
         group.cancel_scope.cancel()
 
-    async with (
-        anyio.create_task_group() as group
-    ):  # a child does the waiting: asyncio's own cancelling goes past shields
-        group.start_soon(cancel_with_us)
-        group.start_soon(settle)
-    await anyio.lowlevel.checkpoint_if_cancelled()
+    with anyio.CancelScope(shield=is_shielded):
+        async with anyio.create_task_group() as group:  # a child waits: asyncio's own cancelling goes past shields
+            group.start_soon(cancel_with_us)
+            group.start_soon(settle)
+        await anyio.lowlevel.checkpoint_if_cancelled()
     return outcome[0].result()
 
 
 async def to_its_end(work: Callable[[], object]) -> None:
     """Do `work` in a thread, to its end whatever happens: what releases something is not cancelled."""
-    with anyio.CancelScope(shield=True):
-        await in_thread(work, lambda: None)
+    await in_thread(work, lambda: None, is_shielded=True)
 
 
 async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
@@ -67,7 +68,7 @@ async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[
         await to_its_end(items.close)
 
 
-def _settled(work: Callable[[], T], loop: asyncio.AbstractEventLoop | None) -> Future[T]:
+def _settled(work: Callable[[], T], loop: AbstractEventLoop | None) -> Future[T]:
     """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
     serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
     done: Future[T] = Future()

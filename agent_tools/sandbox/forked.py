@@ -6,6 +6,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.session.branch_session import fork
+from agent_tools.runtime.session.local import local
 from agent_tools.sandbox.opening import Opening
 
 if TYPE_CHECKING:
@@ -16,9 +18,6 @@ class ForkedOpening(Opening):
     """Keeps what it was forked from open: that is closed with it if nobody else holds it, and not before."""
 
     def __init__(self, parent: Opening) -> None:
-        from agent_tools.runtime.session.branch_session import fork
-        from agent_tools.runtime.session.local import local
-
         runtime = parent._open_runtime()
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent

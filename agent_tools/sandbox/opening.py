@@ -22,8 +22,8 @@ from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
     from agent_tools.runtime.sessions import SessionLike, Sessions
+    from agent_tools.sandbox.host_side import HostSide
 
 
 class Opening:
@@ -45,8 +45,10 @@ class Opening:
             runtime = self._open_runtime()
             if session := runtime.find(self.key):
                 return session
-            calls, prelude = self._host_calls()
-            spec = replace(self._spec(self.workspace.path), host_calls=calls, prelude=prelude)
+            spec = self._spec(self.workspace.path)
+            if self._has_functions:
+                calls, prelude = _host_side().of(self.options)
+                spec = replace(spec, host_calls=calls, prelude=prelude)
             self._finalize_with(None)
             return runtime.open(self.key, spec)
 
@@ -55,10 +57,8 @@ class Opening:
         with self._lock:
             folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
             spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
-            if self.options.hostcalls or self._takes_functions:
-                from agent_tools.runtime.host_calls.host_calls import HostCalls
-
-                spec = replace(spec, host_calls=HostCalls({}, self.options.call_limits))
+            if self._has_functions:
+                spec = replace(spec, host_calls=_host_side().none_yet(self.options))
         return self._open_runtime().prepare(spec, patience)
 
     def _spec(self, work_dir: Path) -> SessionSpec:
@@ -84,18 +84,11 @@ class Opening:
 
     def add_functions(self, functions: HostCallsLike) -> None:
         """Let the code call further functions of the host, from now on and in every later kernel."""
-        from agent_tools.code_mode.toolset import Toolset
-
         with self._lock:
-            further = Toolset.of(functions)
-            known = Toolset.of(self.options.hostcalls) if self.options.hostcalls else None
-            both = Toolset(style=(known or further).style)
-            for toolset in filter(None, (known, further)):
-                both.add(list(toolset.functions.values()))
-            self.options = replace(self.options, hostcalls=both)
+            self.options, further, source = _host_side().added(self.options, functions)
             session = self.find()
         if session:
-            session.add_functions(further.functions, both.source())
+            session.add_functions(further, source)
 
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""
@@ -117,23 +110,20 @@ class Opening:
         if self._finalizer is None:
             self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder)
 
-    def _host_calls(self) -> tuple[HostCalls | None, str]:
-        """Return the service of the host functions, and the code that defines them in the sandbox."""
-        if not self.options.hostcalls and not self._takes_functions:
-            return None, ""
-        from agent_tools.code_mode.attachments import rich_value
-        from agent_tools.code_mode.replay import recorded
-        from agent_tools.code_mode.toolset import Toolset
-        from agent_tools.runtime.host_calls.host_calls import HostCalls
-
-        toolset = Toolset.of(self.options.hostcalls or ())
-        functions = recorded(toolset.functions, self.options.record, self.options.replay)
-        return HostCalls(functions, self.options.call_limits, rich_value), toolset.source()
+    @property
+    def _has_functions(self) -> bool:
+        return bool(self.options.hostcalls) or self._takes_functions
 
     def _open_runtime(self) -> Sessions:
         if self._runtime is None:
             self._runtime = shared_runtime(self.options.engine)
         return self._runtime
+
+
+def _host_side() -> type[HostSide]:
+    from agent_tools.sandbox.host_side import HostSide  # which loads pydantic and asyncio
+
+    return HostSide
 
 
 def _end(runtime: Sessions, key: str, folder: Path | None) -> None:

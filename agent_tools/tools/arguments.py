@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from anyio.from_thread import start_blocking_portal
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
@@ -30,6 +32,7 @@ class Arguments:
     """
 
     def __init__(self, name: str, function: Callable[..., Any], descriptions: Mapping[str, str]) -> None:
+        self._function = function
         fields, optional = {}, set()
         for parameter, hint in _signature(name, function):
             hint = _with_text(portable(hint), descriptions.get(parameter.name))
@@ -42,6 +45,19 @@ class Arguments:
             self._adapter: TypeAdapter[Any] = TypeAdapter(typed_dict(name, fields, optional, closed=True))
         except PydanticUserError as exc:
             raise TypeError(f"{name} cannot be a tool: {exc.message}") from exc
+
+    def call(self, given: object) -> Any:
+        """Call the function with arguments that fit; a coroutine function in a loop and a thread of its own.
+
+        Raises:
+            InvalidParams: they do not fit; the message says where.
+            Exception: whatever the function raises.
+        """
+        arguments = self.check(given)
+        if not inspect.iscoroutinefunction(self._function):
+            return self._function(**arguments)
+        with start_blocking_portal() as portal:  # this thread may be inside a loop
+            return portal.call(partial(self._function, **arguments))
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the object that holds all arguments."""

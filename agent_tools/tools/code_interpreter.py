@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
@@ -157,8 +158,6 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
 
     async def arun(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
         """`run` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        from agent_tools.runtime.in_thread import in_thread
-
         cancelled = threading.Event()
         work = partial(self._run, self.read_code(params), files, timeout, cancelled)
         return await in_thread(work, partial(self.cancel, cancelled))
@@ -167,8 +166,6 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None
     ) -> AsyncGenerator[Output, None]:
         """`stream` for asyncio and trio. Closing it, or cancelling who reads it, interrupts the code."""
-        from agent_tools.runtime.in_thread import iterate_in_thread
-
         cancelled = threading.Event()
         outputs = self._stream(self.read_code(params), files, timeout, cancelled)
         return iterate_in_thread(outputs, partial(self.cancel, cancelled))
@@ -181,8 +178,6 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         **kwargs: Any,
     ) -> str:
         """`call` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
-        from agent_tools.runtime.in_thread import in_thread
-
         cancelled = threading.Event()
         return await in_thread(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
 
@@ -252,8 +247,6 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        from agent_tools.runtime.in_thread import to_its_end
-
         await to_its_end(self.close)
 
     def _description_with_contents(self) -> str:
@@ -308,6 +301,6 @@ class _ToolSandbox(Sandbox):
 
 
 def _contents(recipe: Recipe) -> str:
-    from agent_tools.runtime.runtime import describe
+    from agent_tools.runtime.runtime import describe  # loads docker
 
     return describe(recipe)

@@ -7,8 +7,7 @@ Literal, Optional, list, dict, TypedDict, dataclasses, enums, models, `Annotated
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import InvalidParams
@@ -39,11 +38,10 @@ class FunctionTool(BaseTool):
 
     def __init__(self, function: Callable[..., Any], name: str = "", description: str = "") -> None:
         try:
-            from agent_tools.tools import arguments, docstring
+            from agent_tools.tools import arguments, docstring  # they need pydantic
         except ImportError as exc:
             raise ImportError("Functions as tools need more: pip install 'agent-tools-sandbox[agents]'") from exc
         doc = docstring.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
-        self._call_it = function
         self.name = name or getattr(function, "__name__", "")
         if not self.name.isidentifier():
             raise TypeError(f"{function!r} has no name of its own: pass FunctionTool(function, name='...').")
@@ -64,20 +62,9 @@ class FunctionTool(BaseTool):
             given = load_json(params or "{}") if isinstance(params, str) else params
         except (ValueError, RecursionError) as exc:
             raise InvalidParams("the arguments are not JSON: give an object with the function's arguments.") from exc
-        arguments = self._arguments.check(given)
-        if inspect.iscoroutinefunction(self._call_it):
-            return self._told(_run_async(self._call_it, arguments))
-        return self._told(self._call_it(**arguments))
+        return self._told(self._arguments.call(given))
 
     def _told(self, value: Any) -> Any:
         """Return a function's result as agents take it: text, content items, or plain JSON values."""
         is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
         return value if isinstance(value, str) or is_items else self._plain_json(value)
-
-
-def _run_async(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Run a coroutine function in a loop and a thread of its own, since this thread may be inside a loop."""
-    from anyio.from_thread import start_blocking_portal
-
-    with start_blocking_portal() as portal:
-        return portal.call(partial(function, **arguments))

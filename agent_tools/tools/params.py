@@ -80,7 +80,7 @@ def load_json(text: str) -> Any:
 
 
 def _load_json5(text: str) -> Any:
-    import json5
+    import json5  # only what is no plain JSON needs it
 
     try:
         return json5.loads(text)

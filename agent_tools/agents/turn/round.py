@@ -53,7 +53,7 @@ class Round:
     def __post_init__(self) -> None:
         self._gate: Gate | None = Gate(self.declared) if self.declared else None
         self._unfinished: dict[int, _UnfinishedCall] = {}
-        self._logprobs: tuple[Json, ...] = ()  # of text that is held back
+        self._logprobs: list[Json] = []  # of text that is held back
 
     def read(self, deltas: Iterator[Delta]) -> Iterator[Step]:
         """Yield the steps of the reply as it arrives. It is complete if `reason` is set afterwards."""
@@ -120,8 +120,8 @@ class Round:
     def _say(self, text: str) -> Iterator[Step]:
         self.text += text
         if text and not self.is_draft:
-            logprobs, self._logprobs = self._logprobs, ()
-            yield TextDelta(text, logprobs)
+            logprobs, self._logprobs = self._logprobs, []
+            yield TextDelta(text, tuple(logprobs))
 
     def _remark(self) -> Iterator[Step]:
         """Show a draft's text, now that calls come after it: a response in a format has no other text."""

@@ -13,6 +13,11 @@ from typing import Any, Callable
 
 from agent_tools.conformance.guest.answers import call_numbers, held, listed, opened, read
 
+try:
+    import ctypes
+except ImportError:  # not every Python has it
+    ctypes = None  # type: ignore[assignment]
+
 ESCALATING = ("sudo", "su", "doas", "pkexec", "passwd", "newgrp", "mount")
 INSTALLING = ("pip", "pip3", "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
 
@@ -40,11 +45,9 @@ SYSCALLS = {
 
 
 def _system_call(name: str) -> list[str]:
-    import ctypes  # not every Python has it
-
     column = call_numbers()
-    if column is None:
-        return ["unknown", "no system call numbers for " + platform.machine()]
+    if column is None or ctypes is None:
+        return ["unknown", "no way to make system calls on " + platform.machine()]
     libc = ctypes.CDLL(None, use_errno=True)
     numbers_and_arguments: Any = SYSCALLS[name]
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in numbers_and_arguments[2]]

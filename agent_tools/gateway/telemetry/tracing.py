@@ -5,12 +5,16 @@ Spans are sent if OpenTelemetry's SDK is installed and an OTEL_* variable names 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.steps import CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.gateway.model_ids import MAX_MODEL_ID
+
+with contextlib.suppress(ImportError):  # an extra: without it there is no tracer either
+    from opentelemetry.trace import set_span_in_context
 
 NAME = "agent_tools.gateway"
 
@@ -71,9 +75,7 @@ class TurnSpans:
             self._turn.end()
 
     def _child(self, name: str, start: int | None) -> Any:
-        from opentelemetry import trace
-
-        return self._tracer.start_span(name, trace.set_span_in_context(self._turn), start_time=start)
+        return self._tracer.start_span(name, set_span_in_context(self._turn), start_time=start)
 
 
 def _configured() -> Any:
@@ -81,10 +83,7 @@ def _configured() -> Any:
     if not settings.is_tracing_wanted():
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk import trace
+        from agent_tools.gateway.telemetry.otlp import provider  # OpenTelemetry's SDK is an extra
     except ImportError:
         return None
-    provider = trace.TracerProvider()
-    provider.add_span_processor(trace.export.BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
+    return provider()

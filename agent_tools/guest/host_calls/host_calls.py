@@ -269,14 +269,14 @@ def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | No
 
 def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     if kind == "frame":
-        import pyarrow
+        import pyarrow  # whoever sends a frame has it in the image
 
         with pyarrow.ipc.open_stream(content) as stream:
             return stream.read_all().to_pandas()
     if kind == "array":
-        import numpy
+        import numpy  # likewise
 
         return numpy.load(io.BytesIO(content), allow_pickle=False)
-    from PIL import Image
+    from PIL import Image  # likewise
 
     return Image.open(io.BytesIO(content))

@@ -5,48 +5,34 @@ stock way after all, and so is everything where matplotlib is not as it is known
 lines may lie a pixel beside, since a cut has whole pixels.
 """
 
-from binascii import b2a_base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from io import BytesIO
 from typing import Any
+
+import matplotlib
+import numpy
+from matplotlib import rcParams
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+from PIL import Image, PngImagePlugin
 
 SLACK = 1e-3  # pixels; what is computed to lie on the edge may lie beside it
 TICK = 1e-8  # pixels short of a whole one that matplotlib still takes for a whole one, from 3.11 on
 OPAQUE = 255
-KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
 
 
-def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
-    """Return what makes a PNG of a figure as `stock` does, IPython's `print_figure` with its options."""
-
-    def print_figure(figure: Any) -> Any:
-        try:
-            png = _png(figure) if _is_plain(figure) else None
-        except Exception:  # noqa: BLE001  (whatever it is: the stock way draws the figure, or says why not)
-            png = None
-        if png is None:
-            return stock(figure)
-        return b2a_base64(png, newline=False).decode("ascii") if stock.keywords.get("base64") else png
-
-    return print_figure
-
-
-def is_known(stock: Any) -> bool:
-    """Return whether a function is IPython's, with the options that are met here."""
-    from IPython.core.pylabtools import print_figure
-
-    if not isinstance(stock, partial) or stock.func is not print_figure or stock.args:
-        return False
-    options = {"bbox_inches": "tight", "fmt": "png", **stock.keywords}
-    return options.keys() <= KNOWN.keys() and all(KNOWN[key] in (None, value) for key, value in options.items())
+def cropped(figure: Any) -> bytes | None:
+    """Return a figure as PNG; None where it cannot be drawn in this way, whatever a library or the figure raises."""
+    try:
+        return _png(figure) if _is_plain(figure) else None
+    except Exception:  # noqa: BLE001  (whatever it is: the stock way draws the figure, or says why not)
+        return None
 
 
 def _is_plain(figure: Any) -> bool:
     """Return whether a figure has something to draw, on the canvas that is met here."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     kind = type(figure.canvas)
     is_stock = (kind.print_png, kind.draw, kind.print_figure) == (
         FigureCanvasAgg.print_png,
@@ -58,8 +44,6 @@ def _is_plain(figure: Any) -> bool:
 
 def _png(figure: Any) -> bytes | None:
     """Draw a figure and cut it out; None where that cannot be done."""
-    from matplotlib import rcParams
-
     with _saving(figure.canvas):
         figure.canvas.draw()
         box = figure.get_tightbbox(figure.canvas.get_renderer())
@@ -74,9 +58,6 @@ def _png(figure: Any) -> bytes | None:
 
 def _written(pixels: Any, dpi: float) -> bytes:
     """The picture as matplotlib writes it, but for the alpha channel where all is opaque: that takes half the time."""
-    import matplotlib
-    from PIL import Image, PngImagePlugin
-
     if (pixels[..., 3] == OPAQUE).all():
         pixels = pixels[..., :3].copy()
     about, png = PngImagePlugin.PngInfo(), BytesIO()
@@ -98,9 +79,6 @@ def _saving(canvas: Any) -> Iterator[None]:
 
 def _cut(figure: Any, box: Any, pad: float) -> Any:
     """The pixels of a box (inches) and its padding; None if more than padding lies beside the drawing."""
-    import matplotlib
-    import numpy
-
     drawing, dpi = numpy.asarray(figure.canvas.buffer_rgba()), figure.dpi
     height, width = drawing.shape[:2]
     x0, y0, x1, y1 = (edge * dpi for edge in box.extents)
@@ -120,9 +98,6 @@ def _cut(figure: Any, box: Any, pad: float) -> Any:
 
 def _colour(figure: Any) -> Any:
     """The colour of the figure beside everything in it; None if it is not one opaque colour."""
-    from matplotlib.colors import to_rgba
-    from matplotlib.patches import Rectangle
-
     patch = figure.patch
     is_simple = type(patch) is Rectangle and patch.get_visible() and not patch.get_hatch() and not patch.get_linewidth()
     red, green, blue, alpha = to_rgba(patch.get_facecolor())

@@ -1,11 +1,13 @@
 """Figures: PNG or JPEG in the answer, whatever backend or format a cell asks for."""
 
+import sys
+from binascii import b2a_base64
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
 
-from .cropping import drawn_once, is_known
 from .magics import say
 
 INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
@@ -13,6 +15,7 @@ FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
 NO_SCREEN = "%matplotlib {}: there is no window or widget to draw in; figures are shown as pictures, as with inline."
 NOT_SHOWN = "%matplotlib {}: figures are no longer shown, only saved by savefig, until `%matplotlib inline`."
 SHOWN_AS_PNG = "Figures are shown as PNG here, not as {}; savefig writes files of any format."
+KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
 NO_LOOP = "%gui {}: there is no screen here, so no event loop of a window system runs."
 
 
@@ -32,6 +35,29 @@ def show_as_png(display_formatter: Any) -> None:
     """Have figures drawn once, and shown as PNG where SVG or PDF is chosen, of which the reader would see nothing."""
     for formatter in (Png, NoSvg, NoPdf):
         display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
+def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
+    """Return what makes a PNG of a figure as `stock` does, IPython's `print_figure` with its options."""
+
+    def print_figure(figure: Any) -> Any:
+        from .cropping import cropped  # which loads matplotlib's drawing
+
+        png = cropped(figure)
+        if png is None:
+            return stock(figure)
+        return b2a_base64(png, newline=False).decode("ascii") if stock.keywords.get("base64") else png
+
+    return print_figure
+
+
+def is_known(stock: Any) -> bool:
+    """Return whether a function is IPython's, with the options that are met here."""
+    made_by = sys.modules.get("IPython.core.pylabtools")
+    if not made_by or not isinstance(stock, partial) or stock.func is not made_by.print_figure or stock.args:
+        return False
+    options = {"bbox_inches": "tight", "fmt": "png", **stock.keywords}
+    return options.keys() <= KNOWN.keys() and all(KNOWN[key] in (None, value) for key, value in options.items())
 
 
 class Png(PNGFormatter):

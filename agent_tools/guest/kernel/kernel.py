@@ -97,7 +97,7 @@ class SandboxKernel(IPythonKernel):
     @property
     def io_loop(self) -> Any:
         """The loop as tornado's, which is imported when something asks for it."""
-        from tornado.ioloop import IOLoop
+        from tornado.ioloop import IOLoop  # few ask for it
 
         return IOLoop.current()
 

@@ -5,7 +5,7 @@ import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -91,7 +91,7 @@ def _installer(name: str, stock: Callable[[str], None]) -> Callable[[str], None]
         if _has(name):  # an image of the user's own
             stock(line)
         else:
-            tell_of_packages(_words(line))
+            _tell_of_packages(_words(line))
 
     install.__doc__ = "Packages are chosen when the sandbox is made; `list` shows them."
     return install
@@ -108,8 +108,14 @@ def handles(command: str) -> bool:
         words = words[2:]
     if not words or (name := words[0].rstrip("3")) not in INSTALLERS or _has(name):
         return False
-    tell_of_packages(words[1:])
+    _tell_of_packages(words[1:])
     return True
+
+
+def _tell_of_packages(words: list[str]) -> None:
+    from .installed import tell_of_packages  # not at the start, which has to be quick
+
+    tell_of_packages(words, say)
 
 
 def _words(command: str) -> list[str]:
@@ -124,43 +130,3 @@ def _words(command: str) -> list[str]:
     except ValueError:
         return []
     return [] if "\n" in command or any(set(word) <= SHELL_MARKS for word in words) else words
-
-
-def tell_of_packages(words: list[str]) -> None:
-    """Answer an installer's arguments: what is installed is listed or found, and the rest is refused."""
-    after = words[words.index("install") + 1 :] if "install" in words else []
-    if wanted := [word for word in after if not word.startswith("-")]:
-        _tell_of_wanted(wanted)
-    elif {"list", "freeze"} & set(words):
-        from importlib.metadata import distributions  # not at the start, which has to be quick
-
-        print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
-    else:
-        say("Packages cannot be changed here; `%pip list` shows those that are installed.")
-
-
-def _tell_of_wanted(wanted: list[str]) -> None:
-    found = dict(_installed(wanted))
-    for word, have in found.items():
-        print(f"Requirement already satisfied: {word} ({have})")
-    if missing := ", ".join(word for word in wanted if word not in found):
-        say(
-            f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
-            "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
-        )
-
-
-def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
-    """Those requirements that the image meets, with the version it has."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    for word in wanted:
-        try:
-            requirement = Requirement(word)
-            have = version(requirement.name)
-        except (InvalidRequirement, PackageNotFoundError):
-            continue
-        if requirement.specifier.contains(have, prereleases=True):
-            yield word, have

@@ -14,6 +14,7 @@ from typing import Any
 from ..files.content import Content
 from ..kernel.shell import SandboxShell
 from .saving import MAX_NAME, MIN_SECONDS, TooSlow, described
+from .unpickling import SessionUnpickler, records
 
 
 def load(address: str, seconds: float) -> None:
@@ -40,8 +41,6 @@ class Loading:
     """One pass over the records."""
 
     def __init__(self, content: Content, namespace: dict[str, Any], seconds: float) -> None:
-        from .unpickling import SessionUnpickler
-
         self._content = content
         self._namespace = namespace
         self._seconds_left = seconds
@@ -52,8 +51,6 @@ class Loading:
 
     def run(self) -> dict[str, Any]:
         """Load all that can be; return the names of those, and of the others with the reasons."""
-        from .unpickling import records
-
         builtins = self._namespace.get("__builtins__")
         before, collects = signal.signal(signal.SIGALRM, _ring), gc.isenabled()
         gc.disable()  # it would look through all that is being made, again and again

@@ -26,6 +26,7 @@ from typing import Any
 from ..files.content import Content
 from ..forks import prefer_as_oom_victim
 from ..kernel.shell import SandboxShell
+from .pickling import SessionPickler, TooLarge, packed
 
 PIECE = 1024 * 1024  # bytes
 GRACE = 1.0  # seconds from the alarm to the end of a process that does not heed it
@@ -119,8 +120,6 @@ class Saving:
 
     def run(self) -> None:
         """Save all that can be, and then say what could not."""
-        from .pickling import packed
-
         self.bytes_left, self.seconds_left = self.bounds.bytes, self.bounds.seconds
         self._leave_out_excess()
         number = 0
@@ -197,8 +196,6 @@ class Worker:
     """A process that pickles variables and sends their records. It reports what it begins, and how that ended."""
 
     def __init__(self, saving: Saving, reports: int) -> None:
-        from .pickling import SessionPickler
-
         gc.disable()  # else it would write to all that is shared, and run finalizers
         self._saving = saving
         self._reports = reports
@@ -227,8 +224,6 @@ class Worker:
 
     def _record(self, name: str, value: Any, seconds: float) -> tuple[list[memoryview], str]:
         """Return the record of a variable, or why there is none."""
-        from .pickling import TooLarge
-
         signal.signal(signal.SIGALRM, _ring)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:

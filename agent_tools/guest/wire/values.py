@@ -194,7 +194,7 @@ def _attachment(value: Any, path: str) -> tuple[str, bytes] | None:
 
 def _frame_bytes(frame: Any, path: str) -> bytes:
     try:
-        import pyarrow
+        import pyarrow  # only frames need it
     except ImportError:
         raise NotEncodable(path, "is a DataFrame, for which pyarrow is needed on this side") from None
     try:

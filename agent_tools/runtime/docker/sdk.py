@@ -17,7 +17,7 @@ _SSH = "docker.transport.sshconn"
 def _ssh_adapter(*args: Any, **kwargs: Any) -> Any:
     """An adapter for an engine reached over ssh."""
     try:
-        from docker.transport.sshconn import SSHHTTPAdapter
+        from docker.transport.sshconn import SSHHTTPAdapter  # loads paramiko
     except ImportError as exc:
         raise NameError("SSHHTTPAdapter") from exc  # which the SDK takes for paramiko's not being there
     return SSHHTTPAdapter(*args, **kwargs)

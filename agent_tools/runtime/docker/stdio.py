@@ -26,7 +26,7 @@ class AttachedStdio:
         self._process: subprocess.Popen[bytes] | None = getattr(attached, "proc", None)
         self._socket: socket.socket | None = None
         self._pid = os.getpid()
-        self._reader: int = -1
+        self._reader = self._writer = -1
         self._output = OutputFrames()
         if self._process:  # ssh: two pipes
             assert self._process.stdin
@@ -37,11 +37,15 @@ class AttachedStdio:
         else:
             self._socket = _socket_of(attached)
             self._socket.setblocking(False)
-            self._reader = self._socket.fileno()
+            self._reader = self._writer = self._socket.fileno()
 
     def fileno(self) -> int:
-        """The descriptor to poll; -1 once closed."""
+        """The descriptor to poll for what there is to receive; -1 once closed."""
         return self._reader
+
+    def writer(self) -> int:
+        """The descriptor to poll for room to send: over ssh another pipe. -1 once closed."""
+        return self._writer
 
     def receive(self) -> bytes | None:
         """Return what the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
@@ -69,7 +73,7 @@ class AttachedStdio:
         """Hang up."""
         if self._reader < 0:
             return
-        self._reader = -1
+        self._reader = self._writer = -1
         if self._process:
             self._close_pipes(self._process)
         elif self._socket:

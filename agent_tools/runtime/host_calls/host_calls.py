@@ -7,9 +7,7 @@ sends is bounded before it is held, its types are checked, and a guest that brea
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import contextvars
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -24,13 +22,9 @@ from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
 from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_request
 from agent_tools.runtime.host_calls.service import CallService
+from agent_tools.runtime.host_calls.serving_loop import serving_loop
 from agent_tools.runtime.host_calls.wire import Wire
 from agent_tools.settings import CallLimits
-
-serving_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
-    "serving_loop", default=None
-)
-"""The event loop whose tasks host calls are to be; it must be free while the run goes on."""
 
 
 class HostCalls:

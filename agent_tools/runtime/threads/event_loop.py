@@ -71,8 +71,8 @@ class EventLoop:
     def watch(self, descriptor: int, events: int, member: Member, *, is_new: bool) -> None:
         """Have a member advanced when a descriptor is ready for these events."""
         if is_new:
-            self._by_descriptor[descriptor] = member
             self._selector.register(descriptor, events)
+            self._by_descriptor[descriptor] = member
         else:
             self._selector.modify(descriptor, events)
 
@@ -127,8 +127,19 @@ class EventLoop:
         return ready
 
 
-_current: EventLoop | None = None
-_lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+class _Place:
+    """The place of a process's loop, while it has members."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+        self.loop: EventLoop | None = None
+
+
+_by_process: dict[int, _Place] = {}  # no lock guards it: a child might be forked while another thread holds one
+
+
+def _place() -> _Place:
+    return _by_process.setdefault(os.getpid(), _Place())
 
 
 def join(member: Member) -> EventLoop:
@@ -137,20 +148,20 @@ def join(member: Member) -> EventLoop:
     Raises:
         RuntimeError: there is no thread to be had.
     """
-    global _current
-    with _lock:
-        loop = _current if _current and _current.is_here else EventLoop()
+    place = _place()
+    with place.lock:
+        loop = place.loop or EventLoop()
         loop.members.add(member)
-        if loop is not _current:
-            _current = loop.started()
+        if loop is not place.loop:
+            place.loop = loop.started()
         return loop
 
 
 def leave(loop: EventLoop, member: Member) -> None:
     """Leave the loop, which ends with its last member."""
-    global _current
-    with _lock:
+    place = _place()
+    with place.lock:
         loop.members.discard(member)
         if not loop.members:
-            _current = None if _current is loop else _current
+            place.loop = None if place.loop is loop else place.loop
             loop.rouse()

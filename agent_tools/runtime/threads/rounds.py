@@ -129,11 +129,9 @@ class Rounds:
             return watched
 
 
-_all: dict[int, Rounds] = {}
-_all_lock = threading.Lock()
+_by_process: dict[int, Rounds] = {}  # no lock guards it: a child might be forked while another thread holds one
 
 
 def rounds() -> Rounds:
     """Return this process's; a forked child has some of its own."""
-    with _all_lock:
-        return _all.setdefault(os.getpid(), Rounds())
+    return _by_process.setdefault(os.getpid(), Rounds())

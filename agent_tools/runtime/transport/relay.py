@@ -6,7 +6,8 @@ Theory of operation
     it is ready. Each step takes in what stdio has, then the words of this process, then moves bytes between the
     multiplexer and the channels, and last writes what the multiplexer has for stdio. An order is taken before the bytes
     of the channels that it opens, and a report is passed on after the bytes before it, so both sides see things in the
-    order in which they happened. A step moves READS_PER_STEP pieces at most: then it is the next sandbox's turn.
+    order in which they happened. A step takes READS_PER_STEP pieces at most, fewer when they are laborious: then it is
+    the next sandbox's turn.
 
 To the rest of the host the sandbox looks as if it were reached over unix sockets. The frames, and the bound on what
 either side may have on its way, are guest/wire/mux.py's; a guest that breaks them is hung up on.
@@ -29,6 +30,7 @@ from agent_tools.runtime.threads.event_loop import READ, WRITE, join, leave
 from agent_tools.runtime.transport.words_pair import Words
 
 READS_PER_STEP = 4  # pieces of up to 256 KiB
+STEP_SECONDS = 0.05  # after which a step takes no further piece: there are frames of few bytes
 
 
 class WatchedMux(Mux):
@@ -62,8 +64,12 @@ class Relay:
         words.setblocking(False)
         abandon_after_fork(self)
         self._loop = join(self)
-        with self._lock:
-            self._watch()
+        try:
+            with self._lock:
+                self._watch()
+        except OSError:
+            leave(self._loop, self)
+            raise
 
     def await_ready(self, deadline: float, still_runs: Callable[[], bool]) -> bool:
         """Wait for the guest's first word; False at the deadline, or when the sandbox has ended."""
@@ -137,7 +143,10 @@ class Relay:
     def _wanted(self) -> dict[int, int]:
         readers, writers = self._mux.wants()
         waiting = len(self._mux.out)
-        events: dict[int, int] = {self._stdio.fileno(): READ | (WRITE if waiting else 0)}
+        events: dict[int, int] = {self._stdio.fileno(): READ}
+        if waiting:
+            writer = self._stdio.writer()
+            events[writer] = events.get(writer, 0) | WRITE
         if waiting < MAX_OUT:
             events[self._words.fileno()] = READ
         for wanted, mask in ((readers, READ), (writers, WRITE)):
@@ -160,7 +169,10 @@ class Relay:
     def _hear(self) -> None:
         """Take in what the sandbox says, but not forever."""
         self._has_more = False
-        for _ in range(READS_PER_STEP):
+        over = time.monotonic() + STEP_SECONDS
+        for number in range(READS_PER_STEP):
+            if number and time.monotonic() > over:
+                break
             data = self._stdio.receive()
             if data is None:
                 return

@@ -19,6 +19,10 @@ class SocketStdio:
         """Return the descriptor to poll; -1 once closed."""
         return self._socket.fileno()
 
+    def writer(self) -> int:
+        """Return the same descriptor."""
+        return self._socket.fileno()
+
     def receive(self) -> bytes | None:
         """Return what has come, b'' at the end, None when there is nothing yet."""
         try:

@@ -17,7 +17,10 @@ from agent_tools.settings import GIB, MIB
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command with the words that name it."""
     yield path, group
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
         if isinstance(command, click.Group):
             yield from commands(command, *path, name)
         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import socket
 import struct
 import threading
@@ -178,7 +180,85 @@ def test_the_loop_begins_anew_after_its_last_relay(make: Callable[[], Sandbox]) 
         sandbox = make()
         assert sandbox.echoes(b"x")
         sandbox.close()
-        assert event_loop._current is None
+        assert event_loop._place().loop is None
+
+
+def test_a_child_forked_while_another_thread_joins_is_not_held_up() -> None:
+    held, enough = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with event_loop._place().lock:
+            held.set()
+            enough.wait(FOREVER)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(FOREVER)
+    if (pid := os.fork()) == 0:
+        signal.alarm(10)  # ends a child that waits for a lock which nobody in it holds
+        sandbox = Sandbox()
+        os._exit(0 if sandbox.echoes(b"child") else 1)
+    enough.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+class TwoPipes:
+    """A stdio of two descriptors, as over ssh: one to read from, another to write to."""
+
+    def __init__(self) -> None:
+        self.reader, self.prints = os.pipe()
+        self.reads, self._writer = os.pipe()
+        for each in (self.reader, self._writer):
+            os.set_blocking(each, False)
+
+    def fileno(self) -> int:
+        return self.reader
+
+    def writer(self) -> int:
+        return self._writer
+
+    def receive(self) -> bytes | None:
+        try:
+            return os.read(self.reader, 1024)
+        except BlockingIOError:
+            return None
+
+    def send(self, data: bytes | bytearray) -> int:
+        try:
+            return os.write(self._writer, data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        for each in (self.reader, self._writer):
+            with contextlib.suppress(OSError):
+                os.close(each)
+
+
+def test_a_full_pipe_is_written_on_once_there_is_room_though_the_sandbox_says_nothing() -> None:
+    stdio, (near, far), (words, end) = TwoPipes(), socket.socketpair(), socket.socketpair()
+    relay = Relay(stdio, words)
+    relay.carry(1, near)
+    data = os.urandom(WINDOW)  # more than a pipe holds
+    threading.Thread(target=far.sendall, args=(data,), daemon=True).start()
+    came = b""
+    while len(came) < len(data) + 8 * _frames(came):
+        assert select.select([stdio.reads], [], [], FOREVER)[0], f"{len(came):,} bytes came, and then no more"
+        came += os.read(stdio.reads, 1024 * 1024)
+    relay.close()
+    for each in (far, end):
+        each.close()
+    for each in (stdio.prints, stdio.reads):
+        os.close(each)
+
+
+def _frames(data: bytes) -> int:
+    """The frames that these bytes begin."""
+    count = at = 0
+    while at + 8 <= len(data):
+        count, at = count + 1, at + 8 + struct.unpack_from(">II", data, at)[1]
+    return count
 
 
 def test_it_speaks_with_the_guests_own_mux_for_many_at_once(make: Callable[[], Sandbox]) -> None:

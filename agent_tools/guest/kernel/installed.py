@@ -1,0 +1,40 @@
+"""Answers to an installer where packages cannot be changed: those that are there, and how to have others."""
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, distributions, version
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+
+def tell_of_packages(words: list[str], tell: Callable[[str], None]) -> None:
+    """Answer an installer's arguments: what is installed is listed or found, and the rest is refused."""
+    after = words[words.index("install") + 1 :] if "install" in words else []
+    if wanted := [word for word in after if not word.startswith("-")]:
+        _tell_of_wanted(wanted, tell)
+    elif {"list", "freeze"} & set(words):
+        print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
+    else:
+        tell("Packages cannot be changed here; `%pip list` shows those that are installed.")
+
+
+def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> None:
+    found = dict(_installed(wanted))
+    for word, have in found.items():
+        print(f"Requirement already satisfied: {word} ({have})")
+    if missing := ", ".join(word for word in wanted if word not in found):
+        tell(
+            f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
+            "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
+        )
+
+
+def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
+    """Those requirements that the image meets, with the version it has."""
+    for word in wanted:
+        try:
+            requirement = Requirement(word)
+            have = version(requirement.name)
+        except (InvalidRequirement, PackageNotFoundError):
+            continue
+        if requirement.specifier.contains(have, prereleases=True):
+            yield word, have
