@@ -45,7 +45,7 @@ def join(word: str) -> None:
     address = word if "://" in word else "auto"
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, OSError, RuntimeError, ValueError) as exc:
+    except (ConnectionError, ImportError, OSError, RuntimeError, ValueError) as exc:
         raise EngineUnavailable(
             f"There is no Ray cluster at {address!r} ({exc!r:.200}). Start one (`ray start --head "
             """--resources='{"sandbox": 20}'`), set RAY_ADDRESS, or name it: engine='ray://HOST:10001'."""
