@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from agent_tools.errors import EngineUnavailable
+from agent_tools.errors import InvalidParams
 from agent_tools.fleet.crossing import LEASE_SECONDS
 from agent_tools.fleet.fleet import Fleet
 from agent_tools.fleet.placement import PATIENCE_SECONDS
+from agent_tools.runtime.engines import checked_engine, factory_of
+
+RAY = "ray"
 
 
 def connect(
@@ -30,8 +33,10 @@ def connect(
         InvalidParams: a value is unusable.
         EngineUnavailable: Ray is not installed, or there is no such cluster. None is started.
     """
-    try:
-        from agent_tools.fleet.ray.fleet import ray_fleet  # Ray is an extra
-    except ImportError as exc:
-        raise EngineUnavailable(f"Ray is not installed ({exc}): pip install 'agent-tools-sandbox[ray]'.") from exc
-    return ray_fleet(word, hosts_per_node=hosts_per_node, lease=lease, patience=patience, copies_files=copies_files)
+    if checked_engine(word).partition("://")[0] != RAY:
+        raise InvalidParams(f"engine={word!r:.80} has no fleet: give {RAY!r}, or one with an address.")
+    made = factory_of(word)(
+        word, hosts_per_node=hosts_per_node, lease=lease, patience=patience, copies_files=copies_files
+    )
+    assert isinstance(made, Fleet)
+    return made

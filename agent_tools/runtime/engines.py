@@ -63,7 +63,7 @@ def shared_runtime(engine: str | None = None) -> RuntimeLike:
         return default_runtime()
     with _lock:
         if word not in _runtimes:
-            _runtimes[word] = _factory(word)(word)
+            _runtimes[word] = factory_of(word)(word)
         return _runtimes[word]
 
 
@@ -71,7 +71,12 @@ _runtimes: dict[str, RuntimeLike] = {}
 _lock = threading.Lock()
 
 
-def _factory(word: str) -> Callable[[str], RuntimeLike]:
+def factory_of(word: str) -> Callable[..., RuntimeLike]:
+    """Return what makes a runtime of a word that is not 'docker', with options that no word holds, if it has any.
+
+    Raises:
+        EngineUnavailable: the engine is not installed, or cannot be loaded.
+    """
     name = word.partition("://")[0]
     entry = _installed(name)
     if entry is None:
@@ -80,7 +85,7 @@ def _factory(word: str) -> Callable[[str], RuntimeLike]:
             f"(pip install 'agent-tools-sandbox[{EXTRAS[name]}]'), in releases that have it."
         )
     try:
-        factory: Callable[[str], RuntimeLike] = entry.load()
+        factory: Callable[..., RuntimeLike] = entry.load()
     except ImportError as exc:
         extra = EXTRAS.get(name, name)
         raise EngineUnavailable(

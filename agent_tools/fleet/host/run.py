@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.errors import EngineError
+from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.fleet.crossing import RUN_BYTES, GuestWord, Printed
 from agent_tools.outputs import Stream
 from agent_tools.runtime.threads.background import begun
@@ -30,7 +30,7 @@ Batch = tuple[list[Any], bool]
 """Items, and whether they are the last."""
 
 
-class Abandoned(BaseException):
+class Abandoned(AgentToolsError):
     """Nobody reads any more what a run yields. Ends its thread; no caller sees it."""
 
 

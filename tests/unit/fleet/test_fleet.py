@@ -144,5 +144,11 @@ def test_a_renewal_asks_each_host_once() -> None:
 
 
 def test_without_ray_the_extra_is_named() -> None:
-    with pytest.raises(EngineUnavailable, match=r"Ray is not installed.*agent-tools-sandbox\[ray\]"):
+    with pytest.raises(EngineUnavailable, match=r"agent-tools-sandbox\[ray\]"):
         connect("ray")
+
+
+@pytest.mark.parametrize("word", ["docker", "kubernetes", "nothing"])
+def test_a_word_without_a_fleet_is_refused(word: str) -> None:
+    with pytest.raises(InvalidParams):
+        connect(word)
