@@ -61,6 +61,7 @@ RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
     ("pool.md", 0): ASSERTS_ITSELF,
     ("upstreams.md", 0): ASSERTS_ITSELF,
     ("pool.md", 1): ASSERTS_ITSELF,
+    ("fleet.md", 0): ASSERTS_ITSELF,
 }
 """Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""
 

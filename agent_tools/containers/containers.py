@@ -38,7 +38,7 @@ from agent_tools.containers.spec import ContainerSpec, check_memory, interpreter
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -54,7 +54,7 @@ class Containers(Generic[Config]):
         self,
         config: Config,
         rows: Rows,
-        runtime: Runtime,
+        runtime: RuntimeLike,
         clock: Callable[[], float] = time.time,
         leases: Leases | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Containers(Generic[Config]):
             origin=spec.origin,
         )
         path = self.folder(container.id)
-        prepare_work_dir(path, self.runtime.engine.guest(path))
+        prepare_work_dir(path, self.runtime.guest(path))
         self._rows.add(container)
         return container
 

@@ -30,13 +30,13 @@ from agent_tools.gateway.responses.tokens import compact
 from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 READY_PATIENCE = 5.0  # seconds in which the database answers /ready
 
 
 def create_app(
-    config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
+    config: GatewayConfig, runtime: RuntimeLike, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
@@ -114,9 +114,9 @@ async def _database_answers(services: Services) -> bool:
     return False
 
 
-def _engine_answers(runtime: Runtime) -> bool:
+def _engine_answers(runtime: RuntimeLike) -> bool:
     try:
-        runtime.engine.guest()
+        runtime.guest()
     except AgentToolsError:
         return False
     return True

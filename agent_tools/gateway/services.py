@@ -32,7 +32,7 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry.metrics import Metrics
 from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 SWEEP_EVERY = 15.0  # seconds
 TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
@@ -53,7 +53,7 @@ class Services:
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
-    def __init__(self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None) -> None:
+    def __init__(self, config: GatewayConfig, runtime: RuntimeLike, tracer: Tracer | None = None) -> None:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -26,13 +26,13 @@ from agent_tools.gateway.serving.notify import notify
 from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 
-def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
+def problems(config: GatewayConfig, runtime: RuntimeLike) -> Iterator[str]:
     """Yield what is wrong, each with what to do about it."""
     try:
-        runtime.engine.guest()
+        runtime.guest()
     except EngineError as exc:
         yield f"{exc} Code cannot be run before that; `agent-tools doctor` tells more."
     if not asyncio.run(_upstream_answers(config)):
@@ -97,7 +97,7 @@ class Server(uvicorn.Server):
             await self.second_port.close()
 
 
-def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ()) -> None:
+def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] = ()) -> None:
     """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
 
     Raises:

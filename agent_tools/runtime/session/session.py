@@ -25,13 +25,14 @@ from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
+from agent_tools.runtime.session.contents import WithContents
 from agent_tools.runtime.session.course import Course
 from agent_tools.runtime.session.succession import StartSandbox, Succession
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.runtime.threads.background import Do, do_now
 
 
-class Session:
+class Session(WithContents):
     """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
     `behind` does what `close` need not wait for; `start` gives a sandbox, made now or ahead.
