@@ -10,8 +10,8 @@ from agent_tools.runtime.engines import shared_runtime
 from agent_tools.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.kubernetes.engine import KubernetesEngine
+    from agent_tools.runtime.runtime import Runtime
 
 RIGHTS = (
     *(("", "pods", verb) for verb in ("create", "get", "list", "watch", "delete")),
