@@ -237,11 +237,8 @@ def base_image(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the first of PIP_CERT, SSL_CERT_FILE, REQUESTS_CA_BUNDLE that names a file."""
-    for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
-        path = environ.get(name)
-        if path and Path(path).is_file():
-            return Path(path)
-    return None
+    named = [Path(environ[name]) for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(name)]
+    return next((path for path in named if path.is_file()), None)
 
 
 def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> str | None:
