@@ -6,7 +6,9 @@ AgentToolsError
 ├── EngineError
 │   ├── EngineUnavailable
 │   ├── ImageBuildError
-│   └── SandboxStartError
+│   ├── SandboxStartError
+│   ├── HostFull
+│   └── SessionLost
 ├── KernelError
 │   ├── KernelDied
 │   ├── CheckpointMissing
@@ -95,6 +97,17 @@ class SandboxStartError(EngineError):
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
         self.log = log
+
+
+class HostFull(EngineError):
+    """No machine takes another sandbox now; close some, or wait."""
+
+
+class SessionLost(EngineError):
+    """The machine that ran a session is gone, with its variables. Whether the last code ran to its end is not known.
+
+    The next call starts on another machine.
+    """
 
 
 class KernelError(AgentToolsError):

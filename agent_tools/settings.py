@@ -24,6 +24,8 @@ class Limits:
     """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
     """From the host's interrupt to the end of the kernel (SIGKILL)."""
+    cancel_grace: float = 0.5
+    """Likewise where the caller cancelled the code before its time limit."""
     start_timeout: float = 60.0
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0

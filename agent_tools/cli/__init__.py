@@ -18,8 +18,10 @@ from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, 
     extras={
         **dict.fromkeys(("run", "repl", "chat"), ""),
         **dict.fromkeys(("serve", "keys"), "gateway"),
-        **dict.fromkeys(("mcp", "jupyter", "image", "doctor", "clean"), ""),
+        **dict.fromkeys(("mcp", "jupyter", "image"), ""),
+        "fleet": "ray",
         "kubernetes": "kubernetes",
+        **dict.fromkeys(("doctor", "clean"), ""),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -35,6 +37,7 @@ def cli() -> None:
     agent-tools keys add NAME              a key for a client of the gateway
     agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
     agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
+    agent-tools fleet status               sandboxes on the nodes of a Ray cluster
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agent_tools.conformance.engine import Check
 from agent_tools.errors import AgentToolsError, EngineError
@@ -11,6 +11,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from agent_tools.runtime.kubernetes.engine import KubernetesEngine
+    from agent_tools.runtime.runtime import Runtime
 
 RIGHTS = (
     *(("", "pods", verb) for verb in ("create", "get", "list", "watch", "delete")),
@@ -31,7 +32,7 @@ def cluster_checks(word: str) -> list[Check]:
     """Check the cluster that an engine's word names, as far as it goes."""
     checks: list[Check] = []
     try:
-        engine: KubernetesEngine = shared_runtime(word).engine  # type: ignore[assignment]
+        engine = cast("KubernetesEngine", cast("Runtime", shared_runtime(word)).engine)
         version = engine.api.ask("GET", "/version").get("gitVersion", "?")
         checks.append(Check("cluster", "ok", f"Kubernetes {version!s:.40} at {engine.api.cluster.server}"))
         checks += _namespace(engine)

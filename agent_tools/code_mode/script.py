@@ -20,7 +20,7 @@ from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.script_call import ScriptCall
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.session.session import Session
+    from agent_tools.runtime.sessions import RunsCode
 
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
 CLOSE_SECONDS = 0.05  # between two looks of a waiting `put` whether the queue is closed
@@ -72,7 +72,7 @@ class Script:
         last: the last call's execution, with all outputs.
     """
 
-    def __init__(self, session: Session, calls: HostCalls, timeout: float) -> None:
+    def __init__(self, session: RunsCode, calls: HostCalls, timeout: float) -> None:
         self._session = session
         self._calls = calls
         self._timeout = timeout

@@ -35,7 +35,7 @@ from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.sessions import Sessions
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Template:
     call_limits: CallLimits = field(default_factory=CallLimits)
     isolation: Isolation = field(default_factory=Isolation)
     packages: tuple[str, ...] = ()
-    runtime: Runtime | None = None
+    runtime: Sessions | None = None
 
     def __post_init__(self) -> None:
         if self.runtime_name != "python":
@@ -158,7 +158,7 @@ class SandboxContext:
         if self._work_dir is None:
             self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
         folder = self._work_dir or Path(str(self._temporary))
-        work_dir = prepare_work_dir(folder, runtime.engine.guest(folder))
+        work_dir = prepare_work_dir(folder, runtime.guest(folder))
         functions = recorded(self._toolset.functions, *self._journal)
         calls = HostCalls(functions, template.call_limits, rich_value)
         prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))
@@ -198,7 +198,7 @@ class SandboxContext:
             remove_tree(self._temporary)
 
 
-def _runtime_of(template: Template) -> Runtime:
+def _runtime_of(template: Template) -> Sessions:
     if template.runtime is not None:
         return template.runtime
     return shared_runtime()

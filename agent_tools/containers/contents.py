@@ -35,7 +35,7 @@ class Contents:
         left = self._left(container_id)
         chunks = bounded(content, limit) if limit <= left else bounded(content, left, _beyond_share(left))
         try:
-            folder.replace(path, name, chunks, self._containers.runtime.engine.guest(path).outside)
+            folder.replace(path, name, chunks, self._containers.runtime.guest(path).outside)
         except (OSError, ValueError) as exc:
             reason = os.strerror(getattr(exc, "errno", None) or 0).lower() if isinstance(exc, OSError) else "a bad name"
             raise FileNotWritten(f"{name[:200]} cannot be written: {reason}.") from exc

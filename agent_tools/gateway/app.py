@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes, passed_on
+from agent_tools.gateway import container_routes, conversation_routes, passed_on
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.door import Door, failed
@@ -26,20 +26,22 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.responses import routes as response_routes
+from agent_tools.gateway.responses.tokens import compact
 from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 READY_PATIENCE = 5.0  # seconds in which the database answers /ready
 
 
 def create_app(
-    config: GatewayConfig, runtime: Runtime, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
+    config: GatewayConfig, runtime: RuntimeLike, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
-        *(*token_routes.routes, *response_routes.routes, *container_routes.routes, *chat_routes.routes),
+        *(*token_routes.routes, *compact.routes, *response_routes.routes, *container_routes.routes),
+        *(*conversation_routes.routes, *chat_routes.routes),
         *(*page_routes.routes, *passed_on.routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),
@@ -68,6 +70,7 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
     app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe)
+    services.end_jobs_of = app.state.jobs.end_of
     services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     try:
         async with contextlib.AsyncExitStack() as opened:
@@ -78,6 +81,7 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
     finally:
         await app.state.jobs.close()
         await services.upstream.aclose()
+        await services.peers.aclose()
         await run_in_threadpool(services.close)
 
 
@@ -110,9 +114,9 @@ async def _database_answers(services: Services) -> bool:
     return False
 
 
-def _engine_answers(runtime: Runtime) -> bool:
+def _engine_answers(runtime: RuntimeLike) -> bool:
     try:
-        runtime.engine.guest()
+        runtime.guest()
     except AgentToolsError:
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from agent_tools.containers import failures as containers
-from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
+from agent_tools.errors import AgentToolsError, EngineError, ModelError, SessionLost, ToolServiceError
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.store import StoreError
 
@@ -18,6 +18,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerNotDeleted: (503, "container_not_deleted", None),
     containers.TooManyContainers: (429, "too_many", None),
     containers.RowsAway: (503, "database_unavailable", None),
+    containers.ContainerElsewhere: (503, "container_in_use", None),
     containers.NoSandbox: (503, "overloaded", None),
     containers.MemoryRefused: (400, None, "memory_limit"),
     containers.NetworkRefused: (400, "unsupported_value", "network_policy"),
@@ -46,6 +47,10 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             return ApiError(
                 503, "The gateway's database does not answer; try again later.", code="database_unavailable"
             )
+        case SessionLost():
+            return ApiError(
+                503, "The machine of the container is gone, with its variables; try again.", code="session_lost"
+            )
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
             return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")
@@ -59,7 +64,7 @@ def engine_error(failure: Exception | None) -> ApiError | None:
     if isinstance(failure, containers.RowsAway):
         return client_error(failure)
     cause = failure.exception if isinstance(failure, ToolServiceError) else failure
-    if isinstance(cause, EngineError):
+    if isinstance(cause, EngineError) and not isinstance(cause, SessionLost):
         message = "The code interpreter is not available now: its engine does not work."
         return ApiError(503, message, code="code_interpreter_unavailable")
     return None

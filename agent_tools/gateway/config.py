@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -12,15 +14,17 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
-from agent_tools.containers.keys import check_keys
+from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
+from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.settings import GIB, KIB, MIB
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
@@ -60,10 +64,17 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
     """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
+    key_patience: Seconds = 300.0
+    """The time that named keys are accepted while the database, which may have revoked them, does not answer."""
     max_requests_per_minute: Count = 0
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    address: str = ""
+    """The URL at which other gateways on the same database reach this one, e.g. http://10.0.0.5:8080; '' if they do
+    not."""
+    shared_secret: str = field(default="", repr=False)
+    """The same for all gateways that have an `address`: they know each other by it."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"
@@ -73,6 +84,10 @@ class GatewayConfig(ContainersConfig):
     router_tools: Texts = ()
     """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
     client's to run."""
+    vision_models: Texts = ()
+    """Models that read pictures, such as `gpt-4o`, `qwen*-vl*` or `*`: they are shown what their code draws."""
+    max_pictures_shown: Count = 4
+    """Pictures of one round that such a model is shown, the first ones."""
     session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
     """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
     match_text: bool = True
@@ -80,6 +95,21 @@ class GatewayConfig(ContainersConfig):
     kept. Turn it off where one key serves people who must not meet."""
     unknown_tools: Literal["refuse", "ignore"] = "refuse"
     """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
+    mcp_servers: Texts = ()
+    """MCP servers that requests may name as a tool: `mcp.example.com`, `*.example.org`, `mcp.example.com:8443`, or an
+    address with its port. None by default; a name's addresses are public ones, but for those in `mcp_private`."""
+    mcp_private: Texts = ()
+    """Blocks of addresses beside the public internet in which those names may lie, such as 10.1.0.0/16."""
+    mcp_timeout: Seconds = 60.0
+    """The time limit of listing a server's tools, and of each call of one."""
+    max_mcp_servers: Count = 8
+    """MCP servers of one request."""
+    max_mcp_tools: Count = 128
+    """Tools of one server that are offered to the model; of one that has more, a request names those it wants."""
+    max_mcp_bytes: Count = 16 * MIB
+    """Bytes that one server may send in one response."""
+    max_mcp_output: Count = 40_000
+    """Characters kept of what one call of such a tool returns: the first and the last half."""
     max_shell_timeout: Seconds = 600.0
     """The longest time limit that a model may give a shell command."""
     max_shell_output: Count = 40_000
@@ -100,6 +130,8 @@ class GatewayConfig(ContainersConfig):
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
     """Commas and opening brackets in a request's JSON. A model's context holds fewer; each costs up to 100 bytes."""
+    max_unpacked_bytes: Count = GIB
+    """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
     json_threads: Count = 2
     """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
     head_timeout: Seconds = 10.0
@@ -118,6 +150,12 @@ class GatewayConfig(ContainersConfig):
     """Stored responses, for each key."""
     max_stored_bytes: Count = 8 * GIB
     """Bytes of all stored responses of one key, with their inputs, conversations and events."""
+    max_conversations: Count = 10_000
+    """Conversations (/v1/conversations), for each key. One that is not used for `retention` seconds is deleted."""
+    max_conversation_items: Count = 10_000
+    """Items of a conversation; then no response adds to it."""
+    max_conversation_bytes: Count = 64 * MIB
+    """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""
     shutdown_grace: Seconds = 5.0
@@ -136,6 +174,30 @@ class GatewayConfig(ContainersConfig):
         if "@" in parts.netloc:
             raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
+
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, address: str) -> str:
+        parts = urlsplit(address)
+        is_url = parts.scheme in ("http", "https") and parts.netloc and not parts.query and "@" not in parts.netloc
+        if address and not is_url:
+            raise InvalidParams(f"address={address!r:.80} is no gateway's URL: give one such as http://10.0.0.5:8080.")
+        return address
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _check_mcp_servers(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        if servers:
+            NetworkPolicy.read({"allow": servers})
+            if find_spec("mcp") is None:
+                raise InvalidParams("mcp_servers needs the package mcp: pip install 'agent-tools-sandbox[gateway,mcp]'")
+        return servers
+
+    @field_validator("mcp_private")
+    @classmethod
+    def _check_mcp_private(cls, blocks: tuple[str, ...]) -> tuple[str, ...]:
+        NetworkPolicy.read({"allow": [], "private": blocks})
+        return blocks
 
     @field_validator("root_path")
     @classmethod
@@ -171,6 +233,12 @@ class GatewayConfig(ContainersConfig):
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
         check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
+        secret = self.shared_secret
+        if bool(self.address) != bool(secret) or (secret and not _SECRET.fullmatch(secret)):
+            raise InvalidParams(
+                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} letters, "
+                "digits or marks of ASCII, the same to all gateways of this database."
+            )
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self
@@ -179,6 +247,16 @@ class GatewayConfig(ContainersConfig):
     def database_url(self) -> str:
         """The SQLAlchemy URL of the store."""
         return self.database or f"sqlite:///{self.data_dir.absolute() / 'gateway.db'}"
+
+    def pictures_shown(self, model: str) -> int:
+        """Return how many pictures of a round's code a model is shown."""
+        is_meant = any(fnmatchcase(model, pattern) for pattern in self.vision_models)
+        return self.max_pictures_shown if is_meant else 0
+
+    @property
+    def takes_functions(self) -> bool:
+        """Code may be given functions to call: tools of MCP servers."""
+        return bool(self.mcp_servers)
 
     @property
     def passes_clients_keys(self) -> bool:

@@ -161,9 +161,13 @@ def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any]
 
 def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
     """Answer one page of items whose JSON is sent as it is."""
-    cut, has_more = _cut(request, items)
-    rest = json.dumps({**_ends(cut), "has_more": has_more}, separators=(",", ":"))
-    data = ",".join(item.text for item in cut)
+    return list_of_texts(*_cut(request, items))
+
+
+def list_of_texts(items: Sequence[ListedText], has_more: bool = False) -> Response:
+    """Answer items whose JSON is sent as it is."""
+    rest = json.dumps({**_ends(items), "has_more": has_more}, separators=(",", ":"))
+    data = ",".join(item.text for item in items)
     return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 

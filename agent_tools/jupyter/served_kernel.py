@@ -6,7 +6,8 @@ import threading
 
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.life import KernelLife
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.session.local import local
+from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options
 
@@ -23,7 +24,7 @@ class ServedKernel:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
     """
 
-    def __init__(self, cfg: Config, runtime: Runtime | None = None, *, is_plain: bool = False) -> None:
+    def __init__(self, cfg: Config, runtime: RuntimeLike | None = None, *, is_plain: bool = False) -> None:
         self._is_plain = is_plain
         self._opening = Opening(Options.read(cfg), runtime, takes_functions=False)
         self._life: KernelLife | None = None
@@ -38,7 +39,9 @@ class ServedKernel:
         """
         with self._lock:
             self._end_life()
-            self._life = KernelLife(self._opening.session(), info, is_plain=self._is_plain)
+            self._life = KernelLife(
+                local(self._opening.session(), "A kernel for Jupyter"), info, is_plain=self._is_plain
+            )
 
     @property
     def exit_code(self) -> int | None:

@@ -26,7 +26,7 @@ from agent_tools.mcp.config import Bounds, McpConfig
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.server import make_server
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 PATH = "/mcp"
 LAST_SECONDS = 5  # for calls that are under way when the server is told to stop
@@ -57,14 +57,14 @@ def mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextMana
     return application(Stock(containers, rows), lambda _: None, Bounds())
 
 
-def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
+def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
     """Serve until SIGINT or SIGTERM; then nothing is left of what ran."""
     app = create_app(config, runtime, prepare)
     options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
     uvicorn.run(app, host=config.host, port=config.port, log_level="info", **options)
 
 
-def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare) -> Starlette:
+def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
     door = _Door(Keys(config.api_keys))
 

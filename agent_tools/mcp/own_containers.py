@@ -16,13 +16,13 @@ from agent_tools.mcp.handles import Stock
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.in_thread import to_its_end
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 SWEEP_EVERY = 15.0  # seconds
 
 
 @asynccontextmanager
-async def own_containers(config: McpConfig, runtime: Runtime, *, is_alone: bool) -> AsyncIterator[Stock]:
+async def own_containers(config: McpConfig, runtime: RuntimeLike, *, is_alone: bool) -> AsyncIterator[Stock]:
     """Have containers for as long as the server runs."""
     async with AsyncExitStack() as stack:
         folder = make_own_folder()

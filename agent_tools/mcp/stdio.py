@@ -14,15 +14,15 @@ from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.pipes import own_pipes
 from agent_tools.mcp.server import make_server
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 
-def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
+def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
     """Serve until the client hangs up; then nothing is left of what ran."""
     asyncio.run(_serve(config, runtime, prepare))
 
 
-async def _serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
+async def _serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)

@@ -32,9 +32,11 @@ _NOT_SENT = frozenset(
     (
         *("max_retries", "request_timeout", "timeout", "max_input_tokens", "cache_dir", "use_raw_api"),
         *("fncall_prompt_type", "function_choice", "parallel_function_calls", "thought_in_content", "lang"),
+        "reasoning_summary",
     )
 )
-"""Keys of Qwen-Agent's `generate_cfg` that are meant for the client, not for the server."""
+"""Keys of Qwen-Agent's `generate_cfg` that are meant for the client, not for the server; and an option that only
+responses have."""
 _CLIENTS = ("extra_headers", "extra_query")
 """Keys of `generate_cfg` that are options of the client; in one reply's options, maybe a stranger's, they are not."""
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")

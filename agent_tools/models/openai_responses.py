@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -23,6 +23,8 @@ from agent_tools.models.base import (
 )
 from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.chunks import usage_of
+from agent_tools.models.dialect.lessons import REFUSALS
+from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
@@ -44,6 +46,7 @@ class ResponsesModel:
         self.model = model
         self._passed = passed
         self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)  # connections, limits, errors
+        self._takes_reasoning = True  # until it refuses that
 
     def reply(
         self,
@@ -64,7 +67,22 @@ class ResponsesModel:
             request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
         else:
             request.pop("tool_choice", None)
-        return _Reply(self._chat, request)
+        return _Reply(self._chat, request, self._open)
+
+    def _open(self, request: JsonObject) -> Any:
+        """Send the request, with the model's earlier reasoning; without it to a server that refuses that."""
+        create = self._chat.connected().responses.create  # no field is an option of the client: see OpenAIModel
+        bare = {**request, "input": [item for item in request["input"] if item["type"] != "reasoning"]}
+        if bare["input"] == request["input"] or not self._takes_reasoning:
+            return create(stream=True, extra_body=bare)
+        try:
+            return create(stream=True, extra_body=request)
+        except Exception as exc:  # the client's own, whose package is not imported here
+            if getattr(exc, "status_code", None) not in REFUSALS:
+                raise
+            opened = create(stream=True, extra_body=bare)  # another mistake is refused again
+            self._takes_reasoning = False
+            return opened
 
     def close(self) -> None:
         """Close idle connections."""
@@ -74,7 +92,8 @@ class ResponsesModel:
 class _Reply(Iterator[Delta]):
     """The deltas of one response; `close` hangs up, from any thread."""
 
-    def __init__(self, chat: OpenAIModel, request: JsonObject) -> None:
+    def __init__(self, chat: OpenAIModel, request: JsonObject, open_stream: Callable[[JsonObject], Any]) -> None:
+        self._open = open_stream
         self._deltas = self._read(chat, request)
         self._stream: Any = None
         self._is_closed = threading.Event()
@@ -91,10 +110,7 @@ class _Reply(Iterator[Delta]):
 
     def _read(self, chat: OpenAIModel, request: JsonObject) -> Iterator[Delta]:
         with chat.translated():
-            create = chat.connected().responses.create
-            with create(
-                stream=True, extra_body=request
-            ) as self._stream:  # no field is an option of the client: see OpenAIModel
+            with self._open(request) as self._stream:
                 reader = _EventReader()
                 for event in self._stream:
                     yield from reader.read(event.to_dict(warnings=False))
@@ -116,6 +132,8 @@ class _EventReader:
                 yield TextDelta(event["delta"], tuple(each for each in tokens if isinstance(each, Mapping)))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 yield ReasoningDelta(event["delta"])
+            case "response.reasoning_summary_part.added" if event.get("summary_index"):
+                yield ReasoningDelta("\n\n")
             case "response.output_item.added" if event["item"]["type"] == "function_call":
                 refuse_more_calls(len(self._calls))
                 index = self._calls[event["output_index"]] = len(self._calls)
@@ -145,6 +163,8 @@ def _options(options: Options) -> JsonObject:
         found["max_output_tokens"] = options["max_tokens"]
     if options.get("reasoning_effort"):
         found["reasoning"] = {"effort": options["reasoning_effort"]}
+    if options.get("reasoning_summary"):
+        found["reasoning"] = {**found.get("reasoning", {}), "summary": options["reasoning_summary"]}
     choice = options.get("tool_choice")
     if choice:
         found["tool_choice"] = {"type": "function", **choice["function"]} if isinstance(choice, dict) else choice
@@ -164,6 +184,8 @@ def _items(message: Json) -> Iterator[JsonObject]:
         yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
         return
     content = message.get("content")
+    if thought := message.get(REASONING):
+        yield {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
     if content:
         yield {"type": "message", "role": message["role"], "content": _content(content, message["role"])}
     for call in message.get("tool_calls") or ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,12 @@ class Guest:
     outside: tuple[int, int]
     shares_sockets: bool = True
     shares_files: bool = True
+
+    @classmethod
+    def own(cls, *, shares: bool = True) -> Guest:
+        """Return this process's own user, for files that no guest owns here."""
+        me = (os.getuid(), os.getgid())
+        return cls(me, me, shares, shares)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from agent_tools import settings
 from agent_tools.errors import EngineUnavailable, InvalidParams
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.sessions import RuntimeLike
 
 DOCKER = "docker"
 GROUP = "agent_tools.engines"
@@ -49,7 +49,7 @@ def checked_engine(word: object) -> str:
     return word
 
 
-def shared_runtime(engine: str | None = None) -> Runtime:
+def shared_runtime(engine: str | None = None) -> RuntimeLike:
     """Return the runtime that tools of this process share on an engine; that of AGENT_TOOLS_ENGINE for None.
 
     Raises:
@@ -63,15 +63,20 @@ def shared_runtime(engine: str | None = None) -> Runtime:
         return default_runtime()
     with _lock:
         if word not in _runtimes:
-            _runtimes[word] = _factory(word)(word)
+            _runtimes[word] = factory_of(word)(word)
         return _runtimes[word]
 
 
-_runtimes: dict[str, Runtime] = {}
+_runtimes: dict[str, RuntimeLike] = {}
 _lock = threading.Lock()
 
 
-def _factory(word: str) -> Callable[[str], Runtime]:
+def factory_of(word: str) -> Callable[..., RuntimeLike]:
+    """Return what makes a runtime of a word that is not 'docker', with options that no word holds, if it has any.
+
+    Raises:
+        EngineUnavailable: the engine is not installed, or cannot be loaded.
+    """
     name = word.partition("://")[0]
     entry = _installed(name)
     if entry is None:
@@ -80,7 +85,7 @@ def _factory(word: str) -> Callable[[str], Runtime]:
             f"(pip install 'agent-tools-sandbox[{EXTRAS[name]}]'), in releases that have it."
         )
     try:
-        factory: Callable[[str], Runtime] = entry.load()
+        factory: Callable[..., RuntimeLike] = entry.load()
     except ImportError as exc:
         extra = EXTRAS.get(name, name)
         raise EngineUnavailable(

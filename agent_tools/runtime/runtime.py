@@ -8,12 +8,13 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.docker.contents import contents_told
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
-from agent_tools.runtime.engine import Container, Engine
+from agent_tools.runtime.engine import Container, Engine, Guest
 from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
@@ -40,6 +41,10 @@ class Runtime:
         self._background = Background()
         self._pools = Pools(engine, self._background.do)
         atexit.register(self.close_all)
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Return the user of the guest's processes in a sandbox of this work_dir. Raises EngineError."""
+        return self.engine.guest(work_dir)
 
     def open(self, key: str, spec: SessionSpec) -> Session:
         """The session of this key, made if there is none that is open; its sandbox starts with its first run."""

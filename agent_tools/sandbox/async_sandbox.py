@@ -20,7 +20,7 @@ from agent_tools.saved_state import SavedState, VariablesReport
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.sessions import Sessions
 
 T = TypeVar("T")
 LOOK_EVERY = 0.25  # seconds that one look at a command in the background waits in its thread
@@ -39,7 +39,7 @@ class AsyncSandbox:
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Runtime | None = None,
+        runtime: Sessions | None = None,
     ) -> None:
         self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime)
 
@@ -86,6 +86,10 @@ class AsyncSandbox:
     async def add_functions(self, functions: HostCallsLike) -> None:
         """Let the code call further functions of the host."""
         await _do(partial(self.sync.add_functions, functions))
+
+    async def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host in place of all others."""
+        await _do(partial(self.sync.put_functions, functions))
 
     async def run_command(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.session.branch_session import fork
+from agent_tools.runtime.session.local import local
 from agent_tools.sandbox.opening import Opening
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class ForkedOpening(Opening):
         runtime = parent._open_runtime()
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
-        self._session: Session = fork(parent.session(), runtime.engine)
+        self._session: Session = fork(local(parent.session(), "A fork"))
         self._end = weakref.finalize(self, self._session.close)
 
     def session(self) -> Session:

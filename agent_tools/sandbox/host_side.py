@@ -36,3 +36,9 @@ class HostSide:
         for toolset in filter(None, (known, further)):
             both.add(list(toolset.functions.values()))
         return replace(options, hostcalls=both), further.functions, both.source()
+
+    @staticmethod
+    def put(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
+        """Likewise with these functions alone."""
+        toolset = Toolset.of(functions)
+        return replace(options, hostcalls=toolset), toolset.functions, toolset.source()

@@ -22,15 +22,14 @@ from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.runtime import Runtime
-    from agent_tools.runtime.session.session import Session
+    from agent_tools.runtime.sessions import SessionLike, Sessions
     from agent_tools.sandbox.host_side import HostSide
 
 
 class Opening:
     """Opens at most one session at a time; thread-safe. What it opened ends with it, if nobody closes it before."""
 
-    def __init__(self, options: Options, runtime: Runtime | None, *, takes_functions: bool) -> None:
+    def __init__(self, options: Options, runtime: Sessions | None, *, takes_functions: bool) -> None:
         self.options = options
         self.key = str(uuid.uuid4())
         self._runtime = runtime
@@ -40,7 +39,7 @@ class Opening:
         self._finalizer: Callable[[], Any] | None = None
         self._lock = threading.RLock()
 
-    def session(self) -> Session:
+    def session(self) -> SessionLike:
         """Return the session, opened if there is none; its container starts with its first use."""
         with self._lock:
             runtime = self._open_runtime()
@@ -65,18 +64,9 @@ class Opening:
     def _spec(self, work_dir: Path) -> SessionSpec:
         options = self.options
         tag = options.image or self._open_runtime().ensure_image(options.recipe)
-        return SessionSpec(
-            tag,
-            work_dir,
-            options.isolation,
-            options.limits,
-            options.transport,
-            checkpoint=options.checkpoint,
-            ahead=options.ahead,
-            idle_stop=options.idle_stop,
-        )
+        return options.session_spec(tag, work_dir)
 
-    def find(self) -> Session | None:
+    def find(self) -> SessionLike | None:
         """Return the open session, if there is one."""
         return self._runtime.find(self.key) if self._runtime else None
 
@@ -87,7 +77,7 @@ class Opening:
             if self._workspace is None or not self._workspace.path.is_dir():
                 runtime = self._open_runtime()
                 folder = self._own_folder()
-                guest = runtime.engine.guest(folder)
+                guest = runtime.guest(folder)
                 path = prepare_work_dir(folder, guest)
                 self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
             return self._workspace
@@ -99,6 +89,14 @@ class Opening:
             session = self.find()
         if session:
             session.add_functions(further, source)
+
+    def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host, and no others, from now on."""
+        with self._lock:
+            self.options, alone, source = _host_side().put(self.options, functions)
+            session = self.find()
+        if session:
+            session.add_functions(alone, source, others=False)
 
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""
@@ -124,7 +122,7 @@ class Opening:
     def _has_functions(self) -> bool:
         return bool(self.options.hostcalls) or self._takes_functions
 
-    def _open_runtime(self) -> Runtime:
+    def _open_runtime(self) -> Sessions:
         if self._runtime is None:
             self._runtime = shared_runtime(self.options.engine)
         return self._runtime
@@ -136,7 +134,7 @@ def _host_side() -> type[HostSide]:
     return HostSide
 
 
-def _end(runtime: Runtime, key: str, folder: Path | None) -> None:
+def _end(runtime: Sessions, key: str, folder: Path | None) -> None:
     """Close a session, and remove the folder that was its own."""
     try:
         runtime.close(key)

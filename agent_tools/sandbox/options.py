@@ -14,7 +14,7 @@ from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.sandbox.idle import MIN_SECONDS
-from agent_tools.runtime.sandbox.spec import Ahead
+from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
 from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
@@ -65,6 +65,19 @@ class Options:
     def ahead(self) -> Ahead:
         """The sandboxes to keep ready."""
         return Ahead(self.pool, self.preload)
+
+    def session_spec(self, image: str, work_dir: Path) -> SessionSpec:
+        """Return the makings of a session with these options, without functions."""
+        return SessionSpec(
+            image,
+            work_dir,
+            self.isolation,
+            self.limits,
+            self.transport,
+            checkpoint=self.checkpoint,
+            ahead=self.ahead,
+            idle_stop=self.idle_stop,
+        )
 
     @classmethod
     def read(cls, cfg: Config) -> Options:

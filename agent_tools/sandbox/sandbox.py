@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.sessions import Sessions
 
 
 class Sandbox(WithFiles, WithCheckpoints):
@@ -53,7 +53,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Runtime | None = None,
+        runtime: Sessions | None = None,
     ) -> None:
         self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
         if runtime and self.cfg.get("engine"):
@@ -113,8 +113,7 @@ class Sandbox(WithFiles, WithCheckpoints):
             EngineError: a container was needed and could not be started.
         """
         if variables:
-            with self._opening.session().between_runs() as running:
-                running.define(assignments(variables), self.options.limits.timeout)
+            self._opening.session().define(assignments(variables))
         with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
             return finished(told(outputs, on_output) if on_output else outputs)
 
@@ -146,6 +145,17 @@ class Sandbox(WithFiles, WithCheckpoints):
             SessionBusy: code is running in this thread.
         """
         self._opening.add_functions(functions)
+
+    def put_functions(self, functions: HostCallsLike) -> None:
+        """Let the code call these functions of the host in place of all others, from now on and in every later kernel.
+
+        Names that were defined for others stay in the kernel, and calls of them fail. The sandbox must have been made
+        with functions, or to take them.
+
+        Raises:
+            SessionBusy: code is running in this thread.
+        """
+        self._opening.put_functions(functions)
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +191,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         limits = self.options.limits
         seconds = timeout_of(timeout, limits.command_timeout, limits)
         request = self._request(command, stdin, cwd, env, max_output)
-        commands = self._opening.session().live().commands
+        commands = self._opening.session().commands
         return commands.run(replace(request, timeout=seconds), on_output, cancelled or threading.Event())
 
     def start_command(
@@ -204,7 +214,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         limits = self.options.limits
         request = self._request(command, stdin, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
-        return self._opening.session().live().commands.start(replace(request, timeout=seconds, terminal=terminal))
+        return self._opening.session().commands.start(replace(request, timeout=seconds, terminal=terminal))
 
     # -- its life -----------------------------------------------------------------------------------------------------
 

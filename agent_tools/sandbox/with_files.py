@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
 from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
-from agent_tools.runtime.files.archives import NO_FILES, Archives, opened
-from agent_tools.runtime.session import state
+from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.sandbox.opening import Opening
 from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.files.guest_files import GuestFiles
     from agent_tools.runtime.files.workspace import Workspace
+    from agent_tools.runtime.sessions import FilesLike
 
 WORK_DIR = "."  # as the file service sees it
 
@@ -97,10 +96,8 @@ class WithFiles:
         Without `files` it holds the variables alone. Errors as for `save`.
         """
         most = self._opening.options.limits.max_archive_bytes
-        if not variables:
-            archive.writelines(self._archives().save(WORK_DIR, most))
-            return VariablesReport()
-        return state.save(self._opening.session(), WORK_DIR if files else NO_FILES, most, archive.write)
+        path = WORK_DIR if files or not variables else NO_FILES
+        return self._opening.session().save(path, most, archive.write, variables=variables)
 
     def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
         """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
@@ -109,17 +106,11 @@ class WithFiles:
         the sandbox alone: one from a stranger can do there what code of his could. Errors as for `read_file`.
         """
         has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
-        if not (has_variables and variables):
-            self._archives().load(WORK_DIR, archive)
-            return VariablesReport()
-        return state.load(self._opening.session(), WORK_DIR, archive)
+        return self._opening.session().load(WORK_DIR, archive, variables=has_variables and variables)
 
     def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
         """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
         return self.workspace.stage(list(files))
 
-    def _archives(self) -> Archives:
-        return Archives(self._files(), self._opening.options.limits)
-
-    def _files(self) -> GuestFiles:
-        return self._opening.session().live().files
+    def _files(self) -> FilesLike:
+        return self._opening.session().files

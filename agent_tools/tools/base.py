@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -131,7 +130,7 @@ class BaseToolWithFileAccess(BaseTool):
         Raises:
             ToolServiceError: a file could not be brought in.
         """
-        me = Guest(inside=_own_ids(), outside=_own_ids())
+        me = Guest.own()
         workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, settings.Limits())
         for staged in workspace.stage(list(files or ())):
             if staged.name is None:
@@ -170,10 +169,6 @@ def is_tool_schema(function: object) -> bool:
     return isinstance(required, list) and all(
         isinstance(name, str) and name in schema["properties"] for name in required
     )
-
-
-def _own_ids() -> tuple[int, int]:
-    return os.getuid(), os.getgid()
 
 
 def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:

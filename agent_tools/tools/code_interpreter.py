@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
     from agent_tools.runtime.recipe import Recipe
-    from agent_tools.runtime.runtime import Runtime
+    from agent_tools.runtime.sessions import Sessions
 
 
 @register_tool("code_interpreter")
@@ -86,7 +86,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         self,
         cfg: Config | None = None,
         *,
-        runtime: Runtime | None = None,
+        runtime: Sessions | None = None,
         hostcalls: HostCallsLike | None = None,
     ) -> None:
         super().__init__({**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.clients.conversation import (
     CODE_AND_FUNCTION,
     CODE_TOOL,
@@ -20,8 +21,9 @@ from tests.clients.conversation import (
     check_upstream,
     serve,
 )
-from tests.gateway.asking import commands
+from tests.gateway.asking import code, commands
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.remote_mcp.server import ToolServer, tool_server
 
 if TYPE_CHECKING:
     from agents import Agent, RunConfig
@@ -156,3 +158,80 @@ async def two_turns_with_the_shell(gateway: Gateway, is_streamed: bool) -> tuple
 def get_weather(place: str) -> str:
     """The weather in a place."""
     return f"Rain in {place}."
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_session_kept_as_a_conversation(new_gateway: NewGateway, is_streamed: bool) -> None:
+    replies = [code("x = 20; print(x)"), "Twenty.", code("x + 1"), "21."]
+    gateway = new_gateway({"m": replies})
+    kinds, answers, last = asyncio.run(two_turns_in_a_session(gateway, is_streamed))
+    assert kinds == ["message", "code_interpreter_call", "message", "message", "code_interpreter_call", "message"]
+    assert answers == ["Twenty.", "21."]
+    assert last == ("message", ["message", "code_interpreter_call", "message", "message", "code_interpreter_call"])
+    told = [message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"]
+    assert ["20" in told[0], "21" in told[1]] == [True, True]
+
+
+async def two_turns_in_a_session(gateway: Gateway, is_streamed: bool) -> tuple[list[str], list[Any], Any]:
+    """The kinds of the session's items, what was answered, and the item that was taken back with those that stay."""
+    from agents import OpenAIConversationsSession, Runner
+
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
+        session = OpenAIConversationsSession(openai_client=client)
+        async with configured(gateway) as config:
+            answers = []
+            for said in ("Go.", "And now?"):
+                if is_streamed:
+                    result = Runner.run_streamed(analyst(), said, run_config=config, session=session)
+                    async for _ in result.stream_events():
+                        pass
+                else:
+                    result = await Runner.run(analyst(), said, run_config=config, session=session)
+                answers.append(result.final_output)
+        kinds = [str(item["type"]) for item in await session.get_items()]
+        popped = await session.pop_item()
+        left = [str(item["type"]) for item in await session.get_items()]
+        await session.clear_session()
+        return kinds, answers, (popped["type"], left)
+
+
+def test_an_agent_in_a_conversation(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 20"), "Ok.", code("x + 1"), "21."]})
+
+    async def turns() -> list[Any]:
+        from agents import Runner
+
+        async with configured(gateway) as config:
+            id_ = (await config.model_provider.get_model("m")._client.conversations.create()).id
+            results = [await Runner.run(analyst(), "Go.", run_config=config, conversation_id=id_) for _ in range(2)]
+            return [result.final_output for result in results]
+
+    assert asyncio.run(turns()) == ["Ok.", "21."]
+    assert [message["role"] for message in gateway.upstream.requests[-1]["messages"]] == [
+        *("user", "assistant", "tool", "assistant", "user", "assistant", "tool")
+    ]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_hosted_mcp_tool(new_gateway: NewGateway, is_asked: bool) -> None:
+    replies = [ScriptedReply(calls=[ScriptedCall("box__add", {"a": 2, "b": 3})]), "Five."]
+    with tool_server() as server:
+        gateway = new_gateway({"m": replies}, mcp_servers=(server.entry,))
+        result, requests = asyncio.run(a_turn_with_mcp(gateway, server, is_asked))
+        assert (result.final_output, server.calls, requests) == ("Five.", ["add"], ["add"] * is_asked)
+
+
+async def a_turn_with_mcp(gateway: Gateway, server: ToolServer, is_asked: bool) -> tuple[Any, list[str]]:
+    """The tools that a person was asked about, and the result."""
+    from agents import Agent, HostedMCPTool, Runner
+
+    requests: list[str] = []
+
+    def approve(request: Any) -> Any:
+        requests.append(request.data.name)
+        return {"approve": True}
+
+    config = server.tool(require_approval="always" if is_asked else "never")
+    tool = HostedMCPTool(tool_config=config, on_approval_request=approve if is_asked else None)
+    async with configured(gateway) as run_config:
+        return await Runner.run(Agent(name="A", model="m", tools=[tool]), "Go.", run_config=run_config), requests

@@ -61,6 +61,8 @@ def stream(gateway: Gateway, **body: Any) -> list[dict[str, Any]]:
     assert blocks[-1] == "data: [DONE]"
     found = []
     for block in blocks[:-1]:
+        if block.startswith(":"):  # the stream was silent for long
+            continue
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"

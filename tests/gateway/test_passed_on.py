@@ -9,13 +9,13 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.endpoints import BESIDE_V1, ENDPOINTS
-from agent_tools.gateway.responses.tokens.count import MAX_ANSWER
+from agent_tools.gateway.responses.compaction.count import MAX_ANSWER
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
 from tests.gateway.conftest import NewGateway
 from tests.gateway.test_upstream import Answer, New, asked, new
 
 __all__ = ["new"]
-STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "uploads", "evals", "conversations")
+STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "uploads", "evals")
 STORED += ("load_lora_adapter", "sleep", "wake_up", "reset_prefix_cache", "admin/keys", "organization/admin_api_keys")
 
 
@@ -106,9 +106,3 @@ def test_else_it_is_an_estimate_and_says_so(new: New, answer: Answer) -> None:
     assert 400 < long < 700
     assert count(input=LONG, tools=[CODE_TOOL, shell(), FUNCTION]) > long
     assert count() == 0
-
-
-def test_compacting_is_refused_in_words(new: New) -> None:
-    gateway, _ = new()
-    answer = httpx.post(f"{gateway.url}/v1/responses/compact", json={"model": "m"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_endpoint")

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, outputs, post, stream
@@ -42,3 +51,62 @@ def test_functions_choices_and_failures_pass_both_ways(new_gateway: NewGateway) 
     answer = post(outer, model="bad")
     assert answer.status_code >= 400
     assert "too long" in answer.json()["error"]["message"]
+
+
+def test_the_models_reasoning_is_sent_back(new_gateway: NewGateway) -> None:
+    inner = new_gateway({"m": [code("1 + 1", reasoning="First."), ScriptedReply("Two.", reasoning="Then."), "Ok."]})
+    outer = new_gateway(
+        {}, upstream=f"{inner.url}/v1", upstream_api="responses", data_dir=inner.services.config.data_dir / "outer"
+    )
+    first = post(outer, reasoning={"summary": "auto"}).json()
+    assert [each["summary"][0]["text"] for each in first["output"] if each["type"] == "reasoning"] == [
+        "First.",
+        "Then.",
+    ]
+    post(outer, previous_response_id=first["id"])
+    thoughts = [message.get("reasoning_content") for message in inner.upstream.requests[-1]["messages"]]
+    assert thoughts == [None, "First.", None, "Then.", None]
+
+
+def test_an_upstream_that_refuses_reasoning_gets_none(new_gateway: NewGateway) -> None:
+    inner = new_gateway({"m": [code("1 + 1", reasoning="First."), code("2", reasoning="Then."), "Two."]})
+    with refusing(inner.url) as (url, refused):
+        outer = new_gateway(
+            {}, upstream=f"{url}/v1", upstream_api="responses", data_dir=inner.services.config.data_dir / "outer"
+        )
+        assert post(outer).json()["status"] == "completed"
+    assert refused == ["reasoning"]  # once; then it is known
+    assert not any("reasoning_content" in each for each in inner.upstream.requests[-1]["messages"])
+
+
+@contextmanager
+def refusing(url: str) -> Iterator[tuple[str, list[str]]]:
+    """A server before another one that refuses items of reasoning, and notes that it did."""
+    refused: list[str] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if any(item["type"] == "reasoning" for item in json.loads(body)["input"]):
+                refused.append("reasoning")
+                self.answer(400, b'{"error": {"message": "Item of type reasoning without its encrypted content."}}')
+            else:
+                with httpx.stream("POST", f"{url}{self.path}", content=body, timeout=30) as answer:
+                    self.answer(answer.status_code, answer.read())
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "text/event-stream" if status == 200 else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", refused
+        server.shutdown()
+        thread.join()

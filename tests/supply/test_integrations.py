@@ -54,7 +54,7 @@ def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes
         assert f'run_page("{name}"' in file.read_text()
         assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()
     else:
-        pages = [(ROOT / "docs" / page).read_text() for page in ("jupyter.md", "upstreams.md")]
+        pages = [(ROOT / "docs" / page).read_text() for page in ("jupyter.md", "upstreams.md", "fleet.md")]
         assert any(name in page for page in pages)
     pinned = (*framework.packages, *framework.beside)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+(post\d+)?", package) for package in pinned)

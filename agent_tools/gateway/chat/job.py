@@ -67,4 +67,5 @@ class ChatJob(TurnJob):
             max_rounds=config.max_rounds,
             deadline=config.turn_timeout,
             format_beside_tools=self._services.upstream.takes_format_beside_tools,
+            show_pictures=config.pictures_shown(request.model),
         )

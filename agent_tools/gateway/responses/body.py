@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.containers.ids import new_id
+from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.responses.request import Request
 from agent_tools.models.base import JsonObject
 
@@ -19,6 +19,9 @@ _PREFIXES = {
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
     "code_interpreter_call": "ci",
+    "reasoning": "rs",
+    "compaction": "cmp",
+    "mcp_approval_response": "mcpa",
     "shell_call": "sh",
     "shell_call_output": "sho",
 }
@@ -44,6 +47,7 @@ def fresh_body(request: Request) -> JsonObject:
         "tool_choice": request.tools.shown_choice,
         "tools": request.tools.shown,
         "usage": None,
+        **({"conversation": {"id": request.conversation}} if request.conversation else {}),
         **request.echo,
     }
 
@@ -59,14 +63,6 @@ def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[JsonObject]:
         elif kind.startswith(("function_call", "shell_call")):
             listed["status"] = item.get("status") or "completed"
         yield listed
-
-
-@dataclass(frozen=True)
-class ListedItem:
-    """An input item as it is listed: its id and its JSON, which is not parsed."""
-
-    id: str
-    text: str
 
 
 def stored_items(lines: str) -> list[ListedItem]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, Union
 
 from agent_tools.agents.steps import (
     CallBegun,
@@ -24,17 +25,21 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
+from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.client_calls.items import CustomItem, FunctionItem
 from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem
+from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _Spoken = TypeVar("_Spoken", MessageItem, ReasoningItem)
+_FunctionItem = Union[FunctionItem, CustomItem, ShellCallItem, McpCallItem, McpApprovalItem]
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
 
 
@@ -46,6 +51,7 @@ class ResponseContext:
         tool_name: the code interpreter's name for the model; '' if it may not be called.
         clients: the tools that the client runs, by their names for the model.
         shell_name: likewise of the shell.
+        shows_summary: the model's reasoning is shown as its summary.
         environment: where the shell runs, as its calls say it.
     """
 
@@ -56,6 +62,7 @@ class ResponseContext:
     find_file: FindFile
     image_url: ImageUrl
     shows_logprobs: bool = False
+    shows_summary: bool = False
     shell_name: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,7 +78,20 @@ class Composer:
         self._number = 0
         self._items: list[Item] = []
         self._speaking: MessageItem | ReasoningItem | None = None
-        self._functions: dict[str, FunctionItem | CustomItem | ShellCallItem] = {}
+        self._functions: dict[str, _FunctionItem] = {}
+        self._remote: Mapping[str, RemoteTool] = {}
+
+    def offer(self, tools: Mapping[str, RemoteTool]) -> None:
+        """Know the tools of MCP servers, by their names for the model."""
+        self._remote = tools
+
+    def insert(self, item: Item) -> Iterator[Event]:
+        """Yield the events of an item that no step tells of."""
+        yield from self._add(item)
+
+    def placed(self, item: Item, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield the events of an inserted item."""
+        yield from self._placed(item, events)
 
     def begin(self) -> Iterator[Event]:
         """Yield the first events."""
@@ -83,10 +103,11 @@ class Composer:
         """Yield the events of a step."""
         match step:
             case TextDelta(text, logprobs):
-                item = yield from self._spoken(MessageItem)
+                item = yield from self._spoken(MessageItem, MessageItem)
                 yield from self._placed(item, item.write(text, logprobs if self._context.shows_logprobs else ()))
             case ReasoningDelta(text):
-                thought = yield from self._spoken(ReasoningItem)
+                new = partial(ReasoningItem, self._context.shows_summary)
+                thought = yield from self._spoken(ReasoningItem, new)
                 yield from self._placed(thought, thought.write(text))
             case CallBegun() | CallDelta() | CallReady():
                 yield from self._silence()
@@ -114,12 +135,12 @@ class Composer:
             self.response["usage"] = response_usage(usage)
         yield self._whole("response.failed")
 
-    def _spoken(self, kind: type[_Spoken]) -> Generator[Event, None, _Spoken]:
+    def _spoken(self, kind: type[_Spoken], new: Callable[[], _Spoken]) -> Generator[Event, None, _Spoken]:
         """Return the item that is being written, a new one if it is of another kind."""
         item = self._speaking
         if not isinstance(item, kind):
             yield from self._silence()
-            self._speaking = item = kind()
+            self._speaking = item = new()
             yield from self._add(item)
         return item
 
@@ -136,22 +157,29 @@ class Composer:
             case CallBegun(id_, name) if name == self._context.tool_name:
                 self.code_items[id_] = CodeItem(self._context.container_id, self._context.shows_outputs)
                 yield from self._add(self.code_items[id_])
-            case CallBegun(id_, name) if name == self._context.shell_name:
-                self._functions[id_] = ShellCallItem(id_, self._context.environment)
-                yield from self._add(self._functions[id_])
-            case CallBegun(id_, name) if tool := self._context.clients.get(name):
-                self._functions[id_] = (CustomItem if tool.kind == "custom" else FunctionItem)(id_, tool)
-                yield from self._add(self._functions[id_])
+            case CallBegun(id_, name) if item := self._function_item(id_, name):
+                self._functions[id_] = item
+                yield from self._add(item)
             case CallDelta(id_, arguments, code):
-                if item := self.code_items.get(id_):
-                    yield from self._placed(item, item.write(code))
+                if code_item := self.code_items.get(id_):
+                    yield from self._placed(code_item, code_item.write(code))
                 elif function := self._functions.get(id_):
                     yield from self._placed(function, function.write(arguments))
             case CallReady(call, code):
-                if item := self.code_items.get(call.id):
-                    yield from self._placed(item, item.written(code))
+                if code_item := self.code_items.get(call.id):
+                    yield from self._placed(code_item, code_item.written(code))
                 elif function := self._functions.get(call.id):
                     yield from self._placed(function, function.written(call.arguments))
+
+    def _function_item(self, id_: str, name: str) -> _FunctionItem | None:
+        """Return the item of a call of anything but code; None for a tool that was never offered."""
+        if name == self._context.shell_name:
+            return ShellCallItem(id_, self._context.environment)
+        if remote := self._remote.get(name):
+            return (McpApprovalItem if remote.needs_approval else McpCallItem)(remote.label, remote.own_name)
+        if tool := self._context.clients.get(name):
+            return (CustomItem if tool.kind == "custom" else FunctionItem)(id_, tool)
+        return None
 
     def _run(self, id_: str) -> Iterator[Event]:
         if item := self.code_items.get(id_):
@@ -165,7 +193,9 @@ class Composer:
             status = status_of(step)
             outputs = outputs_of(step, self._context.image_url) if self._context.shows_outputs else []
             yield from self._placed(item, item.ran(status, outputs))
-        elif isinstance(self._functions.get(step.call.id), ShellCallItem):
+        elif isinstance(call := self._functions.get(step.call.id), McpCallItem):
+            yield from self._placed(call, call.failed(_mcp_error(step)) if step.failure else call.ran(step.text))
+        elif isinstance(call, ShellCallItem):
             if step.call.id not in self.shell_outputs:  # it was not made
                 yield from self._run(step.call.id)
             output = self.shell_outputs[step.call.id]
@@ -211,6 +241,11 @@ class Composer:
         event["sequence_number"] = self._number
         self._number += 1
         return event
+
+
+def _mcp_error(done: CallDone) -> JsonObject:
+    failure = done.failure if isinstance(done.failure, RemoteFailure) else RemoteFailure(done.text)
+    return failure.shown
 
 
 def response_usage(usage: Usage) -> JsonObject:

@@ -9,6 +9,9 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
+from agent_tools.gateway.responses.compaction.summary import first_kept, read_summary, summary_message
+from agent_tools.gateway.responses.mcp.approvals import asked, executed, read_decisions
+from agent_tools.gateway.responses.mcp.names import model_name
 from agent_tools.gateway.responses.shell.history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
@@ -19,7 +22,12 @@ _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_MADE = ("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call")  # by the model
+_MADE = frozenset(  # by the model
+    (
+        *("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call"),
+        *("mcp_call", "mcp_approval_request", "compaction"),
+    )
+)
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -33,6 +41,8 @@ class CallHistory:
         told: returns what the model was told of a call, by the id of its item or of its output's; None if unknown.
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
         is_over: the item that is read was answered in an earlier turn.
+        executed: the requests for approval whose calls were made.
+        asked: all of them that are among the items.
     """
 
     tool_name: str
@@ -40,10 +50,14 @@ class CallHistory:
     told: Callable[[str], str | None]
     file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
     is_over: bool = False
+    executed: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
 
 
-def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> list[JsonObject]:
-    """Convert items into messages of chat completions.
+def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, path: str = "input") -> list[JsonObject]:
+    """Convert items into messages of chat completions; errors name them by the path of their list.
+
+    A compaction stands for all items before it.
 
     Raises:
         ApiError: 400, an item's type is not supported.
@@ -51,8 +65,10 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
     found: list[Message | JsonObject] = []
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
-    for index, item in enumerate(items):
-        param, here = f"input[{index}]", replace(past, is_over=index < new)
+    past = replace(past, executed=executed(items), asked=asked(items))
+    kept = first_kept(items)
+    for index, item in enumerate(items[kept:], kept):
+        param, here = f"{path}[{index}]", replace(past, is_over=index < new)
         if item.get("type") in _OUTPUTS:
             message, pictures = _output(item, param, here)
             found.append(message)
@@ -64,8 +80,8 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory) -> 
 
 
 def _thought(item: Mapping[str, Any]) -> str:
-    """Return a reasoning item's text; '' for one that is only summarised or encrypted."""
-    content = item.get("content")
+    """Return a reasoning item's text, or its summary, which may be the text; '' for one that is only encrypted."""
+    content = item.get("content") or item.get("summary")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
@@ -112,6 +128,10 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
         case "shell_call_output":
             told = past.told(str(item.get("id") or "")) or shell_told(item, param)
             yield Message(FUNCTION, told, past.shell_name, extra={CALL_ID: _text(item, "call_id", param)})
+        case "mcp_call" | "mcp_approval_request" | "mcp_list_tools" | "mcp_approval_response" as kind:
+            yield from _of_server(kind, item, param, past)
+        case "compaction":
+            yield summary_message(read_summary(item, param))
         case "reasoning":
             if thought := _thought(item):
                 yield Message(ASSISTANT, reasoning_content=thought)
@@ -154,6 +174,32 @@ def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
     yield Message(FUNCTION, told, past.tool_name, extra={CALL_ID: call_id})
 
 
+def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message]:
+    """Yield the calls of an MCP server's tools, and what came of them.
+
+    Lists of tools are asked for anew. What was decided is done before the model is asked, but for what an earlier turn
+    refused.
+    """
+    if kind == "mcp_approval_response" and item.get("approval_request_id") in past.asked - past.executed:
+        for decision, _ in read_decisions([item]):
+            if not decision.is_approved:
+                yield Message(FUNCTION, decision.refusal, extra={CALL_ID: decision.request_id})
+    if kind == "mcp_approval_request" and item.get("id") not in past.executed:
+        yield _asked(item, param)
+    if kind == "mcp_call":
+        error = item.get("error")
+        told = error.get("content", error.get("message")) if isinstance(error, dict) else error
+        output = item.get("output") or (f"The tool failed: {told}" if told else UNKNOWN_OUTPUT)
+        yield _asked(item, param)
+        yield Message(FUNCTION, str(output), extra={CALL_ID: _text(item, "id", param)})
+
+
+def _asked(item: Mapping[str, Any], param: str) -> Message:
+    name = model_name(_text(item, "server_label", param), _text(item, "name", param))
+    call = FunctionCall(name, _text(item, "arguments", param))
+    return Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "id", param)})
+
+
 def _spoken(item: Mapping[str, Any], param: str, past: CallHistory) -> Message | JsonObject:
     role = _ROLES.get(str(item.get("role")))
     if role is None:
@@ -178,13 +224,13 @@ def _part(part: Any, param: str, past: CallHistory) -> JsonObject:
         return {"type": "text", "text": _text(part, "refusal", param)}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return {"type": "image_url", "image_url": {"url": _safe_url(part["image_url"], param)}}
-    if kind == "input_file":
+    if kind == "input_file" or (kind == "input_image" and isinstance(part.get("file_id"), str)):
         return past.file_part(part, param, not past.is_over)
     raise _unsupported_part(kind, param)
 
 
 def _unsupported_part(kind: Any, param: str) -> ApiError:
-    hint = " Give its image_url." if kind == "input_image" else ""
+    hint = " Give its image_url or file_id." if kind == "input_image" else ""
     message = f"Content of type {kind!r:.40} is not supported here in this form.{hint}"
     return invalid(message, f"{param}.type", "unsupported_value")
 

@@ -1,4 +1,4 @@
-"""Files in an input, `input_file`: put into the container, or passed on to the model where no code can run."""
+"""Files in an input, put into the container, or passed on to the model where no code can run; and uploaded pictures."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 
 MAX_FILES = 100  # in one request's input
+_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+"""How files of pictures begin."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class InputFile:
 class InputFiles:
     """The files of one request. `hold` is the container, if anything can run in one.
 
-    `most` bounds the bytes of a file that goes to the model instead.
+    `most` bounds the bytes of all files that go to the model instead.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class InputFiles:
         self._files = files
         self._find_upload = find_upload
         self._hold = hold
-        self._most = most
+        self._most = self._room = most
         self._left = MAX_FILES
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
         """Return the part that tells the model of a file. A file that is not new stays as code has left it.
+
+        An `input_image` is shown to the model, and is not put into the container.
 
         Raises:
             ApiError: it cannot be read, or there are too many.
@@ -54,8 +58,11 @@ class InputFiles:
         if self._left < 0:
             raise invalid(f"An input holds at most {MAX_FILES} files.", param)
         file = self._read(part, param)
+        if part.get("type") == "input_image":
+            return {"type": "image_url", "image_url": {"url": self._data_url(file, _picture_kind(file, param))}}
         if self._hold is None:
-            return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file)}}
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file, kind)}}
         self._hold.ensure()
         container_id = self._hold.container_id
         if is_new or self._files.named(container_id, file.name) is None:
@@ -73,11 +80,11 @@ class InputFiles:
             raise invalid(message, f"{param}.file_url", "unsupported_value")
         raise invalid(f"Missing required parameter: '{param}.file_data'.", param, "missing_required_parameter")
 
-    def _data_url(self, file: InputFile) -> str:
-        if file.size > self._most:
-            message = f"The file is larger than {self._most:,} bytes."
+    def _data_url(self, file: InputFile, kind: str) -> str:
+        self._room -= file.size
+        if self._room < 0:
+            message = f"The files for the model are larger than {self._most:,} bytes."
             raise ApiError(413, message, param="file_id", code="file_too_large")
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         with file.open() as content:
             return f"data:{kind};base64,{base64.b64encode(content.read()).decode()}"
 
@@ -90,6 +97,20 @@ def upload_finder(uploads: Uploads, owner: str) -> Callable[[str], InputFile]:
         return InputFile(upload.filename, upload.bytes, lambda: open(uploads.path(id_), "rb"))
 
     return find
+
+
+def _picture_kind(file: InputFile, param: str) -> str:
+    """Return the media type of a picture, by how it begins.
+
+    Raises:
+        ApiError: 400, it is none that models read.
+    """
+    with file.open() as content:
+        head = content.read(12)
+    for start, kind in _PICTURES.items():
+        if head.startswith(start) and (start != b"RIFF" or head[8:] == b"WEBP"):
+            return kind
+    raise invalid("The file is no picture: PNG, JPEG, GIF or WebP.", f"{param}.file_id", "invalid_value")
 
 
 def _decoded(data: str, filename: object, param: str) -> InputFile:

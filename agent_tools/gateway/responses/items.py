@@ -53,25 +53,36 @@ class Item:
 
 
 class ReasoningItem(Item):
-    """A model's reasoning."""
+    """A model's reasoning: its content, or, for clients that ask for one, its summary, which is the same text."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            {"id": new_id("rs"), "type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
-        )
+    def __init__(self, as_summary: bool = False) -> None:
+        value = {"id": new_id("rs"), "type": "reasoning", "summary": []}
+        super().__init__({**value, **({} if as_summary else {"content": []}), "status": "in_progress"})
+        self._as_summary = as_summary
         self._text = ""
 
     def added(self) -> Iterator[Event]:
         """Yield the events of a new item with an empty part."""
         yield from super().added()
-        yield self._event("response.content_part.added", content_index=0, part=_thought(""))
+        if self._as_summary:
+            yield self._event("response.reasoning_summary_part.added", summary_index=0, part=_summary(""))
+        else:
+            yield self._event("response.content_part.added", content_index=0, part=_thought(""))
 
     def write(self, text: str) -> Iterator[Event]:
         """Append to the reasoning."""
         self._text += text
-        yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
+        if self._as_summary:
+            yield self._event("response.reasoning_summary_text.delta", summary_index=0, delta=text)
+        else:
+            yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
     def _closing(self) -> Iterator[Event]:
+        if self._as_summary:
+            self.value["summary"] = [_summary(self._text)]
+            yield self._event("response.reasoning_summary_text.done", summary_index=0, text=self._text)
+            yield self._event("response.reasoning_summary_part.done", summary_index=0, part=_summary(self._text))
+            return
         self.value["content"] = [_thought(self._text)]
         yield self._event("response.reasoning_text.done", content_index=0, text=self._text)
         yield self._event("response.content_part.done", content_index=0, part=_thought(self._text))
@@ -163,6 +174,10 @@ class CodeItem(Item):
 def _said(text: str, annotations: Iterable[Citation], logprobs: Sequence[Json] = ()) -> JsonObject:
     shown = [each.json for each in annotations]
     return {"type": "output_text", "text": text, "annotations": shown, "logprobs": list(logprobs)}
+
+
+def _summary(text: str) -> JsonObject:
+    return {"type": "summary_text", "text": text}
 
 
 def _thought(text: str) -> JsonObject:

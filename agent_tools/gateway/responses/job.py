@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from agent_tools.agents.steps import CallDone, RoundDone, Step
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
+from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
+from agent_tools.gateway.responses.compaction.compactor import Compactor, too_long
+from agent_tools.gateway.responses.compaction.summary import compaction_item, summary_message
 from agent_tools.gateway.responses.composer import Composer
-from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.store import packed
+from agent_tools.gateway.store.records import StoredConversation
+from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob
-from agent_tools.models.base import JsonObject, Usage
+from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
 _log = logging.getLogger(__name__)
+_CALLS = ("function_call", "shell_call")  # which the conversation could not go on from if they were cut off
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -41,8 +49,10 @@ class ResponseJob(TurnJob):
         self._composer = Composer(self.body, plan.context)
         self._conversation = list(plan.conversation)
         self._usage = Usage()
+        self._compactor = Compactor(plan.turn.model, services.config.turn_timeout)
         self._told: dict[str, str] = {}
         self._storage = ResponseStorage(services, plan, self.id)
+        self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
 
     @property
     def id(self) -> str:
@@ -52,9 +62,42 @@ class ResponseJob(TurnJob):
     def events(self) -> Generator[Event, None, None]:
         """Make the response, event by event."""
         yield from self._composer.begin()
-        messages = [*self.plan.instructions, *self._conversation]
-        for step in self.steps(self.plan.turn, messages, self.plan.tools):
+        with self.cancel.ending(self._remote.cancel):
+            turn = yield from self._with_remote_tools()
+            yield from self._compact()
+            messages = [*self.plan.instructions, *self._conversation]
+            yield from self._events_of(turn, messages)
+
+    def _with_remote_tools(self) -> Generator[Event, None, Turn]:
+        """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
+        plan = self.plan
+        yield from self._remote.listed(plan.request.tools.remote, plan.turn, self._composer)
+        if plan.decisions or plan.request.tools.remote:
+            yield from self._remote.settled(self._conversation, self._composer)
+        return self._remote.turn(plan.turn)
+
+    def _compact(self) -> Iterator[Event]:
+        """Put a summary in place of what was said before, if that is longer than the client allows."""
+        long = too_long(self._conversation, self.plan.request.compact_threshold)
+        if long is None:
+            return
+        messages, note = (
+            [*self.plan.instructions, *long.before],
+            partial(self._services.metrics.step, key=self._key_name),
+        )
+        summary = self._compactor.summarised(messages, self.cancel, note)
+        self._usage += self._compactor.usage
+        if summary:
+            item = Item(compaction_item(summary, long.newest_text))
+            yield from self._composer.insert(item)
+            yield from self._composer.placed(item, item.done())
+            self._conversation = [summary_message(summary), *long.newest]
+
+    def _events_of(self, turn: Turn, messages: Conversation) -> Iterator[Event]:
+        for step in self.steps(turn, messages, self.plan.tools):
             self._note(step)
+            if isinstance(step, Finished):
+                step = replace(step, usage=step.usage + self._compactor.usage)
             yield from self._composer.feed(step)
 
     def failed(self, failure: ApiError) -> Iterator[Event]:
@@ -73,6 +116,7 @@ class ResponseJob(TurnJob):
 
     def close(self) -> None:
         """Let go of the container, however the response ended."""
+        self._remote.close()
         if self.plan.hold:
             self.plan.hold.close()
         super().close()
@@ -98,12 +142,27 @@ class ResponseJob(TurnJob):
             hold.close()
         if self.plan.known:
             self._services.conversations.note(self.plan.known, body["output"], container_id or "")
+        told = self._told_by_item()
+        if self.plan.stored and body["status"] in ("completed", "incomplete"):
+            self._add_to_conversation(self.plan.stored, body, told, container_id)
         self.answer = packed(body)
         if not request.store:
             return
         snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
-        if not self._storage.end(Outcome(body, snapshot, self._told_by_item(), [*self.log.events, encoded(event)])):
+        if not self._storage.end(Outcome(body, snapshot, told, [*self.log.events, encoded(event)])):
             self._not_stored(body)
+
+    def _add_to_conversation(
+        self, stored: StoredConversation, body: JsonObject, told: Mapping[str, str], container_id: str | None
+    ) -> None:
+        """Add input and output to the conversation; a response that could not be added names none."""
+        answer = [item for item in body["output"] if item["type"] not in _CALLS or item.get("status") != "incomplete"]
+        try:
+            items = [*self.plan.request.input, *answer]
+            self._services.stored_conversations.append(stored, items, told, container_id)
+        except (StoreError, ApiError) as exc:
+            _log.error("a response could not be added to its conversation: %s", type(exc).__name__)
+            body["conversation"] = None
 
     def _not_stored(self, body: JsonObject) -> None:
         """Have the client read that its answer, which it gets all the same, is not stored."""

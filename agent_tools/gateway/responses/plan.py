@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
@@ -15,22 +15,24 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound,
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
-from agent_tools.containers.spec import ContainerSpec
+from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.execution import Picture
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
 from agent_tools.gateway.conversations.marks import Conversation, Sender
 from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
+from agent_tools.gateway.responses.mcp.approvals import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.shell.local_shell import LOCAL, local_shell
-from agent_tools.gateway.responses.stored_items import resolved
+from agent_tools.gateway.responses.stored_items import decided, resolved
 from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseEnd, StoredCall
+from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
@@ -48,13 +50,15 @@ LOST = (
 class Plan:
     """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`.
 
-    `known` is the conversation as the client sent it, if a tool here has a container; `earlier` is the container of the
-    response before.
+    `known` is the conversation as the client sent it, if a tool here has a container; `stored` is the one of
+    `/v1/conversations` that it names; `earlier` is the container of the response before;
+    `decisions` are those on calls of MCP servers.
     """
 
     request: Request
     owner: str
     known: Conversation | None
+    stored: StoredConversation | None
     earlier: str | None
     conversation: list[JsonObject]
     instructions: list[JsonObject]
@@ -62,18 +66,32 @@ class Plan:
     context: ResponseContext
     hold: Hold | None
     tools: tuple[HostedTool, ...]
+    decisions: Sequence[Decision] = ()
 
 
 class Planner:
-    """Makes the plan of one request. It asks the store, so it is not for the event loop."""
+    """Makes the plan of one request. It asks the store, so it is not for the event loop.
 
-    def __init__(self, services: Services, owner: str, request: Request, session: str = "") -> None:
+    `look` is called with the container that the conversation has, and raises if the request is for another gateway.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        owner: str,
+        request: Request,
+        session: str = "",
+        look: Callable[[Container], None] | None = None,
+    ) -> None:
+        self._look = look or (lambda _: None)
         self._services = services
         self._owner = owner
         self._request = request
         self._session = session
         self._known: Conversation | None = None
         self._previous: ResponseEnd | None = None
+        self._stored: StoredConversation | None = None
+        self._decisions: list[Decision] = []
         self._container_id = ""
         self._notes: list[str] = []
 
@@ -83,6 +101,7 @@ class Planner:
         Raises:
             ApiError: the request refers to something that does not exist, or cannot be sent on.
             ContainersError: its container cannot be used or made.
+            Elsewhere: another gateway has its container.
         """
         request, config = self._request, self._services.config
         if request.store:
@@ -91,10 +110,10 @@ class Planner:
         self._request = request = replace(request, input=items)
         self._check_names()
         self._previous = self._find_previous()
+        self._stored = self._find_stored()
         hold = self._container(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
-        before = json.loads(self._previous.conversation) if self._previous else []
-        conversation = [*before, *messages_of_items(request.input, self._past(hold))]
+        conversation = [*self._before(hold), *messages_of_items(self._request.input, self._past(hold))]
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
@@ -106,10 +125,37 @@ class Planner:
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
             format_beside_tools=self._services.upstream.takes_format_beside_tools,
+            show_pictures=config.pictures_shown(request.model),
         )
         context = self._context(hold)
-        earlier = self._previous.container_id if self._previous else None
-        return Plan(request, self._owner, self._known, earlier, conversation, instructions, turn, context, hold, tools)
+        head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
+        return Plan(*head, conversation, instructions, turn, context, hold, tools, self._decisions)
+
+    def _before(self, hold: Hold | None) -> list[JsonObject]:
+        """Return the messages of what was said before the input."""
+        store, given = self._services.store, self._request.input
+        if self._stored is None:
+            self._decisions = decided(store, self._owner, given, ())
+            return json.loads(self._previous.conversation) if self._previous else []
+        items, told = self._services.stored_conversations.read(self._stored.id)
+        self._decisions = decided(store, self._owner, given, items)
+        return messages_of_items(items, replace(self._past(hold), told=told.get), "conversation.items")
+
+    def _find_stored(self) -> StoredConversation | None:
+        """Return the conversation that the request names; its own items get the ids that they will have there."""
+        if self._request.conversation is None:
+            return None
+        conversations = self._services.stored_conversations
+        found = conversations.find(self._owner, self._request.conversation)
+        conversations.check_room(self._owner, found.id)
+        self._request = replace(self._request, input=list(listed_items(self._request.input)))
+        return found
+
+    @property
+    def _earlier_id(self) -> str | None:
+        """The container that the conversation had before, as it is stored."""
+        found = self._previous or self._stored
+        return found.container_id if found else None
 
     def _find_previous(self) -> ResponseEnd | None:
         id_ = self._request.previous_response_id
@@ -157,7 +203,7 @@ class Planner:
         user = f"{echo.get('user') or ''} {echo.get('safety_identifier') or ''}".strip()
         cache_key, instructions = str(echo.get("prompt_cache_key") or ""), self._request.instructions or ""
         sender = Sender(self._owner, user, self._session, cache_key, instructions)
-        is_whole = self._previous is None
+        is_whole = self._previous is None and self._stored is None
         self._known = self._services.conversations.of(sender, self._request.input, is_whole=is_whole)
         return self._hold(choice)
 
@@ -165,6 +211,7 @@ class Planner:
         containers = self._services.containers
         if choice.id is not None:
             row = containers.active(self._owner, choice.id)
+            self._look(row)
             self._container_id = row.id
             self._bring(choice.file_ids)
             return Hold(containers, self._container_id, network=row.network)
@@ -174,7 +221,7 @@ class Planner:
             self._bring(choice.file_ids)
             return Hold(containers, self._container_id, network=network)
         self._container_id = new_id("cntr")
-        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains))
+        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains, origin="response"))
         if not choice.file_ids:
             containers.check_room(self._owner)
             return Hold(containers, self._container_id, make, network)
@@ -186,7 +233,7 @@ class Planner:
         """Return the memory tier and the network that a new container gets."""
         containers = self._services.containers
         try:
-            return containers.check_memory(choice.memory), check_network(choice.domains, containers.config)
+            return check_memory(choice.memory, containers.config), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
             raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
         except NetworkRefused as exc:
@@ -198,7 +245,7 @@ class Planner:
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""
-        named = (self._previous.container_id if self._previous else None) or container_of(self._request.input)
+        named = self._earlier_id or container_of(self._request.input)
         known = self._services.conversations.find(self._known) if self._known else Known()
         named = named or known.container_id
         if not named:
@@ -208,6 +255,7 @@ class Planner:
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
             row = self._services.containers.active(self._owner, named)
             if row.network == network:
+                self._look(row)
                 return row.id
         self._notes.append(LOST)
         return None
@@ -252,6 +300,7 @@ class Planner:
             container_id=id_,
             shows_outputs=self._request.with_outputs,
             shows_logprobs=self._request.with_logprobs,
+            shows_summary=self._request.with_summary,
             find_file=find_file,
             image_url=image_url,
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
@@ -32,6 +33,8 @@ _TEXTS = {
 }
 _SENT = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
 """Fields of the same name and meaning in chat completions."""
+MIN_THRESHOLD = 1_000  # tokens
+_SUMMARIES = ("auto", "concise", "detailed")
 _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
@@ -51,7 +54,9 @@ class Request:
     instructions: str | None = None
     include: frozenset[str] = frozenset()
     previous_response_id: str | None = None
+    conversation: str | None = None
     max_tool_calls: int | None = None
+    compact_threshold: int | None = None
     store: bool = True
     stream: bool = False
     background: bool = False
@@ -64,20 +69,32 @@ class Request:
         return OUTPUTS in self.include
 
     @property
+    def with_summary(self) -> bool:
+        """The model's reasoning is shown as its summary."""
+        return bool((self.echo.get("reasoning") or {}).get("summary"))
+
+    @property
     def with_logprobs(self) -> bool:
         """The log probabilities of the answer's tokens are shown."""
         return bool(self.options.get("logprobs"))
 
 
-def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", passed: Sequence[str] = ()) -> Request:
+def read_request(
+    body: Mapping[str, Any],
+    unknown_tools: Unknown = "refuse",
+    passed: Sequence[str] = (),
+    reach: Reach | None = None,
+) -> Request:
     """Check a request. Tools that are not here are refused or left out; fields that `passed` names are sent on.
+
+    `reach` are the MCP servers that it may name.
 
     Raises:
         ApiError: 400; `param` names the field.
     """
     given = Fields(body)
     _refuse_unsupported(given)
-    tools = read_tools(given, unknown_tools)
+    tools = read_tools(given, unknown_tools, reach)
     include = _include(given)
     background, store = bool(given.flag("background")), given.flag("store")
     if background and store is False:
@@ -89,7 +106,9 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", pas
         instructions=given.text("instructions"),
         include=include,
         previous_response_id=given.text("previous_response_id"),
+        conversation=_conversation(given),
         max_tool_calls=given.integer("max_tool_calls", 1),
+        compact_threshold=_compact_threshold(given),
         store=store is not False,
         stream=bool(given.flag("stream")),
         background=background,
@@ -99,15 +118,46 @@ def read_request(body: Mapping[str, Any], unknown_tools: Unknown = "refuse", pas
 
 
 def _refuse_unsupported(given: Fields) -> None:
-    for name in ("conversation", "prompt"):
-        if given.given.get(name) is not None:
-            raise invalid(f"'{name}' is not supported here.", name, "unsupported_parameter")
+    if given.given.get("prompt") is not None:
+        raise invalid("'prompt' is not supported here.", "prompt", "unsupported_parameter")
+    streaming = Fields(given.object("stream_options") or {}, "stream_options")
+    if streaming.flag("include_obfuscation"):
+        param = streaming.param("include_obfuscation")
+        raise invalid("Events are not padded here: expected false, or nothing.", param, "unsupported_value")
+
+
+def _compact_threshold(given: Fields) -> int | None:
+    """Return the tokens above which the conversation is summed up before the model is asked."""
+    found = None
+    for index, each in enumerate(given.array("context_management")):
+        rule = Fields(each if isinstance(each, dict) else {}, f"context_management[{index}]")
+        if rule.needed("type") != "compaction":
+            raise invalid("Invalid value: expected 'compaction'.", rule.param("type"), "invalid_value")
+        found = rule.integer("compact_threshold", MIN_THRESHOLD)
+        if found is None:
+            raise missing(rule.param("compact_threshold"))
+    return found
+
+
+def _conversation(given: Fields) -> str | None:
+    """Return the id of the conversation that the response is added to: a string, or an object with it."""
+    value = given.given.get("conversation")
+    if value is None:
+        return None
+    if given.given.get("previous_response_id") is not None:
+        message = "Give 'previous_response_id' or 'conversation', not both: each says what was said before."
+        raise invalid(message, "conversation", "mutually_exclusive_parameters")
+    if isinstance(value, str):
+        return given.needed("conversation")
+    if not isinstance(value, dict):
+        raise given.wrong("conversation", "a string or an object")
+    return Fields(value, "conversation").needed("id")
 
 
 def _input(given: Fields) -> list[JsonObject]:
     value = given.given.get("input")
     if value is None:
-        if given.given.get("previous_response_id"):
+        if given.given.get("previous_response_id") or given.given.get("conversation"):
             return []
         raise missing("input")
     if isinstance(value, str):
@@ -134,13 +184,15 @@ def _passed(body: Mapping[str, Any], names: Sequence[str]) -> JsonObject:
 def _options(given: Fields, tools: Tools, include: frozenset[str]) -> JsonObject:
     """Convert the fields on sampling, format and tools into those of chat completions."""
     top_logprobs = given.integer("top_logprobs", 0, 20)
+    reasoning = given.object("reasoning") or {}
     options = {
         **_sampling(given),
         **{name: given.text(name) for name in _SENT},
         "max_tokens": given.integer("max_output_tokens", 1),
         "parallel_tool_calls": given.flag("parallel_tool_calls") if tools.are_any else None,
         "tool_choice": tools.choice if tools.are_any else None,
-        "reasoning_effort": (given.object("reasoning") or {}).get("effort"),
+        "reasoning_effort": reasoning.get("effort"),
+        "reasoning_summary": _summary(reasoning),
         "response_format": _response_format(given),
         "verbosity": Fields(given.object("text") or {}, "text").text("verbosity"),
         "logprobs": True if top_logprobs or LOGPROBS in include else None,
@@ -168,7 +220,7 @@ def _echo(given: Fields) -> JsonObject:
     """Return the fields that the response repeats, with the API's defaults for missing ones.
 
     ResponseResource of https://www.openresponses.org lists them; none may be missing. What is asked for in vain is
-    repeated as it is: nothing is truncated, and no reasoning is summarised.
+    repeated as it is: nothing is truncated.
     """
     given.text("truncation")
     reasoning = given.object("reasoning") or {}
@@ -179,7 +231,7 @@ def _echo(given: Fields) -> JsonObject:
         **{name: default for name, (_, _, default) in _SAMPLING.items()},
         **_sampling(given),
         "max_output_tokens": given.integer("max_output_tokens", 1),
-        "reasoning": {"effort": reasoning.get("effort"), "summary": None},
+        "reasoning": {"effort": reasoning.get("effort"), "summary": _summary(reasoning)},
         "truncation": "disabled",
         "text": {"format": text.get("format") or {"type": "text"}},
         "top_logprobs": given.integer("top_logprobs", 0, 20) or 0,
@@ -187,6 +239,16 @@ def _echo(given: Fields) -> JsonObject:
     if text.get("verbosity"):
         echo["text"]["verbosity"] = text["verbosity"]
     return {**{name: given.text(name) or default for name, default in _TEXTS.items()}, **echo}
+
+
+def _summary(reasoning: Mapping[str, Any]) -> str | None:
+    """Return the kind of summary that is asked for; `generate_summary` is its old name."""
+    given = Fields(reasoning, "reasoning")
+    name = "summary" if given.given.get("summary") is not None else "generate_summary"
+    kind = given.text(name)
+    if kind is not None and kind not in _SUMMARIES:
+        raise invalid(f"Expected one of {', '.join(_SUMMARIES)}.", given.param(name), "invalid_value")
+    return kind
 
 
 def _sampling(given: Fields) -> dict[str, float]:

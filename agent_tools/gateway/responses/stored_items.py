@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
-from agent_tools.gateway.requests.failures import ApiError, missing
+from agent_tools.gateway.requests.failures import ApiError, invalid, missing
+from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, read_decisions
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
-from agent_tools.models.base import JsonObject
+from agent_tools.models.base import Json, JsonObject
+from agent_tools.settings import MIB
+
+MAX_DECIDED = 64 * MIB  # bytes of the responses that hold the requests for approval of one request
 
 
 def rows_of(owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> list[Record]:
@@ -33,19 +38,41 @@ def forget(store: Store, response_id: str) -> None:
     store.delete(StoredResponse, id=response_id)
 
 
-def resolved(store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int) -> list[JsonObject]:
+def resolved(
+    store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int, path: str = "input"
+) -> list[JsonObject]:
     """Return the items, with the stored ones in place of references to them.
 
-    `limit` bounds the bytes of all responses that the referenced items are in.
+    `limit` bounds the bytes of all responses that the referenced items are in; errors name an item by `path`.
 
     Raises:
         ApiError: 404, a referenced item is not stored, or is another owner's; 413, the limit is exceeded.
     """
     outputs = _Outputs(store, owner, limit)
     return [
-        outputs.find(item, f"input[{index}].id") if _is_reference(item) else dict(item)
+        outputs.find(item, f"{path}[{index}].id") if _is_reference(item) else dict(item)
         for index, item in enumerate(items)
     ]
+
+
+def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlier: Sequence[Json]) -> list[Decision]:
+    """Return the decisions on calls of MCP servers among the items, each with the call that it is about.
+
+    The requests are among the items or the earlier ones of the conversation, else in a stored response.
+
+    Raises:
+        ApiError: 404, a request is not stored, or is another owner's; 400, it is none.
+    """
+    known = {str(item.get("id")): item for item in [*earlier, *items] if item.get("type") == REQUEST}
+    outputs, found = _Outputs(store, owner, MAX_DECIDED), []
+    for decision, path in [*read_decisions(earlier), *read_decisions(items)]:
+        id_, param = decision.request_id, f"{path}.approval_request_id"
+        asked = known.get(id_) or outputs.find({"id": id_}, param)
+        if asked.get("type") != REQUEST:
+            raise invalid(f"'{id_[:80]}' is no request for approval.", param, "invalid_value")
+        label, name, arguments = (str(asked.get(key) or "") for key in ("server_label", "name", "arguments"))
+        found.append(replace(decision, label=label, name=name, arguments=arguments))
+    return found
 
 
 def _is_reference(item: Mapping[str, Any]) -> bool:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.client_calls.tools import MAX_TOOLS, ClientTool, namespace_shown, read_client_tools
+from agent_tools.gateway.responses.mcp.given import GivenServer, read_server
+from agent_tools.gateway.responses.mcp.names import model_name
 from agent_tools.models.base import JsonObject
 
 MAX_ID = 64
@@ -40,12 +43,14 @@ class Tools:
         built_in: those of `code_interpreter` and `shell` that may be called.
         has_local_shell: the client runs the shell's commands.
         clients: those that the client runs.
+        remote: the MCP servers whose tools are offered.
     """
 
     container: ContainerChoice | None = None
     built_in: frozenset[str] = frozenset()
     has_local_shell: bool = False
     clients: tuple[ClientTool, ...] = ()
+    remote: tuple[GivenServer, ...] = ()
     choice: Any = None
     shown: list[JsonObject] = field(default_factory=list)
     shown_choice: Any = "auto"
@@ -53,7 +58,7 @@ class Tools:
     @property
     def are_any(self) -> bool:
         """There is something to call."""
-        return bool(self.built_in or self.clients)
+        return bool(self.built_in or self.clients or self.remote)
 
 
 @dataclass
@@ -62,6 +67,7 @@ class _Reading:
 
     offer: _Offer
     unknown: Unknown
+    reach: Reach | None = None
     shown: list[JsonObject] = field(default_factory=list)
     code_container: ContainerChoice | None = None
     shell_container: ContainerChoice | None = None
@@ -80,10 +86,26 @@ class _Reading:
                 self.offer.built_in.add(SHELL)
                 self.shell_container, echo = _environment(tool)
                 self.shown.append({"type": SHELL, "environment": echo})
+            case "mcp" if self.reach:
+                self._add_server(read_server(tool, self.reach), self.reach.max_servers, tool)
+            case "mcp" if self.unknown == "refuse":
+                message = "MCP servers are not spoken to here: whoever runs the gateway can list some (mcp_servers)."
+                raise invalid(message, tool.param("type"), "unsupported_value")
             case kind if self.unknown == "refuse":
-                known = "'code_interpreter', 'shell', 'function', 'custom' and 'namespace' are."
+                known = "'code_interpreter', 'shell', 'mcp', 'function', 'custom' and 'namespace' are."
                 message = f"Tools of type {kind!r:.40} are not supported here; {known}"
                 raise invalid(message, tool.param("type"), "unsupported_value")
+
+    def _add_server(self, given: GivenServer, most: int, fields: Fields) -> None:
+        labels = {each.server.label for each in self.offer.remote}
+        if given.server.label in labels:
+            message = f"There are two servers labelled {given.server.label!r}."
+            raise invalid(message, fields.param("server_label"), "invalid_value")
+        if len(labels) >= most:
+            message = f"There are more than {most} MCP servers, the maximum (max_mcp_servers)."
+            raise invalid(message, "tools", "invalid_value")
+        self.offer.remote.append(given)
+        self.shown.append(given.shown)
 
     def _add_clients(self, given: Fields, tools: list[ClientTool]) -> None:
         taken = {tool.name for tool in self.offer.clients}
@@ -102,21 +124,25 @@ class _Offer:
 
     clients: list[ClientTool] = field(default_factory=list)
     built_in: set[str] = field(default_factory=set)
+    remote: list[GivenServer] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        return not self.clients and not self.built_in
+        return not self.clients and not self.built_in and not self.remote
 
 
-def read_tools(given: Fields, unknown: Unknown = "refuse") -> Tools:
+def read_tools(given: Fields, unknown: Unknown = "refuse", reach: Reach | None = None) -> Tools:
     """Read `tools` and `tool_choice`. Tools of other types are refused or left out, by `unknown`.
+
+    `reach` are the MCP servers that may be named; without it, `mcp` is such another type.
 
     Raises:
         ApiError: 400.
     """
-    read = _Reading(_Offer(), unknown)
+    read = _Reading(_Offer(), unknown, reach)
     for index, tool in enumerate(given.array("tools")):
         read.add(Fields(tool if isinstance(tool, dict) else {}, f"tools[{index}]"))
+    _check_callers(read.offer)
     choice = given.given.get("tool_choice")
     offer, upstream = _chosen(choice, read.offer)
     code = read.code_container if CODE in offer.built_in else None
@@ -126,10 +152,18 @@ def read_tools(given: Fields, unknown: Unknown = "refuse") -> Tools:
         built_in=frozenset(offer.built_in),
         has_local_shell=SHELL in offer.built_in and shell is None,
         clients=tuple(offer.clients),
+        remote=tuple(offer.remote),
         choice=upstream,
         shown=read.shown,
         shown_choice="auto" if choice is None else choice,
     )
+
+
+def _check_callers(offer: _Offer) -> None:
+    """Check that there is code to call the tools that code alone may call."""
+    if CODE not in offer.built_in and any("direct" not in each.callers for each in offer.remote):
+        message = "'programmatic' needs the code interpreter, whose code makes the calls: add it, or 'direct'."
+        raise invalid(message, "tools", "invalid_value")
 
 
 def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> ContainerChoice | None:
@@ -211,6 +245,8 @@ def _chosen(choice: Any, offer: _Offer) -> tuple[_Offer, Any]:
     match given.needed("type"):
         case "function" | "custom" | "code_interpreter" | "shell" as kind:
             return offer, _named(kind, given.given, offer)
+        case "mcp":
+            return offer, _of_server(given, offer)
         case "allowed_tools":
             return _allowed(given, offer)
         case _:
@@ -226,6 +262,15 @@ def _named(kind: str, given: Mapping[str, Any], offer: _Offer) -> JsonObject:
     raise _unknown_choice()
 
 
+def _of_server(given: Fields, offer: _Offer) -> Any:
+    """Return the choice of a server's tool; of any of its tools, if none is named."""
+    label = given.needed("server_label")
+    if label not in {each.server.label for each in offer.remote}:
+        raise _unknown_choice()
+    name = given.text("name")
+    return {"type": "function", "function": {"name": model_name(label, name)}} if name else "required"
+
+
 def _is_meant(tool: ClientTool, given: Mapping[str, Any]) -> bool:
     if given.get("type") == "namespace":
         return bool(tool.namespace) and given.get("name") == tool.namespace
@@ -238,7 +283,9 @@ def _allowed(given: Fields, offer: _Offer) -> tuple[_Offer, Any]:
     if len(allowed) > MAX_TOOLS:
         raise invalid(f"There are more than {MAX_TOOLS} tools.", "tool_choice.tools", "invalid_value")
     kinds = {kind for kind in offer.built_in if any(each.get("type") == kind for each in allowed)}
-    kept = _Offer([tool for tool in offer.clients if any(_is_meant(tool, each) for each in allowed)], kinds)
+    clients = [tool for tool in offer.clients if any(_is_meant(tool, each) for each in allowed)]
+    labels = [each.get("server_label") for each in allowed if each.get("type") == "mcp"]
+    kept = _Offer(clients, kinds, [each for each in offer.remote if each.server.label in labels])
     if kept.is_empty:
         raise _unknown_choice()
     return kept, "required" if given.text("mode") == "required" else None

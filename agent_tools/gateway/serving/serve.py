@@ -19,19 +19,20 @@ from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
 from agent_tools.gateway.serving.notify import notify
 from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
-from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sessions import RuntimeLike
 
 
-def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
+def problems(config: GatewayConfig, runtime: RuntimeLike) -> Iterator[str]:
     """Yield what is wrong, each with what to do about it."""
     try:
-        runtime.engine.guest()
+        runtime.guest()
     except EngineError as exc:
         yield f"{exc} Code cannot be run before that; `agent-tools doctor` tells more."
     if not asyncio.run(_upstream_answers(config)):
@@ -96,13 +97,17 @@ class Server(uvicorn.Server):
             await self.second_port.close()
 
 
-def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ()) -> None:
+def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] = ()) -> None:
     """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
 
     Raises:
-        InvalidParams: the database cannot be used.
+        InvalidParams: the database cannot be used, or not together with a gateway that is there already.
     """
-    opened_store(config).close()
+    store = opened_store(config)
+    try:
+        check_others(store, folder_id(config.data_dir))
+    finally:
+        store.close()
     Server(
         config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
     ).run()

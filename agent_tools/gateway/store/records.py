@@ -1,4 +1,7 @@
-"""The rows of responses, as values. A class with some of its table's columns is read without the others."""
+"""The rows of responses and conversations, as values.
+
+A class with some of its table's columns is read without the others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,16 @@ class ResponseHead(Record):
     owner: str
     status: str
     background: bool
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseListed(Record):
+    """The columns of a response that a list of the newest needs."""
+
+    table = "responses"
+    created_at: float
+    status: str
     bytes: int
 
 
@@ -112,3 +125,50 @@ class BackgroundClaim(Record):
     created_at: float
     gateway: str
     seen_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayRow(Record):
+    """A gateway that is alive: its process, as labels tell it, the id of its `data_dir`, and its last sign of life.
+
+    `address` is the URL at which the other gateways reach it, '' if they do not.
+    """
+
+    table = "gateways"
+    created_at: float
+    seen_at: float
+    owner: str
+    folder: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredConversation(Record):
+    """A conversation that a client made: `notes` are its metadata as JSON, `container_id` that of its latest call."""
+
+    table = "conversations"
+    owner: str
+    created_at: float
+    used_at: float
+    notes: str
+    container_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationPlace(Record):
+    """The place of an item in a conversation: `id` ends with its number there, `bytes` is its size."""
+
+    table = "conversation_items"
+    created_at: float
+    conversation_id: str
+    item_id: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationItem(ConversationPlace):
+    """An item of a conversation: its JSON, and what the model was told if it is a call; '' else."""
+
+    owner: str
+    item: str
+    told: str

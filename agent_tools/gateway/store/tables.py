@@ -75,6 +75,20 @@ containers = sa.Table(
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("has_run", sa.Boolean, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False, default=0),  # of its files, when they were last counted
+    sa.Column("gateway", sa.String(64), nullable=False, server_default="", index=True),  # that has its sandbox
+    sa.Column("wanted_by", sa.String(64), nullable=False, server_default=""),  # the gateway that waits for it
+    sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"),  # times that a gateway took it
+    sa.Column("origin", sa.String(16), nullable=False, server_default=""),
+)
+gateways = sa.Table(  # those that are alive
+    "gateways",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),  # the process, as labels tell it
+    sa.Column("folder", sa.String(64), nullable=False),  # the id of its data_dir
+    sa.Column("address", sa.Text, nullable=False),
 )
 container_files = sa.Table(
     "container_files",
@@ -95,4 +109,27 @@ uploads = sa.Table(
     sa.Column("filename", sa.Text, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("purpose", sa.String(32), nullable=False),
+)
+conversations = sa.Table(
+    "conversations",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("used_at", sa.Float, nullable=False, index=True),
+    sa.Column("notes", sa.Text, nullable=False),  # the client's metadata, as JSON
+    sa.Column("container_id", sa.String(64)),
+)
+conversation_items = sa.Table(
+    "conversation_items",
+    metadata,
+    sa.Column("id", sa.String(80), primary_key=True),  # the conversation's, a colon, and the item's number in it
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("conversation_id", sa.String(64), nullable=False, index=True),
+    sa.Column("item_id", sa.String(64), nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of the columns below
+    sa.Column("item", sa.Text, nullable=False),
+    sa.Column("told", sa.Text, nullable=False),  # what the model was told of a call
+    sa.Index("ix_conversation_items_share", "owner", "bytes"),
 )

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import RowsAway
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import StoreError
+from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -20,6 +22,7 @@ class Hold:
     Attributes:
         note: what the model is still to be told of the container.
         network: the domains that the code reaches, with spaces between them.
+        functions: functions of the host that code may call meanwhile, if there are any.
     """
 
     def __init__(
@@ -33,6 +36,8 @@ class Hold:
         self.network = network
         self.container_id = container_id
         self.note = ""
+        self.functions: Toolset | None = None
+        self._has_functions = False
         self._make = make
         self._stack = ExitStack()
         self._interpreter: CodeInterpreter | None = None
@@ -58,6 +63,10 @@ class Hold:
         if self._woken:
             self.note += self._woken.result()
             self._woken = None
+        if self.functions and not self._has_functions:
+            with tool_errors():
+                interpreter.as_sandbox.put_functions(self.functions)
+            self._has_functions = True
         return interpreter
 
     def _hold(self) -> CodeInterpreter:
@@ -93,5 +102,8 @@ class Hold:
 
     def close(self) -> None:
         """Let go of the container."""
+        if self._interpreter and self._has_functions:
+            with suppress(AgentToolsError):  # what is left of them calls nothing: who served them has ended, too
+                self._interpreter.as_sandbox.put_functions(Toolset(style="sync"))
         self._interpreter = None
         self._stack.close()

@@ -85,7 +85,7 @@ class ContainerShell(CommandTool):
         Return what could not be carried, in words, '' as a rule.
         """
         containers = self.hold.containers
-        if containers.runtime.engine.guest(containers.folder(self.hold.container_id)).shares_files:
+        if containers.runtime.guest(containers.folder(self.hold.container_id)).shares_files:
             return ""
         return interpreter.markdown(interpreter.run(""))
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.told import contents, reach
 from agent_tools.execution import Execution, FileChange, Output
 from agent_tools.gateway.config import GatewayConfig
@@ -19,6 +20,11 @@ _DESCRIPTION = (
     "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
     "directory; to offer the user a file saved there, link it as [name](sandbox:/mnt/data/name). It is {contents} "
     "{network} A call may run for {timeout:g} seconds."
+)
+
+_FUNCTIONS = (
+    "The code may call these functions, which run outside the sandbox; call them by keywords, nothing is awaited. They "
+    "answer in this turn only:"
 )
 
 
@@ -40,6 +46,11 @@ class ContainerTool(CodeTool):
         super().__init__()
         if given.get("parameters"):
             self.parameters = given["parameters"]
+
+    def offer(self, functions: Toolset) -> None:
+        """Let the code call functions of the host, until the container is let go of, and tell the model of them."""
+        self.hold.functions = functions
+        self.description = f"{self.description}\n\n{_FUNCTIONS}\n\n```python\n{functions.stubs()}\n```"
 
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
         """Run code and return the result as a model is told of it."""

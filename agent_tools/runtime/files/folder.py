@@ -140,6 +140,11 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
         yield stack.enter_context(os.fdopen(found, "rb"))
 
 
+def facts_of(file: BinaryIO) -> Facts:
+    """Return the facts of an open file."""
+    return _facts(os.fstat(file.fileno()))
+
+
 def delete(path: Path, name: str, known: Facts) -> None:
     """Delete a file if it is still the known one; one that is not there is no error."""
     with contextlib.suppress(OSError), open_parent(path, name) as (fd, last):

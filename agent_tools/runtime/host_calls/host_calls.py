@@ -23,7 +23,7 @@ from agent_tools.runtime.host_calls.run import CallRun, callers
 from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_request
 from agent_tools.runtime.host_calls.service import CallService
 from agent_tools.runtime.host_calls.serving_loop import serving_loop
-from agent_tools.runtime.host_calls.wire import CallWire
+from agent_tools.runtime.host_calls.wire import Wire
 from agent_tools.settings import CallLimits
 
 
@@ -52,11 +52,11 @@ class HostCalls:
         """Return the same functions under the same limits, for another session."""
         return HostCalls(self._service.functions, self.limits, self._service.rich)
 
-    def add(self, functions: Mapping[str, HostFunction]) -> None:
-        """Serve further functions, from now on."""
-        self._service.functions = {**self._service.functions, **functions}
+    def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
+        """Serve further functions, from now on; without `others`, these alone."""
+        self._service.functions = {**(self._service.functions if others else {}), **functions}
 
-    def serve(self, wire: CallWire) -> None:
+    def serve(self, wire: Wire) -> None:
         """Take the calls of another kernel; what the one before has called is over, as its numbers come again."""
         if run := self._run:
             self._run = None

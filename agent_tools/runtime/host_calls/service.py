@@ -9,7 +9,7 @@ from typing import Any
 from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, pack
 from agent_tools.guest.wire.values import Rich
 from agent_tools.runtime.host_calls.function import HostFunction
-from agent_tools.runtime.host_calls.wire import CallWire
+from agent_tools.runtime.host_calls.wire import Wire
 from agent_tools.settings import CallLimits
 
 MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
@@ -22,7 +22,7 @@ class CallService:
     functions: Mapping[str, HostFunction]
     limits: CallLimits
     rich: Rich | None = None
-    wire: CallWire | None = None
+    wire: Wire | None = None
 
     def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
         """A message for the guest.

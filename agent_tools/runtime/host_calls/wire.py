@@ -11,7 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from agent_tools.guest.wire.frames import FrameError, Reader, Screen
 from agent_tools.runtime.threads.event_loop import READ, EventLoop, join, leave
@@ -20,6 +20,26 @@ SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one cost
 MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on
 
 Take = Callable[[dict[str, Any], list[bytes], int], None]
+
+
+class Wire(Protocol):
+    """The host's end of the way to the code of one kernel. `CallWire` says what each does."""
+
+    def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
+        """Give every message of the guest to `take`, in the loop that `begin` gives."""
+        ...
+
+    def read_on(self, wanted: bool) -> None:
+        """Read on, or read nothing until this is called again."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send a message."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
 
 
 class CallWire:

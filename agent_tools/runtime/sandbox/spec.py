@@ -12,7 +12,7 @@ from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.settings import Limits
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
+    from agent_tools.runtime.host_calls.serving import ServesCalls
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SessionSpec:
     isolation: Isolation
     limits: Limits
     transport: TransportName = "auto"
-    host_calls: HostCalls | None = None
+    host_calls: ServesCalls | None = None
     prelude: str = ""
     """Code that every fresh kernel runs before anything else."""
     ahead: Ahead = Ahead()

@@ -40,7 +40,7 @@ class BranchSession(Session):
         super().close()
 
 
-def fork(session: Session, engine: Engine) -> BranchSession:
+def fork(session: Session) -> BranchSession:
     """Return a session that goes on from the state of another one, beside it.
 
     Raises:
@@ -49,7 +49,7 @@ def fork(session: Session, engine: Engine) -> BranchSession:
         KernelDied: the branch did not come up.
         EngineError: a sandbox was needed and could not be started.
     """
-    return BranchSession(engine, session.branch())
+    return BranchSession(session.serving.engine, session.branch())
 
 
 class _Once:

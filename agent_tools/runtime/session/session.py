@@ -25,13 +25,14 @@ from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
+from agent_tools.runtime.session.contents import WithContents
 from agent_tools.runtime.session.course import Course
 from agent_tools.runtime.session.succession import StartSandbox, Succession
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.runtime.threads.background import Do, do_now
 
 
-class Session:
+class Session(WithContents):
     """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
     `behind` does what `close` need not wait for; `start` gives a sandbox, made now or ahead.
@@ -153,11 +154,14 @@ class Session:
             with self._sandbox.use():
                 yield self._sandbox
 
-    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str) -> None:
-        """Serve further host functions, which `prelude` defines for the code, now and in every later kernel."""
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
+        """Serve further host functions, which `prelude` defines for the code, now and in every later kernel.
+
+        Without `others`, those before are served no more; their names stay where they were defined.
+        """
         with self.taking_turn():
             assert self.spec.host_calls is not None
-            self.spec.host_calls.add(functions)
+            self.spec.host_calls.add(functions, others=others)
             self.serving.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)

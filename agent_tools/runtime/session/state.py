@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from typing import Protocol
 
 from agent_tools.errors import KernelError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
 from agent_tools.runtime.kernel.runs import RunKind
+from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox
-from agent_tools.runtime.session.session import Session
 from agent_tools.saved_state import VariablesReport
 from agent_tools.text import one_line
 
@@ -25,7 +26,20 @@ _LOAD = "__import__('sandbox').load_variables({address!r}, {seconds!r})"
 MAX_PROBLEM = 500  # characters
 
 
-def save(session: Session, path: str, most: int, write: Callable[[bytes], object]) -> VariablesReport:
+class BetweenRuns(Protocol):
+    """The part of a session that is needed here."""
+
+    @property
+    def spec(self) -> SessionSpec:
+        """Its makings."""
+        ...
+
+    def between_runs(self) -> AbstractContextManager[AnySandbox]:
+        """Hold the turn, with a kernel that waits for code."""
+        ...
+
+
+def save(session: BetweenRuns, path: str, most: int, write: Callable[[bytes], object]) -> VariablesReport:
     """Write an archive with variables, at most so many bytes, piece by piece; return what became of these.
 
     Only until the first piece comes is the session kept from running code.
@@ -48,7 +62,7 @@ def save(session: Session, path: str, most: int, write: Callable[[bytes], object
         return saving.report()
 
 
-def load(session: Session, path: str, archive: Pieces) -> VariablesReport:
+def load(session: BetweenRuns, path: str, archive: Pieces) -> VariablesReport:
     """Unpack an archive with variables into a folder, and set them in the kernel; return what became of them.
 
     Raises:

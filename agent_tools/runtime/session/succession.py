@@ -34,7 +34,7 @@ class Succession:
         self.sandbox: AnySandbox | None = None
         self.lost: Restarted | None = None
         """What the next run has to tell of a kernel that was lost."""
-        self._engine = engine
+        self.engine = engine
         self._start = start
         self._quota = Quota(spec.work_dir, spec.limits)
 
@@ -54,7 +54,7 @@ class Succession:
             self.lost = self.lost if has_work_dir else Restarted("its work_dir was replaced")
             if kernel := self._replaced(sandbox, wakes=wakes):
                 return kernel
-        self.sandbox = fresh = self._start(self._engine, self.spec, self._quota)
+        self.sandbox = fresh = self._start(self.engine, self.spec, self._quota)
         assert fresh.kernel is not None
         return fresh.kernel
 

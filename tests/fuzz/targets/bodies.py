@@ -13,11 +13,13 @@ from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
 from agent_tools.gateway.http import parsed
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.container_fields import read_domains
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
+from agent_tools.gateway.responses.mcp.approvals import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
@@ -39,7 +41,30 @@ WORDS += ("input_image", "image_url", "https://x", "function", "code_interpreter
 WORDS += ("messages", "execute_python", "tool_choice", "allowed_tools", "mode", "required", "format", "json_schema")
 WORDS += ("include", "metadata", "network_policy", "disabled", "temperature", "n", "stream_options", "include_usage")
 WORDS += ("custom", "namespace", "custom_tool_call", "custom_tool_call_output", "input", "grammar", "syntax", "tools")
+WORDS += (
+    "mcp",
+    "server_label",
+    "server_url",
+    "https://mcp.example.com/",
+    "headers",
+    "authorization",
+    "require_approval",
+)
+WORDS += ("always", "never", "tool_names", "read_only", "allowed_callers", "programmatic", "direct", "conversation")
+WORDS += (
+    "mcp_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "approval_request_id",
+    "approve",
+    "reason",
+    "error",
+)
+WORDS += ("compaction", "encrypted_content", "context_management", "compact_threshold", "conversation", "summary")
 WORDS += ("max_tool_calls", "previous_response_id", "parameters", "summary", "effort", "file_id", "refusal", "store")
+
+
+REACH = Reach(["mcp.example.com"])
 
 
 def unfold_body(data: bytes) -> Parts:
@@ -68,6 +93,8 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     read_request(body, "ignore")
+    read_request(body, "ignore", reach=REACH)
+    read_decisions(request.input)
     container_of(request.input)
     _conversation(request.input)
     files = InputFiles(NOTHING, _upload, None, MIB)

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields, scrubbed
-from tests.gateway.asking import post
+from tests.gateway.asking import FUNCTION, post
 from tests.gateway.conftest import NewGateway
 
 
@@ -33,7 +33,11 @@ from tests.gateway.conftest import NewGateway
         ({"tool_choice": {"type": "function", "name": "nobody"}}, "tool_choice"),
         ({"previous_response_id": "resp_none"}, "previous_response_id"),
         ({"background": True, "store": False}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": 7}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"stream_options": 7}, "stream_options"),
+        ({"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(
@@ -54,6 +58,7 @@ def test_what_is_unusual_or_unknown_is_taken(new_gateway: NewGateway) -> None:
         "temperature": 0,
         "tools": [],
         "include": [],
+        "stream_options": {"include_obfuscation": False},
         "of_tomorrow": {"a": 1},
     }
     body = httpx.post(f"{gateway.url}/v1/responses", content=json.dumps(asked).encode()).json()

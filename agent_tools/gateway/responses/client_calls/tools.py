@@ -97,6 +97,9 @@ def text_of_arguments(arguments: str) -> str:
 
 def _tool(fields: Fields, namespace: str = "", about: str = "") -> ClientTool:
     name, kind = fields.needed("name"), fields.needed("type")
+    callers = fields.array("allowed_callers")
+    if callers and "direct" not in callers:
+        raise invalid("The model calls tools itself: expected 'direct'.", fields.param("allowed_callers"))
     description = fields.text("description") or ""
     offered_name = name_for_model(name, namespace)
     told = "\n\n".join(filter(None, [description, about]))

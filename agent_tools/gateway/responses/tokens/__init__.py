@@ -1,1 +1,1 @@
-"""How many tokens a request has."""
+"""Routes on the length of a conversation: how many tokens it has, and its summary."""

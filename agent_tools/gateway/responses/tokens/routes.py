@@ -1,4 +1,4 @@
-"""The routes `/v1/responses/input_tokens`, and `/v1/responses/compact`, which is not offered."""
+"""The route `/v1/responses/input_tokens`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway.http import Json, owner_of, raw_body, read_json, services_of
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.responses import request as asked
+from agent_tools.gateway.responses.compaction.count import MAX_ANSWER, estimate, read_count
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.shell.local_shell import local_shell
-from agent_tools.gateway.responses.tokens.count import MAX_ANSWER, estimate, read_count
 from agent_tools.gateway.responses.tools import CODE, SHELL, Tools, Unknown
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.hold import Hold
@@ -28,10 +28,12 @@ from agent_tools.models.base import JsonObject
 async def count_input_tokens(request: Request) -> Response:
     """POST /v1/responses/input_tokens: nothing is stored, and no container is made.
 
+    The tools of MCP servers, which are not asked, are not counted.
+
     `source` of the answer tells who counted: `upstream`, or `estimate` if the upstream has no /tokenize.
     """
     services = services_of(request)
-    read = partial(_read, services.config.unknown_tools)
+    read = partial(_read, services.config.unknown_tools, services.mcp_reach)
     wanted = await read_json(request, await raw_body(request), read)
     bare = replace(wanted, store=False, background=False, tools=Tools())  # no container is found or made
     planner = Planner(services, owner_of(request), bare)
@@ -47,16 +49,6 @@ async def count_input_tokens(request: Request) -> Response:
     return Json({"object": "response.input_tokens", "input_tokens": count, "source": source})
 
 
-async def compact(request: Request) -> Response:
-    """POST /v1/responses/compact: refused, with what to do instead."""
-    await raw_body(request)
-    raise ApiError(
-        400,
-        "Compacting is not supported here: send a shorter input, or a summary that your model wrote.",
-        code="unsupported_endpoint",
-    )
-
-
 def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
     """Yield all that the model is offered."""
     hold = Hold(services.containers, "")
@@ -69,11 +61,10 @@ def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
         yield dict(tool.offered)
 
 
-def _read(unknown_tools: Unknown, body: JsonObject) -> asked.Request:
-    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools)
+def _read(unknown_tools: Unknown, reach: Reach | None, body: JsonObject) -> asked.Request:
+    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools, reach=reach)
 
 
 routes = [
     Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
-    Route("/v1/responses/compact", compact, methods=["POST"]),
 ]

@@ -1,0 +1,156 @@
+"""The way from a session to the host that has it: found at the first use, and anew once it is lost.
+
+A message is sent once. One that is not answered has lost the session, since nobody knows what became of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from agent_tools.errors import EngineError, SessionClosed, SessionLost
+from agent_tools.execution import Restarted
+from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
+from agent_tools.fleet.links import HostGone, HostLink
+
+CLOSE_SECONDS = 10.0
+"""Seconds that closing waits for the host, which closes by itself what is not renewed."""
+_CLOSED_MEANWHILE = "The session was closed while its code ran."
+
+Open = Callable[[str, RemoteSpec], HostLink]
+"""Has a host open a session of this id; returns the host."""
+
+
+class Reach:
+    """Any thread may call any method. `open_` finds a host, `pass_over` is told of one that does not answer.
+
+    Attributes:
+        remote: the makings of the session on its next host.
+        at_new: is called when another host has it.
+    """
+
+    def __init__(
+        self,
+        remote: RemoteSpec,
+        open_: Open,
+        pass_over: Callable[[HostLink], object],
+        at_new: Callable[[], object],
+    ) -> None:
+        self.remote = remote
+        self._open, self._pass_over, self._at_new = open_, pass_over, at_new
+        self._lock = threading.RLock()
+        self._place: tuple[HostLink, str] | None = None
+        self._lost: Restarted | None = None
+        self._owner_pid = os.getpid()
+        self.is_closed = False
+
+    @property
+    def place(self) -> tuple[HostLink, str] | None:
+        """The host that has the session, and its id there."""
+        return None if self.is_closed else self._place
+
+    def placed(self) -> tuple[HostLink, str]:
+        """Return the host that has the session; one is found if there is none.
+
+        Raises:
+            HostFull: all hosts are full.
+            EngineError: no host answers, or the sandbox could not be started.
+        """
+        with self._lock:
+            if self._place is None:
+                id_ = uuid.uuid4().hex
+                self._place = self._open(id_, self.remote), id_
+                self._at_new()
+            return self._place
+
+    def note_lost(self, why: str) -> None:
+        """The host does not have it any more: the next use finds another one, and tells."""
+        with self._lock:
+            if self._place is not None:
+                self._place, self._lost = None, Restarted(why)
+
+    def take_lost(self) -> Restarted | None:
+        """Return what is to be told of a host that was lost, once."""
+        lost, self._lost = self._lost, None
+        return lost
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the host for this session.
+
+        Raises:
+            SessionLost: it is gone, or has closed the session.
+            SessionClosed: the session was closed, before or meanwhile.
+        """
+        self.refuse_closed()
+        link, id_ = self.placed()
+        with self._losing(link):
+            return link.call(method, id_, *arguments)
+
+    def follow(self, what: str, run: str, *arguments: Any) -> Generator[Any, None, None]:
+        """Yield the items of something that goes on at the host. Errors as for `ask`."""
+        self.refuse_closed()
+        link, id_ = self.placed()
+        is_over = False
+        try:
+            with self._losing(link):
+                items, is_over = link.call("begin", id_, run, what, *arguments)
+            yield from items
+            while not is_over:
+                with self._losing(link):
+                    items, is_over = link.call("more", id_, run)
+                yield from items
+        finally:
+            if not is_over:
+                link.tell("drop", id_, run)
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of the host, if there is one, and wait for nothing."""
+        if place := self._place:
+            place[0].tell(method, place[1], *arguments)
+
+    def close(self) -> bool:
+        """End the session on its host; return whether it was open. In a forked child nothing happens."""
+        if self.is_closed or os.getpid() != self._owner_pid:
+            return False
+        self.is_closed = True
+        if place := self._place:
+            with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+                place[0].call("close", place[1], seconds=CLOSE_SECONDS)
+        return True
+
+    def refuse_closed(self, message: str = "The session is closed.") -> None:
+        """Raise SessionClosed if it is."""
+        if self.is_closed or os.getpid() != self._owner_pid:
+            raise SessionClosed(message)
+
+    def refuse_closed_meanwhile(self) -> None:
+        """Raise SessionClosed if it was closed while code ran."""
+        self.refuse_closed(_CLOSED_MEANWHILE)
+
+    @contextlib.contextmanager
+    def _losing(self, link: HostLink) -> Iterator[None]:
+        """Around what a host does: one that is gone has lost the session."""
+        try:
+            yield
+        except HostGone as exc:
+            self.refuse_closed_meanwhile()
+            self._pass_over(link)
+            self.note_lost("the machine that ran it is gone")
+            raise SessionLost(
+                "The machine that ran it is gone. Variables are lost, and so is what this call wrote; whether the code "
+                "ran to its end is not known. The next call starts on another machine."
+            ) from exc
+        except SessionUnknown as exc:
+            self.refuse_closed_meanwhile()
+            self.note_lost("the machine that ran it has closed it")
+            raise SessionLost(
+                "The machine that ran it has closed the session. Variables are lost; nothing was run. The next call "
+                "starts anew."
+            ) from exc
+        except EngineError:
+            self.refuse_closed_meanwhile()
+            raise

@@ -1,0 +1,298 @@
+"""A session on another machine, used as one of this machine.
+
+Theory of operation
+    The session proper is a host's (host/held.py); here is its turn, its work_dir, its host functions, and the memory of
+    what was lost. Nothing is opened before the first use. A run is at most one message of the caller, which is never
+    repeated:
+
+    * The host does not answer, before or in the middle of a run: whether code was run is not known. `SessionLost` is
+      raised, and so it is where the host does not know the session, which then says that nothing was run.
+    * The next use places the session anew, and a run tells so first (`Restarted`). That is also what happens where the
+      renewal of its lease found between two runs that it was lost.
+
+    Where files are copied, those that changed here go before the run, and those that the code changed come after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent_tools.checkpoint import Mark
+from agent_tools.errors import SessionBusy, SessionLost
+from agent_tools.execution import Execution, Omitted, Output, finished
+from agent_tools.fleet.caller.calls import FarWire
+from agent_tools.fleet.caller.contents import FarCommands, FarFiles, joined
+from agent_tools.fleet.caller.exchange import Exchange
+from agent_tools.fleet.caller.reach import Open, Reach
+from agent_tools.fleet.crossing import Ended, GuestWord, RemoteSpec
+from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.links import HostLink
+from agent_tools.runtime.engine import Container
+from agent_tools.runtime.files.archives import Pieces
+from agent_tools.runtime.files.removal import empty_folder
+from agent_tools.runtime.host_calls.function import HostFunction
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.kernel.settling import Settling
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.course import Course
+from agent_tools.runtime.session.turn import Turn
+from agent_tools.saved_state import VariablesReport
+
+
+class FleetSession:
+    """Any thread may call any method; runs are served one at a time, in turn.
+
+    `open_` finds a host, `pass_over` is told of one that does not answer. Without `likeness` no file is copied.
+    """
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        remote: RemoteSpec,
+        open_: Open,
+        pass_over: Callable[[HostLink], object],
+        likeness: Likeness | None,
+    ) -> None:
+        self.spec = spec
+        self._has_files, self._exchange = likeness is not None, Exchange(likeness)
+        self._reach = Reach(remote, open_, pass_over, self._exchange.begin_anew)
+        self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
+        self._turn = Turn()
+        self._runs: dict[str, threading.Event] = {}
+
+    # -- code ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Have a host start the sandbox and its kernel now; otherwise the first run does.
+
+        Raises:
+            HostFull: all hosts are full.
+            EngineError: no host answers, or the sandbox could not be started.
+        """
+        with self._taking_turn():
+            self._reach.placed()
+
+    def stream(
+        self, code: str, timeout: float, cancelled: threading.Event | None = None
+    ) -> Generator[Output, None, Execution]:
+        """Run code and yield its outputs while it runs; the generator returns the settled whole.
+
+        As `Session.stream`, and beside that:
+
+        Raises:
+            SessionLost: the host is gone; whether the code ran to its end is not known.
+            HostFull: all hosts are full.
+        """
+        times, arrived = Course(), Settling()
+        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
+            for output in outputs:
+                arrived.add(output)
+                yield output
+        return times.execution(arrived.outputs)
+
+    def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
+        """Run code and return all it produced; arguments and errors as for `stream`."""
+        return finished(self.stream(code, timeout, cancelled))
+
+    def _stream(
+        self, code: str, timeout: float, cancelled: threading.Event, times: Course
+    ) -> Generator[Output, None, None]:
+        with self._taking_turn(cancelled) as has_turn:
+            times.turn = times.started = time.monotonic()
+            if not has_turn:
+                return
+            self._reach.placed()
+            run = uuid.uuid4().hex
+            times.started = time.monotonic()
+            if lost := self._reach.take_lost():
+                yield lost
+            with self.cancelling(run, cancelled):
+                if not cancelled.is_set():
+                    yield from self._outputs(run, code, timeout, times)
+            self._reach.refuse_closed_meanwhile()
+
+    def _outputs(self, run: str, code: str, timeout: float, times: Course) -> Iterator[Output]:
+        """Yield the outputs of the code, and among them the host calls that are over."""
+        files = self._exchange.sent(self._reach.ask)
+        items = self._reach.follow("code", run, code, timeout, files)
+        if self._calls is None:
+            yield from self._taken(items, times, None)
+            return
+        link, id_ = self._reach.placed()
+        wire = FarWire(link, id_, run)
+        self._calls.serve(wire)
+        with self._calls.run(wire) as take_over:
+            for output in self._taken(items, times, wire):
+                yield from take_over()
+                yield output
+        yield from take_over()
+
+    def _taken(self, items: Iterator[Any], times: Course, wire: FarWire | None) -> Iterator[Output]:
+        for item in items:
+            match item:
+                case GuestWord() if wire:
+                    wire.hear(item)
+                case Ended():
+                    times.connections = item.connections, item.connections_left_out
+                    if missing := self._exchange.fetched(item, self._reach.ask):
+                        yield Omitted(missing)
+                case GuestWord():
+                    pass
+                case _:
+                    yield item
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
+        cancelled.set()
+        for run in [run for run, event in list(self._runs.items()) if event is cancelled]:
+            self._reach.tell("cancel", run)
+
+    # -- what else a session does -------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> FarFiles:
+        """The files of its sandbox, as they are on the host."""
+        return FarFiles(self._reach, self.spec.limits)
+
+    @property
+    def commands(self) -> FarCommands:
+        """The commands of its sandbox."""
+        return FarCommands(self._reach, self.cancelling)
+
+    def interrupt(self) -> None:
+        """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):  # then there is no code
+                self._reach.ask("do", "interrupt")
+
+    def restart(self) -> None:
+        """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
+                self._reach.ask("do", "restart")
+        self._reach.take_lost()
+
+    def reset(self) -> None:
+        """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):
+                self._reach.ask("do", "reset")
+        with self._taking_turn():
+            self._reach.take_lost()
+            if self._has_files:
+                empty_folder(self.spec.work_dir)
+            self._exchange.begin_anew()
+
+    def define(self, source: str) -> None:
+        """Run code that leaves no trace but what it defines. Raises PreludeError."""
+        self._reach.ask("do", "define", source)
+
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
+        """Serve further functions of the caller, which `prelude` defines for the code, now and in later kernels.
+
+        Without `others`, those before are served no more; their names stay where they were defined.
+        """
+        with self._taking_turn():
+            assert self._calls is not None
+            self._calls.add(functions, others=others)
+            self._reach.remote = replace(self._reach.remote, prelude=prelude)
+        if self._reach.place:
+            self._reach.ask("do", "add_functions", {}, prelude)
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run. Raises CheckpointMissing."""
+        self._reach.ask("do", "undo")
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Raises CheckpointMissing."""
+        mark: Mark = self._reach.ask("do", "checkpoint")
+        return mark
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark. Raises CheckpointMissing."""
+        self._reach.ask("do", "rollback", mark)
+
+    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
+        """Write an archive of a folder, with or without variables; return what became of these. As `Session.save`."""
+        for item in self._reach.follow("save", uuid.uuid4().hex, path, most, variables):
+            if isinstance(item, VariablesReport):
+                return item
+            write(item)
+        return VariablesReport(problem="the archive broke off")
+
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
+        """Unpack an archive into a folder, and set its variables; return what became of these. As `Session.load`."""
+        run = uuid.uuid4().hex
+        for piece in joined(archive):
+            self._reach.ask("spool", run, piece)
+        for item in self._reach.follow("load", run, path, variables):
+            if isinstance(item, VariablesReport):
+                return item
+        return VariablesReport(problem="the archive broke off")
+
+    def close(self) -> None:
+        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
+        if self._reach.close() and self._calls:
+            self._calls.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while a host has it, as far as is known."""
+        return self._reach.place is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while code is running."""
+        return self._turn.is_taken
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._reach.is_closed
+
+    @property
+    def sandbox(self) -> Container | None:
+        """The sandbox that runs, by the host's name and the session's id there."""
+        place = self._reach.place
+        return Container(f"{place[0].name}/{place[1]}") if place else None
+
+    # -- the host -----------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> tuple[HostLink, str] | None:
+        """The host that has it, and its id there."""
+        return self._reach.place
+
+    def note_lost(self, why: str) -> None:
+        """The host does not have it any more: the next use finds another one, and tells."""
+        self._reach.note_lost(why)
+
+    @contextlib.contextmanager
+    def cancelling(self, run: str, cancelled: threading.Event) -> Iterator[None]:
+        """Around something that `cancel` with this event ends."""
+        self._runs[run] = cancelled
+        try:
+            yield
+        finally:
+            del self._runs[run]
+
+    @contextlib.contextmanager
+    def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
+        """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
+        self._reach.refuse_closed()
+        if self._calls and self._calls.is_calling:
+            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
+        if not self._turn.take(cancelled):
+            yield False
+            return
+        try:
+            self._reach.refuse_closed()
+            yield True
+        finally:
+            self._turn.give_up()

@@ -1,0 +1,125 @@
+"""The values that cross between a caller and a host: ours, frozen, and made of plain data.
+
+What the code in a sandbox says crosses as text, bytes and JSON values in these, never as objects of its making.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Union
+
+from agent_tools.command import CommandResult
+from agent_tools.connection import NetworkConnection
+from agent_tools.errors import AgentToolsError
+from agent_tools.execution import Output
+from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.files.folder import Facts
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.transport.transport import TransportName
+from agent_tools.saved_state import VariablesReport
+from agent_tools.settings import KIB, MIB, CallLimits, Limits
+
+INLINE_BYTES = MIB
+"""Bytes of files that travel with a message; what is more travels in pieces, in messages of its own."""
+PIECE_BYTES = 8 * MIB
+"""Bytes of one piece of a file."""
+LEASE_SECONDS = 20.0
+"""Seconds after which a host closes what its caller has not renewed."""
+RUN_BYTES = 64 * KIB
+"""Bytes of printed text in one message of a run, about; more follows in another one."""
+
+
+class SessionUnknown(AgentToolsError):
+    """A host does not know a session: it was closed, its lease ran out, or the host is a fresh one. Nothing was run."""
+
+
+@dataclass(frozen=True)
+class RemoteSpec:
+    """The makings of a session with nothing of the caller's machine in them.
+
+    Attributes:
+        image: an image of the caller's own by its tag; '' for one that the host makes of `recipe`.
+        call_limits: there if the caller has functions for the code.
+    """
+
+    isolation: Isolation
+    limits: Limits
+    image: str = ""
+    recipe: Recipe = field(default_factory=Recipe)
+    transport: TransportName = "auto"
+    checkpoint: bool = False
+    idle_stop: float = 0.0
+    prelude: str = ""
+    preload: tuple[str, ...] = ()
+    call_limits: CallLimits | None = None
+
+    @property
+    def kind(self) -> RemoteSpec:
+        """What has to be alike in a sandbox made ahead: functions and the prelude can follow."""
+        return replace(self, prelude="", call_limits=self.call_limits or CallLimits())
+
+
+@dataclass(frozen=True)
+class Load:
+    """A host in numbers: sandboxes that live or are being made, how many may, and how many of them nobody uses yet."""
+
+    taken: int
+    slots: int
+    ready: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part that is taken."""
+        return self.taken / max(1, self.slots)
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """The process of a host: its machine's name, its number there, and its release of this package."""
+
+    machine: str
+    pid: int
+    release: str
+
+
+Files = Mapping[str, Union[bytes, None]]
+"""Files by name, relative to work_dir; None for one that was deleted."""
+
+
+@dataclass(frozen=True)
+class GuestWord:
+    """A message of the code to the functions of the caller: a call, or one taken back."""
+
+    head: Mapping[str, Any]
+    attachments: list[bytes]
+    size: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a run on a host.
+
+    Attributes:
+        files: what the code wrote, changed or deleted, as far as it is small.
+        larger: the facts of the larger ones, to be fetched in pieces.
+        missing: what cannot be had, in words; '' if all can.
+    """
+
+    connections: tuple[NetworkConnection, ...] = ()
+    connections_left_out: int = 0
+    files: Files = field(default_factory=dict)
+    larger: Mapping[str, Facts] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A piece of a command's output."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+Item = Union[Output, GuestWord, Ended, Printed, bytes, CommandResult, VariablesReport]
+"""One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""

@@ -1,0 +1,187 @@
+"""A fleet: sessions on other machines, owned by a process as a `Runtime` owns those of its own machine."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from agent_tools.errors import InvalidParams
+from agent_tools.fleet.caller.session import FleetSession
+from agent_tools.fleet.crossing import LEASE_SECONDS, Load, RemoteSpec
+from agent_tools.fleet.leases import Leased, Leases
+from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.links import HostLink, Hosts
+from agent_tools.fleet.placement import PATIENCE_SECONDS, Placement
+from agent_tools.fleet.reserved import Reserved
+from agent_tools.fleet.specs import image_word, remote_spec
+from agent_tools.runtime.engine import Container, Guest
+from agent_tools.runtime.pool.pools import PoolState
+from agent_tools.runtime.recipe import RecipeLike
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.threads.background import do_all
+from agent_tools.sandbox.options import Config, Options
+
+
+class Fleet:
+    """Thread-safe. Takes the place of a `Runtime`, as in `Sandbox(cfg, runtime=fleet)`; a context manager.
+
+    Args:
+        hosts: the hosts, by whatever carries messages to them.
+        lease: seconds after which a host closes what this process does not renew.
+        patience: seconds that a session waits for a free slot where all hosts are full.
+        copies_files: keep `work_dir` the same here and there. Without, files come and go by `write_file`, `read_file`.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        *,
+        lease: float = LEASE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        copies_files: bool = True,
+    ) -> None:
+        self._hosts = hosts
+        self._copies_files = copies_files
+        self._placement = Placement(hosts, patience)
+        self._lock = threading.RLock()
+        self._sessions: dict[str, FleetSession] = {}
+        self._reserved = Reserved()
+        self._leases = Leases(lease, self._leased)
+        atexit.register(self.disconnect)
+
+    # -- a fleet ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> dict[str, Load]:
+        """Return the hosts that answer, by name, in numbers. Raises EngineUnavailable."""
+        return self._placement.loads()
+
+    def reserve(self, count: int, cfg: Config | None = None) -> int:
+        """Begin to make sandboxes ahead, spread over all hosts; return how many, which is less where slots are scarce.
+
+        Each serves one session with these options, opened afterwards by this fleet, which then starts in milliseconds.
+
+        Raises:
+            InvalidParams: an option is unusable, or the number is none.
+            EngineUnavailable: nobody can tell which hosts there are.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidParams(f"{count!r:.80} sandboxes cannot be reserved: give a positive whole number.")
+        return self._reserve(self._spec_of(Options.read(cfg or {})), count)
+
+    def disconnect(self) -> None:
+        """Close every session and let go of the hosts; those that serve others go on."""
+        self.close_all()
+        self._leases.end()
+        self._hosts.close()
+        atexit.unregister(self.disconnect)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.disconnect()
+
+    # -- an owner of sessions -----------------------------------------------------------------------------------------
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Return the owner of the files in a work_dir, which are copied: this process."""
+        return Guest.own(shares=False)
+
+    @property
+    def ensure_image(self) -> Callable[[RecipeLike], str]:
+        """Give the word for an image of a recipe; each host has or builds its own."""
+        return image_word
+
+    def open(self, key: str, spec: SessionSpec) -> FleetSession:
+        """Return the session of this key, made if there is none that is open; a host opens it at its first use."""
+        with self._lock:
+            session = self._sessions.get(key)
+            if session is None or session.is_closed:
+                remote = remote_spec(spec)
+                likeness = Likeness(spec.work_dir, Guest.own().outside, spec.limits) if self._copies_files else None
+                open_ = partial(self._open, keep=spec.ahead.size)
+                session = FleetSession(spec, remote, open_, self._placement.pass_over, likeness)
+                self._sessions[key] = session
+        return session
+
+    def find(self, key: str) -> FleetSession | None:
+        """Return the open session of this key, if there is one."""
+        with self._lock:
+            session = self._sessions.get(key)
+        return session if session and not session.is_closed else None
+
+    def close(self, key: str) -> None:
+        """Close one session; one that is not there is no error."""
+        with self._lock:
+            session = self._sessions.pop(key, None)
+        if session:
+            session.close()
+
+    def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
+        """Reserve as many sandboxes as `pool` says for sessions like this; return how many there are."""
+        kind = remote_spec(spec).kind
+        self._keep(kind, spec.ahead.size)
+        return self._reserved.left(kind)
+
+    @property
+    def pools(self) -> PoolState:
+        """The sandboxes made ahead, in numbers."""
+        return PoolState(self._reserved.left(), self._reserved.takes())
+
+    def close_all(self) -> None:
+        """Close every session, and what was reserved."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+            self._sessions.clear()
+        do_all(session.close for session in sessions)
+        self.close_pools()
+
+    def close_pools(self) -> None:
+        """End what was reserved and nobody took."""
+        self._reserved.release()
+
+    def settle(self) -> None:
+        """Nothing: each host removes what it closes."""
+
+    def sweep(self) -> Sequence[Container]:
+        """Nothing: each host does so for itself."""
+        return ()
+
+    # -- its parts ----------------------------------------------------------------------------------------------------
+
+    def _spec_of(self, options: Options) -> RemoteSpec:
+        image = options.image or image_word(options.recipe)
+        return remote_spec(options.session_spec(image, Path("/"))).kind
+
+    def _open(self, id_: str, spec: RemoteSpec, *, keep: int) -> HostLink:
+        self._leases.begin()
+        link = self._reserved.open(id_, spec)
+        if link is None:
+            link, _ = self._placement.place(lambda link: self._open_on(link, id_, spec))
+        if keep:
+            self._keep(spec.kind, keep)
+        return link
+
+    def _open_on(self, link: HostLink, id_: str, spec: RemoteSpec) -> None:
+        self._placement.greet(link)
+        link.call("open", id_, spec)
+
+    def _keep(self, kind: RemoteSpec, size: int) -> None:
+        if (missing := size - self._reserved.left(kind)) > 0:
+            self._reserve(kind, missing)
+
+    def _reserve(self, kind: RemoteSpec, count: int) -> int:
+        self._leases.begin()
+        return self._reserved.add(kind, count, self._placement)
+
+    def _leased(self) -> Iterator[Leased]:
+        with self._lock:
+            sessions = list(self._sessions.values())
+        yield from sessions
+        yield from self._reserved.leased()

@@ -1,0 +1,263 @@
+"""One session that a host holds for a caller: its folder, its runs, its lease."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from agent_tools.command import CommandResult
+from agent_tools.errors import EngineError, FileRejected
+from agent_tools.execution import Execution, Output, finished
+from agent_tools.fleet.crossing import Ended, Files, GuestWord, Printed, RemoteSpec
+from agent_tools.fleet.host.relay import Relay
+from agent_tools.fleet.host.run import GIVEN_UP, Abandoned, Batch, HostRun, Put
+from agent_tools.fleet.likeness import Likeness
+from agent_tools.runtime.commands.commands import Request
+from agent_tools.runtime.files.guest_files import pieces
+from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.pool.kind import PRELOAD
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
+
+MAX_SHOWN = 5  # names of files that cannot be had
+WARM_UP = "__import__('sandbox').warm_up()"
+
+
+class HeldSession:
+    """A session in a folder of its own below `base`. Any thread may call any method."""
+
+    def __init__(self, runtime: Runtime, base: Path, key: str, spec: RemoteSpec) -> None:
+        self.spec = spec
+        self.expires = float("inf")
+        self._runtime, self._key = runtime, key
+        folder = base / key
+        guest = runtime.guest(folder)
+        self.path = prepare_work_dir(folder, guest)
+        self._relay = Relay(spec.call_limits) if spec.call_limits else None
+        self._session = runtime.open(key, _session_spec(runtime, spec, self.path, self._relay))
+        self._likeness = Likeness(self.path, guest.outside, spec.limits)
+        self._runs: dict[str, HostRun] = {}
+        self._spool: dict[str, BinaryIO] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def session(self) -> Session:
+        """The session itself."""
+        return self._session
+
+    def open(self, *, is_ahead: bool = False) -> None:
+        """Start the sandbox; one made ahead is used once, since the first use takes longer."""
+        self._session.open()
+        if is_ahead:
+            self._session.define(WARM_UP)
+
+    def hand_over(self, spec: RemoteSpec) -> None:
+        """Become the session of a caller who asked for one of this kind. Raises PreludeError."""
+        self.spec = spec
+        if spec.prelude:
+            self._session.add_functions({}, spec.prelude)
+
+    def close(self) -> None:
+        """End all of it and remove the folder."""
+        self._runtime.close(self._key)
+        self._session.close()
+        for host_run in list(self._runs.values()):
+            host_run.abandon()
+        remove_tree(self.path)
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def take(self, files: Files) -> None:
+        """Write and delete files as the caller did. Raises FileRejected."""
+        self._likeness.refuse_excess(len(data) for data in files.values() if data is not None)
+        self._likeness.take(files)
+
+    def put_piece(self, name: str, data: bytes, is_last: bool) -> None:
+        """Take the next piece of a larger file of the caller's; with the last one it is in its place.
+
+        Raises:
+            FileRejected: it is too large, or cannot be written.
+        """
+        with self._lock:
+            spooled = self._spooled(name)
+        spooled.write(data)
+        self._likeness.refuse_excess([spooled.tell()])
+        if is_last:
+            with self._spooled_whole(name) as whole:
+                self._likeness.put(name, iter(partial(whole.read, 1024 * 1024), b""))
+
+    def spool(self, name: str, data: bytes) -> None:
+        """Keep the next piece of an archive. Raises FileRejected."""
+        with self._lock:
+            spooled = self._spooled(name)
+        spooled.write(data)
+        self._likeness.refuse_excess([spooled.tell()])
+
+    def _spooled_whole(self, name: str) -> BinaryIO:
+        with self._lock:
+            spooled = self._spooled(name)
+            del self._spool[name]
+        spooled.seek(0)
+        return spooled
+
+    def _spooled(self, name: str) -> BinaryIO:
+        if name not in self._spool:
+            self._spool[name] = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  (closed when it is whole)
+        return self._spool[name]
+
+    def piece(self, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
+        """Return a part of a larger file that the code wrote. Raises FileRejected."""
+        data = self._likeness.piece(name, facts, offset)
+        if offset + len(data) >= facts[0]:
+            self._likeness.note(name, facts)
+        return data
+
+    # -- what goes on -------------------------------------------------------------------------------------------------
+
+    def begin_code(self, run: str, code: str, timeout: float, files: Files) -> Batch:
+        """Run code: outputs and the words of the code to the caller's functions, then `Ended`."""
+        host_run = HostRun(lambda put: self._code(host_run, code, timeout, put))
+        self.take(files)
+        if self._relay:
+            self._relay.begin(run, partial(_pass_on, host_run))
+            host_run.at_end = partial(self._relay.end, run)
+        return self._begun(run, host_run)
+
+    def begin_command(self, run: str, request: Request) -> Batch:
+        """Run a command: what it prints, then its `CommandResult`."""
+        host_run = HostRun(lambda put: put(self._command(request, put, host_run.cancelled)))
+        return self._begun(run, host_run)
+
+    def begin_save(self, run: str, path: str, most: int, variables: bool) -> Batch:
+        """Save the state: an archive in pieces, then the `VariablesReport`."""
+        save = self._session.save
+        return self._begun(run, HostRun(lambda put: put(save(path, most, put, variables=variables))))
+
+    def begin_load(self, run: str, path: str, variables: bool) -> Batch:
+        """Unpack the archive that came in pieces under the name of the run: the `VariablesReport`."""
+
+        def load(put: Put) -> None:
+            with self._spooled_whole(run) as archive:
+                put(self._session.load(path, pieces(archive), variables=variables))
+
+        return self._begun(run, HostRun(load))
+
+    def more(self, run: str) -> Batch:
+        """Wait for the next items of something that goes on.
+
+        Raises:
+            EngineError: there is nothing of this name, or it was given up.
+        """
+        host_run = self._runs.get(run)
+        if host_run is None:
+            raise EngineError(GIVEN_UP)
+        return self._next(run, host_run)
+
+    def cancel(self, run: str) -> None:
+        """End a run or a command."""
+        if host_run := self._runs.get(run):
+            self._session.cancel(host_run.cancelled)
+
+    def drop(self, run: str) -> None:
+        """End something that nobody reads any more."""
+        if host_run := self._runs.pop(run, None):
+            self._finish(host_run)
+
+    def order(self, run: str, number: int, what: Any, data: Any) -> None:
+        """Pass an order on to the relay."""
+        if self._relay:
+            self._relay.order(run, number, what, data)
+
+    def _begun(self, run: str, host_run: HostRun) -> Batch:
+        host_run.start()
+        self._runs[run] = host_run
+        return self._next(run, host_run)
+
+    def _next(self, run: str, host_run: HostRun) -> Batch:
+        is_over = True
+        try:
+            items, is_over = host_run.next()
+        finally:
+            if is_over:
+                self._runs.pop(run, None)
+                self._finish(host_run)
+        for item in items:
+            if isinstance(item, GuestWord) and self._relay:
+                self._relay.heard(item)
+        return items, is_over
+
+    def _finish(self, host_run: HostRun) -> None:
+        host_run.at_end()
+        host_run.abandon()
+        self._session.cancel(host_run.cancelled)
+
+    def _code(self, host_run: HostRun, code: str, timeout: float, put: Put) -> None:
+        with closing(self._session.stream(code, timeout, host_run.cancelled)) as outputs:
+            execution = finished(_put(outputs, put))
+        host_run.at_end()
+        put(self._ended(execution))
+
+    def _ended(self, execution: Execution) -> Ended:
+        ended = Ended(execution.connections, execution.connections_left_out)
+        try:
+            news = self._likeness.news()
+            small = self._likeness.small(news)
+        except FileRejected as exc:
+            return replace(ended, missing=f"changes to files: {exc}")
+        most = self.spec.limits.max_file_bytes
+        larger = {name: facts for name, facts in news.items() if name not in small and facts is not None}
+        huge = [name for name, facts in larger.items() if facts[0] > most]
+        for name in huge:
+            self._likeness.note(name, larger.pop(name))
+        return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
+
+    def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:
+        return self._session.commands.run(request, lambda stream, data: put(Printed(stream, data)), cancelled)
+
+
+def _session_spec(runtime: Runtime, spec: RemoteSpec, path: Path, relay: Relay | None) -> SessionSpec:
+    told = {PRELOAD: ",".join(spec.preload)} if spec.preload else {}
+    return SessionSpec(
+        spec.image or runtime.ensure_image(spec.recipe),
+        path,
+        replace(spec.isolation, env={**spec.isolation.env, **told}),
+        spec.limits,
+        spec.transport,
+        host_calls=relay,
+        prelude=spec.prelude,
+        idle_stop=spec.idle_stop,
+        checkpoint=spec.checkpoint,
+    )
+
+
+def _put(outputs: Generator[Output, None, Execution], put: Put) -> Generator[Output, None, Execution]:
+    """Put every output; return the whole."""
+    try:
+        while True:
+            output = next(outputs)
+            put(output)
+            yield output
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _pass_on(run: HostRun, word: GuestWord) -> None:
+    """Have a word of the code read, if anybody still reads. In the relay's loop."""
+    with contextlib.suppress(Abandoned):
+        run.put(word)
+
+
+def _missing(huge: list[str], most: float) -> str:
+    if not huge:
+        return ""
+    shown = ", ".join(huge[:MAX_SHOWN]) + (f" and {len(huge) - MAX_SHOWN:,} more" if len(huge) > MAX_SHOWN else "")
+    return f"changes to files: {shown} (larger than {most:,.0f} bytes, max_file_bytes)"

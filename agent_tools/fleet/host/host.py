@@ -1,0 +1,291 @@
+"""A host: many sessions of one node, by id, for callers on other machines.
+
+Theory of operation
+    A caller reaches a host by messages, whatever carries them (fleet/links.py lists the methods). Every session and
+    every reservation has a lease: whoever does not renew it in time is gone, and what he held is closed. The host's own
+    process holds the lifelines of its sandboxes, so that they end with it, whatever ends it.
+
+    Slots bound how many sandboxes live or are being made, and are the node's memory in other words. A host that has
+    none left says so at once (`HostFull`), so that the caller can ask another one.
+
+    A session is at most once what it is: a run that is begun is never begun again, and an id that is not known
+    (`SessionUnknown`) has run nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from agent_tools import __version__
+from agent_tools.errors import EngineError, HostFull, InvalidParams
+from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpec, SessionUnknown
+from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
+from agent_tools.fleet.host.held import HeldSession
+from agent_tools.fleet.host.run import Batch
+from agent_tools.runtime.files.own_folder import make_own_folder
+from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.threads.background import begun, do_all
+
+VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
+"""Methods of a session that a caller may call by name."""
+FILE_VERBS = frozenset(("read", "write", "scan", "stat", "move", "remove", "make_dir"))
+"""Methods of its files, likewise."""
+GOING_ON = frozenset(("code", "command", "save", "load"))
+"""What goes on for a while, and gives items meanwhile."""
+
+
+class SandboxHost:
+    """Any thread may call any method. `clock` gives seconds."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        slots: int,
+        lease: float = LEASE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if slots < 1:
+            raise InvalidParams(f"A host with {slots} slots can hold nothing: give 1 or more.")
+        self._runtime, self._slots, self._lease, self._clock = runtime, slots, lease, clock
+        self._base = make_own_folder()
+        self._held: dict[str, HeldSession] = {}
+        self._reservations: dict[str, Reservation] = {}
+        self._taken = self._made = 0
+        self._lock = threading.Lock()
+        self._opens = threading.BoundedSemaphore(MAX_OPENS)
+        self._is_closed = threading.Event()
+        self.used_at = clock()
+        begun(self._tend, "agent-tools-leases")
+
+    # -- a host -------------------------------------------------------------------------------------------------------
+
+    def greet(self, version: str) -> None:
+        """Check that a caller is of the same release.
+
+        Raises:
+            EngineError: he is not; the message has both numbers.
+        """
+        if version != __version__:
+            raise EngineError(
+                f"The caller has agent_tools {version}, and the host {__version__}: install the same release on both. "
+                "With Ray: runtime_env={'pip': ['agent-tools-sandbox==...']}, or one image for all nodes."
+            )
+
+    def facts(self) -> HostFacts:
+        """Return what its process is."""
+        return HostFacts(platform.node(), os.getpid(), __version__)
+
+    def ensure_image(self, recipe: Recipe) -> str:
+        """Have the image of a recipe, built if need be; return its tag. Raises EngineError."""
+        return self._runtime.ensure_image(recipe)
+
+    def load(self) -> Load:
+        """Return it in numbers."""
+        with self._lock:
+            ready = sum(each.ready for each in self._reservations.values())
+            return Load(self._taken, self._slots, ready)
+
+    def renew(self, ids: Sequence[str]) -> list[str]:
+        """Keep these sessions and reservations for another lease; return those that are not here."""
+        return [each for each in ids if not self._renewed(each)]
+
+    def close_all(self) -> None:
+        """Close everything; nothing can be opened any more."""
+        self._is_closed.set()
+        with self._lock:
+            ids = [*self._held, *self._reservations]
+        do_all(partial(self.close, each) for each in ids)
+        self._runtime.close_all()
+        remove_tree(self._base)
+
+    # -- sessions -----------------------------------------------------------------------------------------------------
+
+    def open(self, id_: str, spec: RemoteSpec, reservation: str = "") -> None:
+        """Start a session, or take one that was reserved.
+
+        Raises:
+            HostFull: every slot is taken.
+            EngineError, InvalidParams, PreludeError: as for any session.
+        """
+        held = self._reserved(spec, reservation)
+        if held is None:
+            self._take_slots(1)
+            held = self._started(spec, self._free_slots)
+        try:
+            held.hand_over(spec)
+        except BaseException:
+            held.close()
+            self._free_slots(1)
+            raise
+        with self._lock:
+            held.expires = self._clock() + self._lease
+            self._held[id_] = held
+
+    def close(self, id_: str) -> None:
+        """Close a session, or end a reservation; one that is not there is no error."""
+        with self._lock:
+            held, reservation = self._held.pop(id_, None), self._reservations.pop(id_, None)
+        if held:
+            held.close()
+            self._free_slots(1)
+        if reservation:
+            reservation.end()
+
+    def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
+        """Begin to make so many sandboxes ahead, at most as many as there are slots; return how many."""
+        with self._lock:
+            count = min(count, self._slots - self._taken)
+        if count < 1 or self._is_closed.is_set():
+            return 0
+        self._take_slots(count)
+        make = partial(self._started, give_back=_nothing, is_ahead=True)
+        reservation = Reservation(spec, count, make, self._free_slots)
+        with self._lock:
+            reservation.expires = self._clock() + self._lease
+            self._reservations[id_] = reservation
+        return count
+
+    def release(self, id_: str) -> None:
+        """End a reservation."""
+        self.close(id_)
+
+    # -- what a session does ------------------------------------------------------------------------------------------
+
+    def begin(self, id_: str, run: str, what: str, *arguments: Any) -> Batch:
+        """Begin something that goes on: 'code', 'command', 'save' or 'load'. Return its first items.
+
+        Raises:
+            InvalidParams: it is none of these.
+        """
+        held = self._find(id_)
+        return getattr(held, f"begin_{_known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
+
+    def more(self, id_: str, run: str) -> Batch:
+        """Wait for the next items of something that goes on."""
+        return self._find(id_).more(run)
+
+    def drop(self, id_: str, run: str) -> None:
+        """End something that nobody reads any more."""
+        self._find(id_).drop(run)
+
+    def cancel(self, id_: str, run: str) -> None:
+        """End a run or a command."""
+        self._find(id_).cancel(run)
+
+    def order(self, id_: str, run: str, number: int, what: str, data: Any) -> None:
+        """Take an order of the caller's functions (host/relay.py)."""
+        self._find(id_).order(run, number, what, data)
+
+    def do(self, id_: str, verb: str, *arguments: Any) -> Any:
+        """Call a method of the session.
+
+        Raises:
+            InvalidParams: it is none that may be called from elsewhere.
+        """
+        return getattr(self._find(id_).session, _known(verb, VERBS))(*arguments)
+
+    def file(self, id_: str, verb: str, *arguments: Any) -> Any:
+        """Call a method of its files; the last argument may be a dict of options. Errors as above, and OSError."""
+        options = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
+        given = arguments[:-1] if options else arguments
+        return getattr(self._find(id_).session.files, _known(verb, FILE_VERBS))(*given, **options)
+
+    def put_piece(self, id_: str, name: str, data: bytes, is_last: bool) -> None:
+        """Take a piece of a file of the caller's; `is_last` puts it into its place."""
+        self._find(id_).put_piece(name, data, is_last)
+
+    def spool(self, id_: str, name: str, data: bytes) -> None:
+        """Take a piece of an archive that is to be loaded."""
+        self._find(id_).spool(name, data)
+
+    def get_piece(self, id_: str, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
+        """Return a piece of a file that the code wrote."""
+        return self._find(id_).piece(name, facts, offset)
+
+    # -- slots and leases ---------------------------------------------------------------------------------------------
+
+    def _find(self, id_: str) -> HeldSession:
+        with self._lock:
+            held = self._held.get(id_)
+            if held is None:
+                raise SessionUnknown(f"The session {id_} is not here any more.")
+            held.expires = self._clock() + self._lease
+            return held
+
+    def _reserved(self, spec: RemoteSpec, id_: str) -> HeldSession | None:
+        with self._lock:
+            reservation = self._reservations.get(id_)
+        if reservation is None or reservation.kind != spec.kind:
+            return None
+        taken = reservation.take(spec.limits.start_timeout)
+        if taken and not taken.session.is_alive:
+            taken.close()
+            self._free_slots(1)
+            taken = None
+        with self._lock:
+            if reservation.left == 0:
+                self._reservations.pop(id_, None)
+        return taken
+
+    def _started(self, spec: RemoteSpec, give_back: Callable[[int], object], *, is_ahead: bool = False) -> HeldSession:
+        """Return a session that runs; where that fails, the slot is given back."""
+        with self._lock:
+            self._made += 1
+            key = f"{self._made}"
+        try:
+            with self._opens, contextlib.ExitStack() as undo:
+                held = HeldSession(self._runtime, self._base, key, spec)
+                undo.callback(held.close)
+                held.open(is_ahead=is_ahead)
+                undo.pop_all()
+                return held
+        except BaseException:
+            give_back(1)
+            raise
+
+    def _take_slots(self, count: int) -> None:
+        with self._lock:
+            self.used_at = self._clock()
+            if self._is_closed.is_set() or self._taken + count > self._slots:
+                raise HostFull(f"{self._taken} of {self._slots} slots are taken.")
+            self._taken += count
+
+    def _free_slots(self, count: int) -> None:
+        with self._lock:
+            self._taken -= count
+
+    def _renewed(self, id_: str) -> bool:
+        with self._lock:
+            leased: HeldSession | Reservation | None = self._held.get(id_) or self._reservations.get(id_)
+            self.used_at = self._clock()
+            if leased:
+                leased.expires = self.used_at + self._lease
+            return leased is not None
+
+    def _tend(self) -> None:
+        """Close what nobody has renewed."""
+        while not self._is_closed.wait(min(1.0, self._lease / 4)):
+            now = self._clock()
+            with self._lock:
+                late = [id_ for id_, each in self._held.items() if each.expires < now]
+                late += [id_ for id_, each in self._reservations.items() if each.expires < now]
+            do_all(partial(self.close, id_) for id_ in late)
+
+
+def _known(verb: str, verbs: frozenset[str]) -> str:
+    if verb not in verbs:
+        raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")
+    return verb
+
+
+def _nothing(_: int) -> None:
+    """The reservation itself gives a slot back."""

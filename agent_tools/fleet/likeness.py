@@ -1,0 +1,130 @@
+"""A folder on one side, and what the other side has of it: the same class at the caller and at the host.
+
+Between two runs the caller's work_dir is the truth, during one the host's is. Regular files only, no link is followed.
+Either side says what is new since the last exchange; names from the other side are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Union
+
+from agent_tools.errors import FileRejected
+from agent_tools.fleet.crossing import INLINE_BYTES, PIECE_BYTES, Files
+from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.folder import Facts, Snapshot
+from agent_tools.runtime.files.mirror import is_plain_name
+from agent_tools.settings import Limits
+
+Changed = Mapping[str, Union[Facts, None]]
+"""Files by name; None for one that was deleted."""
+
+
+class Likeness:
+    """Used by the thread whose turn it is. `owner` gets the files that are written here."""
+
+    def __init__(self, path: Path, owner: tuple[int, int], limits: Limits) -> None:
+        self.path = path
+        self._owner = owner
+        self._limits = limits
+        self._known: Snapshot = {}
+
+    def forget(self) -> None:
+        """The other side has nothing, or nobody knows what: all is new again."""
+        self._known = {}
+
+    def news(self) -> Changed:
+        """Return what has changed here since the last exchange.
+
+        Raises:
+            FileRejected: there are more entries than `max_work_dir_entries`.
+        """
+        limit = self._limits.max_work_dir_entries
+        now, is_all = folder.snapshot(self.path, limit)
+        if not is_all:
+            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
+        news: dict[str, Facts | None] = dict.fromkeys(self._known.keys() - now.keys())
+        changed = (name for name, facts in now.items() if self._known.get(name) != facts)
+        return {**news, **{name: now[name] for name in changed if is_plain_name(name)}}
+
+    def small(self, news: Changed) -> Files:
+        """Return those that travel in one message, with their contents; the other side knows them from now on."""
+        left, files = INLINE_BYTES, dict[str, Union[bytes, None]]()
+        for name, facts in news.items():
+            if facts is None:
+                self._known.pop(name, None)
+                files[name] = None
+            elif facts[0] <= left:
+                data = self.piece(name, facts, 0) if facts[0] else b""
+                left -= len(data)
+                files[name] = data
+                self._known[name] = facts
+        return files
+
+    def pieces(self, name: str, facts: Facts) -> Iterator[bytes]:
+        """Yield a file in pieces, at least one; it is known to the other side when the last is sent."""
+        for offset in range(0, max(1, facts[0]), PIECE_BYTES):
+            yield self.piece(name, facts, offset)
+        self._known[name] = facts
+
+    def piece(self, name: str, facts: Facts, offset: int) -> bytes:
+        """Return a part of a file that is as it was.
+
+        Raises:
+            FileRejected: it has changed since, or is gone.
+        """
+        with folder.opened(self.path, name) as file:
+            if file is None or folder.facts_of(file) != facts:
+                raise FileRejected(f"{name} changed while it was brought over")
+            file.seek(offset)
+            return file.read(min(PIECE_BYTES, facts[0] - offset))
+
+    def note(self, name: str, facts: Facts) -> None:
+        """The other side has this file as it is here."""
+        self._known[name] = facts
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a file of the other side.
+
+        Raises:
+            FileRejected: it has a name that may not be, or there is no room.
+        """
+        if not is_plain_name(name):
+            raise FileRejected(f"a file has the unusable name {name!r:.80}")
+        try:
+            self._known[name] = folder.replace(self.path, name, iter(chunks), self._owner)
+        except OSError as exc:
+            raise FileRejected(f"{name} could not be written: {exc.strerror}") from exc
+
+    def take(self, files: Files) -> None:
+        """Write and delete files as the other side did. Errors as for `put`."""
+        for name, data in files.items():
+            if data is not None:
+                self.put(name, [data])
+            elif known := self._known.pop(name, None):
+                folder.delete(self.path, name, known)
+
+    def refuse_excess(self, sizes: Iterable[int]) -> None:
+        """Check that files of these sizes may come.
+
+        Raises:
+            FileRejected: together they are over `max_work_dir_bytes`, or would leave too little disk free.
+        """
+        needed = sum(sizes)
+        if needed > self._limits.max_work_dir_bytes:
+            raise FileRejected(f"the files are {needed:,} bytes, more than max_work_dir_bytes")
+        free = folder.free(self.path)
+        if needed and free - needed < min(self._limits.min_disk_free, free // 2):
+            raise FileRejected(f"bringing {needed:,} bytes over would leave too little disk free (min_disk_free)")
+
+
+@contextlib.contextmanager
+def all_or_none(likeness: Likeness) -> Iterator[None]:
+    """Around an exchange: one that fails is made anew, from the beginning."""
+    try:
+        yield
+    except BaseException:
+        likeness.forget()
+        raise

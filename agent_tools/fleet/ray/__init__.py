@@ -1,0 +1,1 @@
+"""Hosts as actors of a Ray cluster. The only place that imports ray."""

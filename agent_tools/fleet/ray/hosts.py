@@ -1,0 +1,178 @@
+"""The hosts of a Ray cluster: an actor on each node that has the resource `sandbox`, found or made when it is needed.
+
+The number of that resource is the number of slots: `ray start --resources='{"sandbox": 200}'` is all that a node needs.
+Ray's own exceptions become ours here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    GetTimeoutError,
+    PendingCallsLimitExceeded,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from agent_tools.errors import EngineError, EngineUnavailable, HostFull
+from agent_tools.fleet.crossing import LEASE_SECONDS
+from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.fleet.ray.actor import GROUP_OF, IDLE_END_SECONDS, THREADS, HostActor, HostSettings, Raised
+from agent_tools.runtime.threads.background import begun
+
+RESOURCE = "sandbox"
+NAMESPACE = "agent-tools"
+PREFIX = "host-"
+"""Begins the name of a host's actor."""
+END_SECONDS = 30.0
+"""Seconds in which a host that is ended may close its sandboxes by itself."""
+LOOK_SECONDS = 2.0
+"""Seconds for which the list of nodes is taken to be true."""
+MAX_PENDING_CALLS = 4_096
+"""Calls of one process that may wait at one host; more are answered as by a full one."""
+
+
+class RayLink:
+    """One host actor. Any thread may call any method."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.actor = actor
+        self.is_dead = False
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The host's name: that of its actor."""
+        return self._name
+
+    def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        """Call a method of the host, once.
+
+        Raises:
+            HostGone: it does not answer; it may have done it all the same.
+            HostFull: too many calls of this process wait there.
+            EngineError: it failed in a way of its own.
+        """
+        try:
+            value = ray.get(self._begin(method, arguments), timeout=seconds)
+        except (RayError, ConnectionError, OSError) as exc:
+            raise self._told(exc) from exc
+        if isinstance(value, Raised):
+            raise value.exception
+        return value
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method and wait for nothing."""
+        try:
+            self._begin(method, arguments)
+        except (RayError, ConnectionError, OSError):
+            return
+
+    def _begin(self, method: str, arguments: Sequence[Any]) -> Any:
+        return getattr(self.actor, GROUP_OF[method]).remote(method, *arguments)
+
+    def _told(self, exc: Exception) -> Exception:
+        """Return an exception of Ray's as one of ours."""
+        if isinstance(exc, PendingCallsLimitExceeded):
+            return HostFull(f"{MAX_PENDING_CALLS:,} calls of this process wait at the host {self._name} already.")
+        if isinstance(exc, GetTimeoutError):
+            return HostGone(f"the host {self._name} did not answer in time")
+        if isinstance(exc, RayTaskError):
+            return EngineError(f"The host {self._name} failed: {exc.cause!r:.500}")
+        self.is_dead = isinstance(exc, ActorDiedError)
+        is_known = isinstance(exc, (RayActorError, ConnectionError))
+        how = "has ended" if self.is_dead else "does not answer" if is_known else f"failed: {exc!r:.200}"
+        return HostGone(f"the host {self._name} {how}", is_final=self.is_dead)
+
+
+class RayHosts:
+    """The cluster that this process is in, which is not left by `close`. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        hosts_per_node: int = 1,
+        lease: float = LEASE_SECONDS,
+        idle_end: float = IDLE_END_SECONDS,
+    ) -> None:
+        self._per_node, self._lease, self._idle_end = hosts_per_node, lease, idle_end
+        self._links: dict[str, RayLink] = {}
+        self._looked_at = -float("inf")
+        self._looking = threading.Lock()
+
+    def links(self) -> Sequence[HostLink]:
+        """Return the hosts. The list of nodes is renewed beside this, but at first, and where one has died."""
+        links = [link for link in self._links.values() if not link.is_dead]
+        if not links or len(links) < len(self._links):
+            self._look(is_patient=True)
+            links = [link for link in self._links.values() if not link.is_dead]
+        elif time.monotonic() - self._looked_at > LOOK_SECONDS and not self._looking.locked():
+            begun(self._look, "agent-tools-nodes")
+        return links
+
+    def close(self) -> None:
+        """Let go of the hosts, which serve others, too."""
+        self._links = {}
+
+    def _look(self, *, is_patient: bool = False) -> None:
+        """Know the nodes that are there now: new ones get hosts, those that are gone are forgotten.
+
+        Raises:
+            EngineUnavailable: the cluster does not answer.
+        """
+        if not self._looking.acquire(blocking=is_patient):
+            return
+        try:
+            slots = nodes()
+            wanted = {f"{node}-{number}": node for node in slots for number in range(self._per_node)}
+            kept = {name: link for name, link in self._links.items() if name in wanted and not link.is_dead}
+            for name in wanted.keys() - kept.keys():
+                kept[name] = RayLink(name, self._actor(name, wanted[name], slots[wanted[name]]))
+            self._links, self._looked_at = kept, time.monotonic()
+        except (RayError, ConnectionError, OSError, ValueError) as exc:
+            if is_patient:
+                raise EngineUnavailable(f"The Ray cluster does not tell its nodes: {exc!r:.300}") from exc
+        finally:
+            self._looking.release()
+
+    def _actor(self, name: str, node: str, slots: int) -> Any:
+        share = max(1, slots // self._per_node)
+        made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups=THREADS)(HostActor)
+        return made.options(
+            name=f"{PREFIX}{name}",
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            max_pending_calls=MAX_PENDING_CALLS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        ).remote(HostSettings(share, self._lease, self._idle_end))
+
+
+def running() -> list[RayLink]:
+    """Return the hosts that run now, whoever has made them."""
+    found = ray.util.list_named_actors(all_namespaces=True)
+    names = sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+    return [RayLink(name.removeprefix(PREFIX), ray.get_actor(name, NAMESPACE)) for name in names if PREFIX in name]
+
+
+def end(link: RayLink) -> None:
+    """End a host with all sandboxes that it has, whoever uses them."""
+    with contextlib.suppress(RayError):
+        ray.get(link.actor.end.remote(), timeout=END_SECONDS)
+    ray.kill(link.actor)
+
+
+def nodes() -> dict[str, int]:
+    """Return the nodes that have sandboxes, by id, and how many each may have."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    slots = {node["NodeID"]: int(node["Resources"].get(RESOURCE, 0)) for node in alive}
+    return {node: count for node, count in slots.items() if count > 0}

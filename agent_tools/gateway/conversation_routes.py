@@ -1,0 +1,162 @@
+"""The routes under `/v1/conversations`.
+
+The fields are those of https://platform.openai.com/docs/api-reference/conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, conversation_shown
+from agent_tools.gateway.http import Json, JsonText, json_body, list_of_texts, owner_of, page_of_texts, services_of
+from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.responses.body import listed_items
+from agent_tools.gateway.responses.history import CallHistory, messages_of_items
+from agent_tools.gateway.responses.stored_items import resolved
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.records import StoredConversation
+from agent_tools.models.base import JsonObject
+
+MAX_ITEMS = 20  # added by one request, as at OpenAI
+MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
+_ANY_FILE: JsonObject = {"type": "text", "text": ""}
+
+
+async def create_conversation(request: Request) -> Response:
+    """POST /v1/conversations."""
+    given = Fields(await json_body(request))
+    notes = _notes(given)
+    return Json(await run_in_threadpool(_create, services_of(request), owner_of(request), notes, _given_items(given)))
+
+
+def _create(services: Services, owner: str, notes: JsonObject, given: list[JsonObject]) -> JsonObject:
+    items = _items(services, owner, given)
+    return conversation_shown(services.stored_conversations.create(owner, notes, items))
+
+
+def retrieve_conversation(request: Request) -> Response:
+    """GET /v1/conversations/{id}."""
+    return Json(conversation_shown(_found(request)))
+
+
+async def update_conversation(request: Request) -> Response:
+    """POST /v1/conversations/{id}: its metadata."""
+    given = Fields(await json_body(request))
+    if given.given.get("metadata") is None:
+        raise invalid("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
+    return Json(await run_in_threadpool(_update, request, _notes(given)))
+
+
+def _update(request: Request, notes: JsonObject) -> JsonObject:
+    found = _found(request)
+    _conversations(request).rename(found.id, notes)
+    return {**conversation_shown(found), "metadata": notes}
+
+
+def delete_conversation(request: Request) -> Response:
+    """DELETE /v1/conversations/{id}: with its items."""
+    found = _found(request)
+    _conversations(request).delete(found.id)
+    return Json({"id": found.id, "object": "conversation.deleted", "deleted": True})
+
+
+async def create_items(request: Request) -> Response:
+    """POST /v1/conversations/{id}/items."""
+    given = _given_items(Fields(await json_body(request)))
+    if not given:
+        raise invalid("Missing required parameter: 'items'.", "items", "missing_required_parameter")
+    return list_of_texts(await run_in_threadpool(_append, request, given))
+
+
+def _append(request: Request, given: list[JsonObject]) -> list[ListedItem]:
+    found, conversations = _found(request), _conversations(request)
+    conversations.check_room(found.owner, found.id)
+    return conversations.append(found, _items(services_of(request), found.owner, given))
+
+
+def list_items(request: Request) -> Response:
+    """GET /v1/conversations/{id}/items."""
+    return page_of_texts(request, _conversations(request).items(_found(request).id))
+
+
+def retrieve_item(request: Request) -> Response:
+    """GET /v1/conversations/{id}/items/{item_id}."""
+    return JsonText(_conversations(request).item(_found(request).id, request.path_params["item_id"]).text)
+
+
+def delete_item(request: Request) -> Response:
+    """DELETE /v1/conversations/{id}/items/{item_id}: it answers the conversation."""
+    found = _found(request)
+    _conversations(request).delete_item(found.id, request.path_params["item_id"])
+    return Json(conversation_shown(found))
+
+
+def _conversations(request: Request) -> StoredConversations:
+    return services_of(request).stored_conversations
+
+
+def _found(request: Request) -> StoredConversation:
+    return _conversations(request).find(owner_of(request), request.path_params["conversation_id"])
+
+
+def _given_items(given: Fields) -> list[JsonObject]:
+    items = given.array("items")
+    if len(items) > MAX_ITEMS:
+        raise invalid(f"At most {MAX_ITEMS} items are added at once: send several requests.", "items", "invalid_value")
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise invalid(f"Invalid type for 'items[{index}]': expected an object.", f"items[{index}]", "invalid_type")
+    return items
+
+
+def _items(services: Services, owner: str, given: list[JsonObject]) -> list[JsonObject]:
+    """Return the items as they are kept, each with an id.
+
+    Raises:
+        ApiError: 400, one cannot be sent to a model; 404, one that is referred to is not stored.
+    """
+    config = services.config
+    items = resolved(services.store, owner, given, config.max_response_bytes, "items")
+
+    def no_file(_: Mapping[str, Any], __: str, ___: bool) -> JsonObject:
+        return _ANY_FILE
+
+    messages_of_items(items, CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file), "items")
+    for index, item in enumerate(items):
+        if len(str(item.get("id") or "")) > MAX_NOTE_NAME:
+            raise invalid("An item's id has at most 64 characters.", f"items[{index}].id", "invalid_value")
+    return list(listed_items(items))
+
+
+def _notes(given: Fields) -> JsonObject:
+    """Return the metadata: names and texts.
+
+    Raises:
+        ApiError: 400.
+    """
+    notes = given.object("metadata") or {}
+    bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
+    is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
+    if not is_good or len(notes) > MAX_NOTES or any(len(name) > MAX_NOTE_NAME for name in notes):
+        raise invalid(f"Invalid 'metadata': expected {bounds}.", "metadata", "invalid_value")
+    return notes
+
+
+_ONE, _ITEMS = "/v1/conversations/{conversation_id}", "/v1/conversations/{conversation_id}/items"
+routes = [
+    Route("/v1/conversations", create_conversation, methods=["POST"]),
+    Route(_ONE, retrieve_conversation, methods=["GET"]),
+    Route(_ONE, update_conversation, methods=["POST"]),
+    Route(_ONE, delete_conversation, methods=["DELETE"]),
+    Route(_ITEMS, create_items, methods=["POST"]),
+    Route(_ITEMS, list_items, methods=["GET"]),
+    Route(f"{_ITEMS}/{{item_id}}", retrieve_item, methods=["GET"]),
+    Route(f"{_ITEMS}/{{item_id}}", delete_item, methods=["DELETE"]),
+]

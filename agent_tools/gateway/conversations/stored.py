@@ -1,0 +1,192 @@
+"""The conversations that clients make by `/v1/conversations`: their items, which responses add to, and their bounds.
+
+An item is a row of its own, numbered in its conversation, so that two answers that end at once both find their place.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.rows import Before
+from agent_tools.containers.shares import Shares
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.failures import full, not_found
+from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, StoredConversation
+from agent_tools.gateway.store.store import Store, packed
+from agent_tools.models.base import JsonObject
+
+_MEND = "Delete some (DELETE /v1/conversations/{id}), or items of them."
+_NUMBER = "{}:{:012d}"
+
+
+@dataclass(frozen=True)
+class ListedItem:
+    """An item as it is listed: its id and its JSON, which is not parsed."""
+
+    id: str
+    text: str
+
+
+class StoredConversations:
+    """Thread-safe. `shares` knows the disk."""
+
+    def __init__(self, config: GatewayConfig, store: Store, shares: Shares) -> None:
+        self._config = config
+        self._store = store
+        self._shares = shares
+
+    def create(self, owner: str, notes: JsonObject, items: Sequence[JsonObject]) -> StoredConversation:
+        """Make a conversation of items that have ids.
+
+        Raises:
+            ApiError: 400, the owner has as many as it may, or their items take all bytes that they may.
+            DiskFull: nothing more is stored for anyone.
+        """
+        most = self._config.max_conversations
+        if self._store.count(StoredConversation, owner=owner) >= most:
+            raise full(f"You have {most:,} conversations, the maximum. {_MEND}")
+        now = time.time()
+        made = StoredConversation(
+            id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
+        )
+        self.check_room(owner)
+        self._store.add(made)
+        self.append(made, items)
+        return made
+
+    def find(self, owner: str, id_: str) -> StoredConversation:
+        """Return a conversation.
+
+        Raises:
+            ApiError: 404, there is none of this owner's.
+        """
+        found = self._store.get(StoredConversation, id_, owner=owner)
+        if found is None:
+            raise not_found("conversation", id_)
+        return found
+
+    def check_room(self, owner: str, id_: str = "") -> None:
+        """Check that an owner's conversation, or a new one, may have further items.
+
+        Raises:
+            ApiError: 400.
+            DiskFull: nothing more is stored for anyone.
+        """
+        config = self._config
+        number, size = self._store.amount(ConversationPlace, conversation_id=id_) if id_ else (0, 0)
+        if number >= config.max_conversation_items:
+            raise full(f"The conversation has {config.max_conversation_items:,} items, the maximum. {_MEND}")
+        if size >= config.max_conversation_bytes:
+            raise full(f"The conversation takes all {config.max_conversation_bytes:,} bytes that it may. {_MEND}")
+        if self._store.amount(ConversationPlace, owner=owner)[1] >= config.max_stored_bytes:
+            raise full(f"Your conversations take all {config.max_stored_bytes:,} bytes that they may. {_MEND}")
+        if not config.database:
+            self._shares.check_disk()
+
+    def append(
+        self,
+        conversation: StoredConversation,
+        items: Sequence[JsonObject],
+        told: Mapping[str, str] | None = None,
+        container_id: str | None = None,
+    ) -> list[ListedItem]:
+        """Add items, which have ids, at the end; one whose id is there already gets another one. Return them.
+
+        `told` is what the model was told of calls, by their items' ids; `container_id` that of the latest call.
+
+        Raises:
+            ApiError: 404, the conversation was deleted.
+        """
+        while True:
+            rows = list(self._rows(conversation, items, told or {}))
+            if self._store.add_if_new(*rows):  # else another answer has just taken these numbers
+                break
+        changes: dict[str, Any] = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
+        if not self._store.change(StoredConversation, conversation.id, **changes):
+            self._store.delete(ConversationItem, conversation_id=conversation.id)
+            raise not_found("conversation", conversation.id)
+        return [ListedItem(row.item_id, row.item) for row in rows]
+
+    def _rows(
+        self, conversation: StoredConversation, items: Sequence[JsonObject], told: Mapping[str, str]
+    ) -> Iterator[ConversationItem]:
+        places = self._store.find(ConversationPlace, conversation_id=conversation.id)
+        taken = {place.item_id for place in places}
+        first = int(places[-1].id.rpartition(":")[2]) + 1 if places else 1
+        now = max(time.time(), places[-1].created_at if places else 0.0)  # they are read in this order
+        for number, item in enumerate(items, first):
+            id_ = str(item["id"])
+            if id_ in taken:
+                id_ = new_id(id_.partition("_")[0][:8])
+            taken.add(id_)
+            text, said = packed({**item, "id": id_}), told.get(str(item["id"]), "")
+            yield ConversationItem(
+                id=_NUMBER.format(conversation.id, number),
+                owner=conversation.owner,
+                created_at=now,
+                conversation_id=conversation.id,
+                item_id=id_,
+                bytes=len(text) + len(said),
+                item=text,
+                told=said,
+            )
+
+    def items(self, id_: str) -> list[ListedItem]:
+        """Return all items of a conversation, oldest first."""
+        return [ListedItem(row.item_id, row.item) for row in self._store.find(ConversationItem, conversation_id=id_)]
+
+    def read(self, id_: str) -> tuple[list[JsonObject], dict[str, str]]:
+        """Return the items of a conversation, and what the model was told of calls, by their items' ids."""
+        rows = self._store.find(ConversationItem, conversation_id=id_)
+        told = {row.item_id: row.told for row in rows if row.told}
+        return [json.loads(row.item) for row in rows], told
+
+    def item(self, id_: str, item_id: str) -> ListedItem:
+        """Return an item.
+
+        Raises:
+            ApiError: 404.
+        """
+        found = self._store.find(ConversationItem, conversation_id=id_, item_id=item_id)
+        if not found:
+            raise not_found("conversation item", item_id)
+        return ListedItem(found[0].item_id, found[0].item)
+
+    def delete_item(self, id_: str, item_id: str) -> None:
+        """Delete an item.
+
+        Raises:
+            ApiError: 404.
+        """
+        if not self._store.delete(ConversationItem, conversation_id=id_, item_id=item_id):
+            raise not_found("conversation item", item_id)
+
+    def rename(self, id_: str, notes: Mapping[str, Any]) -> None:
+        """Change the metadata."""
+        self._store.change(StoredConversation, id_, notes=packed(notes), used_at=time.time())
+
+    def delete(self, id_: str) -> None:
+        """Delete a conversation with its items."""
+        self._store.delete(ConversationItem, conversation_id=id_)
+        self._store.delete(StoredConversation, id=id_)
+
+    def sweep(self) -> None:
+        """Delete what was not used for `retention` seconds."""
+        old = Before(time.time() - self._config.retention)
+        for row in self._store.find(StoredConversation, used_at=old):
+            self.delete(row.id)
+
+
+def conversation_shown(row: StoredConversation) -> JsonObject:
+    """Return a conversation as clients see it."""
+    return {
+        "id": row.id,
+        "object": "conversation",
+        "created_at": int(row.created_at),
+        "metadata": json.loads(row.notes),
+    }

@@ -1,0 +1,10 @@
+"""MCP servers elsewhere, whose tools a request offers to its model. MCP's own client is imported when one does."""
+
+from typing import TYPE_CHECKING
+
+from agent_tools.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from agent_tools.gateway.remote_mcp.session import McpSession as McpSession
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, {"agent_tools.gateway.remote_mcp.session": "McpSession"})

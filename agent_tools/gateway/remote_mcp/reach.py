@@ -1,0 +1,97 @@
+"""The servers that may be spoken to: those that an operator lists, where their names may lie.
+
+Which server a request names is its client's choice, so the list is empty by default; a listed name must have public
+addresses, or lie in a block that the operator lists as well, at every connection. Only the operator's own network is
+spoken to without TLS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.runtime.egress.dialling import system_look_up
+from agent_tools.runtime.host.addresses import is_public
+from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
+
+MAX_URL = 2_048  # characters
+
+
+class ServerRefused(AgentToolsError):
+    """The server may not be spoken to. The message names its host and port, never a path or a query."""
+
+
+class Reach:
+    """The servers of one list. Thread-safe.
+
+    Args:
+        servers: names and addresses, with ports, as for a network by list.
+        private: blocks of addresses beside the public internet in which the names may lie.
+        max_servers: how many of them one request may name.
+        look_up: returns the addresses of a name.
+
+    Raises:
+        InvalidParams: an entry cannot be used.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        private: Sequence[str] = (),
+        max_servers: int = 8,
+        look_up: Callable[[str, int], list[str]] = system_look_up,
+    ) -> None:
+        self._policy = NetworkPolicy.read({"allow": list(servers), "private": list(private)})
+        self.max_servers = max_servers
+        self._look_up = look_up
+
+    @classmethod
+    def of(cls, config: GatewayConfig) -> Reach | None:
+        """Return the servers that a gateway lists; None if there are none."""
+        listed = config.mcp_servers
+        return cls(listed, config.mcp_private, config.max_mcp_servers) if listed else None
+
+    def target(self, url: str) -> Target:
+        """Return the host and port of a URL that is listed.
+
+        Raises:
+            ServerRefused: it is no URL of a server, or is not listed.
+        """
+        try:
+            parts = urlsplit(url[: MAX_URL + 1])
+            port = parts.port or (TLS_PORT if parts.scheme == "https" else PLAIN_PORT)
+        except ValueError:
+            raise ServerRefused("That is no URL.") from None
+        if len(url) > MAX_URL or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ServerRefused(f"Give an http(s) URL of at most {MAX_URL:,} characters.")
+        if "@" in parts.netloc:
+            raise ServerRefused("The URL holds credentials: send them as 'authorization' or in 'headers'.")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        target = read_target(host, port)
+        if target is None or not self._policy.permits(target):
+            shown = f"{parts.hostname[:80]}:{port}"
+            raise ServerRefused(f"{shown} is not one of the servers that this gateway may speak to (mcp_servers).")
+        return target
+
+    def address(self, url: str) -> str:
+        """Look the host of a listed URL up, and return an address to connect to. It waits for the network.
+
+        Raises:
+            ServerRefused: it has no address, one where it may not lie, or would be spoken to without TLS in public.
+        """
+        target = self.target(url)
+        if target.is_address:
+            return target.host
+        try:
+            addresses = self._look_up(target.host, target.port)
+        except (OSError, UnicodeError):
+            addresses = []
+        if not addresses:
+            raise ServerRefused(f"{target} has no address.")
+        if not all(map(self._policy.may_lie_at, addresses)):
+            raise ServerRefused(f"{target} has a private or reserved address, which is not listed (mcp_private).")
+        if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
+            raise ServerRefused(f"{target} is on the public internet: give an https URL.")
+        return addresses[0]

@@ -1,0 +1,83 @@
+"""A tool of an MCP server elsewhere, as a model calls it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from agent_tools.gateway.remote_mcp.connection import Connection
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
+from agent_tools.models.base import JsonObject
+from agent_tools.text import shorten
+from agent_tools.tools.base import BaseTool
+from agent_tools.tools.params import Params, load_json
+
+_REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
+_NO_RESULT = "(The tool returned nothing.)"
+
+
+def plain_name(name: str) -> str:
+    """Return a tool's name with the characters only that all servers of models take."""
+    return _REFUSED.sub("_", name)
+
+
+class RemoteTool(BaseTool):
+    """A tool as its server lists it. `own_name` is its name there, `name` the one for the model.
+
+    Attributes:
+        needs_approval: a person is asked before each call.
+    """
+
+    def __init__(self, connection: Connection, listed: JsonObject, name: str, needs_approval: bool, most: int) -> None:
+        self.name = name
+        self.own_name = str(listed["name"])
+        self.label = connection.server.label
+        about = connection.server.about
+        self.description = "\n\n".join(filter(None, [str(listed.get("description") or ""), about]))
+        self.needs_approval = needs_approval
+        self._connection = connection
+        self._most = most
+        super().__init__()
+        self.parameters = _object_schema(listed.get("inputSchema"))
+
+    def call(self, params: Params, **kwargs: Any) -> str:
+        """Call the tool and return what it says, of which `max_mcp_output` characters are kept.
+
+        Raises:
+            RemoteFailure: it failed, or could not be called.
+        """
+        try:
+            arguments = load_json(params) if isinstance(params, str) and params.strip() else params or {}
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise RemoteFailure("The arguments are no JSON object.", "mcp_tool_execution_error")
+        answer = self._connection.call(self.own_name, arguments)
+        text = shorten(told(answer), self._most)
+        if answer.get("isError"):
+            raise RemoteFailure(text or "The tool failed.", "mcp_tool_execution_error")
+        return text or _NO_RESULT
+
+
+def told(answer: JsonObject) -> str:
+    """Return an answer's text: its parts, with pictures and other things named, else its structured content."""
+    parts = [part for part in answer.get("content") or () if isinstance(part, dict)]
+    found = "\n".join(_text(part) for part in parts)
+    structured = answer.get("structuredContent")
+    return json.dumps(structured, ensure_ascii=False) if structured is not None and not found else found
+
+
+def _text(part: JsonObject) -> str:
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    resource = part.get("resource")
+    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
+        return str(resource["text"])
+    return f"[{part.get('type', 'content')!s:.40}]"
+
+
+def _object_schema(schema: Any) -> JsonObject:
+    """Return the schema of a tool's arguments; what is none becomes one without properties."""
+    given = schema if isinstance(schema, dict) else {}
+    return {**given, "type": "object", "properties": given.get("properties") or {}}

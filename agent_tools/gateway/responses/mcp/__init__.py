@@ -1,0 +1,1 @@
+"""Tools of MCP servers elsewhere, in a response: as they are asked for, listed, approved and called."""

@@ -1,0 +1,143 @@
+"""The tools of MCP servers in one response: listed before the model is asked, offered to it, and called once approved.
+
+A call that needs approval is pending like one of the client's own functions: it ends the response. The next response
+makes it before its model is asked, or tells the model that it was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+from agent_tools.agents.turn.loop import Turn
+from agent_tools.code_mode.hints import NotCrossing
+from agent_tools.code_mode.toolset import Toolset
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.remote_mcp.connection import Connection, Connections
+from agent_tools.gateway.remote_mcp.function import RemoteFunction
+from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.server import RemoteFailure
+from agent_tools.gateway.remote_mcp.tool import RemoteTool
+from agent_tools.gateway.responses.composer import Composer
+from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.mcp.approvals import Decision, OpenCall, answer, open_calls
+from agent_tools.gateway.responses.mcp.given import GivenServer
+from agent_tools.gateway.responses.mcp.items import McpCallItem, McpListItem
+from agent_tools.gateway.responses.mcp.names import model_name
+from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.models.base import JsonObject
+
+_UNDECIDED = "The user has not approved this call."
+_GONE = "This call was approved, but its tool is not offered any more."
+
+
+class RemoteTools:
+    """Made with each response; `close` ends its connections. For one thread, but for `cancel`."""
+
+    def __init__(self, config: GatewayConfig, reach: Reach | None, decisions: Sequence[Decision]) -> None:
+        self._config = config
+        self._connections = Connections(config, reach) if reach else None
+        self._decisions = list(decisions)
+        self._tools: dict[str, RemoteTool] = {}
+        self._functions = Toolset(style="sync")
+
+    def cancel(self) -> None:
+        """End all waits for servers."""
+        if self._connections:
+            self._connections.cancel()
+
+    def close(self) -> None:
+        """Hang up on all servers."""
+        if self._connections:
+            self._connections.close()
+
+    def listed(self, servers: Sequence[GivenServer], turn: Turn, composer: Composer) -> Iterator[Event]:
+        """Ask the servers for their tools. One that does not answer is told of in its item, and has none."""
+        taken = {tool.name for tool in turn.tools} | {function["name"] for function in turn.client_functions}
+        for given in servers:
+            item = McpListItem(given.server.label)
+            yield from composer.insert(item)
+            try:
+                found = self._offered(given, taken)
+            except RemoteFailure as exc:
+                yield from composer.placed(item, item.failed(str(exc)))
+            else:
+                yield from composer.placed(item, item.listed(found))
+        composer.offer(self._tools)
+
+    def _offered(self, given: GivenServer, taken: set[str]) -> list[JsonObject]:
+        """Take the tools of a server that the request allows; return them as MCP lists them."""
+        assert self._connections
+        connection, listed = self._connections.tools(given.server)
+        wanted = [each for each in listed if given.allowed.fits(each)]
+        most = self._config.max_mcp_tools
+        if len(wanted) > most:
+            raise RemoteFailure(f"The server has {len(wanted):,} tools, more than {most}: choose by 'allowed_tools'.")
+        for each in wanted if "programmatic" in given.callers else ():
+            self._add_function(connection, given, each)
+        for each in wanted if "direct" in given.callers else ():
+            name = model_name(given.server.label, str(each["name"]))
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            needs_approval = given.needs_approval(each)
+            self._tools[name] = RemoteTool(connection, each, name, needs_approval, self._config.max_mcp_output)
+        return wanted
+
+    def _add_function(self, connection: Connection, given: GivenServer, listed: JsonObject) -> None:
+        """Let code call a tool, unless a person is to be asked before: nobody can be while code runs."""
+        if given.needs_approval(listed):
+            return
+        try:
+            self._functions.add(RemoteFunction(connection, listed, self._config.mcp_timeout))
+        except NotCrossing as exc:
+            raise RemoteFailure(f"The code cannot call the tool {listed['name']!r:.80}: {exc}") from exc
+
+    def turn(self, turn: Turn) -> Turn:
+        """Return the turn with the tools that were listed; those that need approval are the client's to answer."""
+        for tool in turn.tools:
+            if isinstance(tool, ContainerTool) and self._functions.functions:
+                tool.offer(self._functions)
+        called = [tool for tool in self._tools.values() if not tool.needs_approval]
+        asked = [tool.definition for tool in self._tools.values() if tool.needs_approval]
+        return replace(turn, tools=(*turn.tools, *called), client_functions=(*turn.client_functions, *asked))
+
+    def settled(self, messages: list[JsonObject], composer: Composer) -> Iterator[Event]:
+        """Make the calls that were approved, and put the answers of all that were asked about into the messages."""
+        answers: list[tuple[OpenCall, str]] = []
+        for call in reversed(list(open_calls(messages))):
+            decision = self._decision(call)
+            if decision is not None and decision.is_approved:
+                answers.append((call, (yield from self._made(call, decision, composer))))
+            elif decision is not None:
+                answers.append((call, decision.refusal))
+            elif call.name in self._tools:
+                answers.append((call, _UNDECIDED))
+        for call, text in reversed(answers):
+            messages.insert(call.index, answer(call, text))
+
+    def _decision(self, call: OpenCall) -> Decision | None:
+        """Take the decision that is about a call: by its id, else by what was asked for."""
+        for decision in self._decisions:
+            asked = (model_name(decision.label, decision.name), decision.arguments)
+            if call.id == decision.request_id or (call.name, call.arguments) == asked:
+                self._decisions.remove(decision)
+                return decision
+        return None
+
+    def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
+        """Make a call, and return what the model is told."""
+        item = McpCallItem(decision.label, decision.name, decision.request_id)
+        yield from composer.insert(item)
+        yield from composer.placed(item, item.write(call.arguments))
+        yield from composer.placed(item, item.written(call.arguments))
+        tool = self._tools.get(call.name)
+        try:
+            if tool is None:
+                raise RemoteFailure(_GONE)
+            text = tool.call(call.arguments)
+        except RemoteFailure as exc:
+            yield from composer.placed(item, item.failed(exc.shown))
+            return f"The tool {call.name} failed: {exc}"
+        yield from composer.placed(item, item.ran(text))
+        return text

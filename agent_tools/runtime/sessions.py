@@ -1,0 +1,204 @@
+"""The seam to sessions, wherever they live: what their callers ask of them, and of who owns them.
+
+`Runtime` and `Session` are the ones of this process. A fleet (agent_tools/fleet) has them on other machines, for the
+same callers: a seam at the engine would carry every byte between host and kernel over the network, one at the session
+carries code there and outputs back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Generator, Mapping, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from agent_tools.checkpoint import Mark
+    from agent_tools.command import CommandResult, OnOutput
+    from agent_tools.execution import Execution, Output
+    from agent_tools.file_info import FileInfo
+    from agent_tools.runtime.commands.commands import Request
+    from agent_tools.runtime.commands.process import Process
+    from agent_tools.runtime.engine import Container, Guest
+    from agent_tools.runtime.files.archives import Pieces
+    from agent_tools.runtime.host_calls.function import HostFunction
+    from agent_tools.runtime.pool.pools import PoolState
+    from agent_tools.runtime.recipe import RecipeLike
+    from agent_tools.runtime.sandbox.spec import SessionSpec
+    from agent_tools.saved_state import VariablesReport
+
+
+class FilesLike(Protocol):
+    """The files of a sandbox, by its own file service. `GuestFiles` says what each does and raises."""
+
+    def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes: ...  # noqa: D102
+    def write(self, path: str, data: bytes | BinaryIO, *, append: bool = False) -> None: ...  # noqa: D102
+    def scan(self, path: str) -> list[FileInfo]: ...  # noqa: D102
+    def stat(self, path: str, *, follow: bool = True) -> FileInfo: ...  # noqa: D102
+    def move(self, path: str, to: str) -> None: ...  # noqa: D102
+    def remove(self, path: str, *, recursive: bool = False) -> None: ...  # noqa: D102
+    def make_dir(self, path: str) -> None: ...  # noqa: D102
+
+
+class CommandsLike(Protocol):
+    """The commands of a sandbox. `Commands` says what each does and raises."""
+
+    def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
+        """Run a command to its end."""
+        ...
+
+    def start(self, request: Request) -> Process:
+        """Start a command in the background. Raises InvalidParams where it would run on another machine."""
+        ...
+
+
+class RunsCode(Protocol):
+    """The part of a session that code mode and tools need. `Session` says what each does and raises."""
+
+    def open(self) -> None:
+        """Start the sandbox and its kernel now; otherwise the first run does."""
+        ...
+
+    def stream(
+        self, code: str, timeout: float, cancelled: threading.Event | None = None
+    ) -> Generator[Output, None, Execution]:
+        """Run code and yield its outputs while it runs; the generator returns the settled whole."""
+        ...
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the run or command that was given this event. Variables stay."""
+        ...
+
+    def restart(self) -> None:
+        """Replace the kernel by a fresh one."""
+        ...
+
+    def close(self) -> None:
+        """End all code and remove the sandbox."""
+        ...
+
+
+class SessionLike(RunsCode, Protocol):
+    """A session, as `Sandbox` uses it: the least that another kind of session has to do. Any thread may call."""
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its sandbox runs."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """True while code is running."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        ...
+
+    @property
+    def sandbox(self) -> Container | None:
+        """The running sandbox, if there is one."""
+        ...
+
+    @property
+    def files(self) -> FilesLike:
+        """The files of its sandbox, which is started if there is none."""
+        ...
+
+    @property
+    def commands(self) -> CommandsLike:
+        """The commands of its sandbox, which is started if there is none."""
+        ...
+
+    def interrupt(self) -> None:
+        """Interrupt the code that runs, as Ctrl-C would."""
+        ...
+
+    def reset(self) -> None:
+        """End the sandbox with all it held, and empty work_dir."""
+        ...
+
+    def define(self, source: str) -> None:
+        """Run code that leaves no trace but what it defines."""
+        ...
+
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
+        """Serve further host functions, which `prelude` defines for the code; without `others`, these alone."""
+        ...
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run."""
+        ...
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`."""
+        ...
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark."""
+        ...
+
+    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
+        """Write an archive of a folder, with or without variables; return what became of these."""
+        ...
+
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
+        """Unpack an archive into a folder, and set its variables; return what became of these."""
+        ...
+
+
+class Sessions(Protocol):
+    """An owner of sessions, as whoever opens one needs it. `Runtime` says what each does and raises."""
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Return the owner of the files in a work_dir, as this machine sees it. Raises EngineError."""
+        ...
+
+    def open(self, key: str, spec: SessionSpec) -> SessionLike:
+        """Return the session of this key, made if there is none that is open."""
+        ...
+
+    def find(self, key: str) -> SessionLike | None:
+        """Return the open session of this key, if there is one."""
+        ...
+
+    def close(self, key: str) -> None:
+        """Close one session; one that is not there is no error."""
+        ...
+
+    def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
+        """Begin to make sandboxes ahead for sessions like this; return how many are ready."""
+        ...
+
+    @property
+    def ensure_image(self) -> Callable[[RecipeLike], str]:
+        """Give the word for an image of a recipe, which is built where it is needed."""
+        ...
+
+
+class RuntimeLike(Sessions, Protocol):
+    """An owner of sessions, as a process that serves others needs it from its start to its end."""
+
+    @property
+    def pools(self) -> PoolState:
+        """The sandboxes made ahead, in numbers."""
+        ...
+
+    def close_all(self) -> None:
+        """Close every session."""
+        ...
+
+    def close_pools(self) -> None:
+        """Remove what was made ahead and nobody took."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the engine has removed what was closed before."""
+        ...
+
+    def sweep(self) -> Sequence[Container]:
+        """Remove the sandboxes of processes that are gone; return them."""
+        ...

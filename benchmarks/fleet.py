@@ -1,0 +1,130 @@
+"""A fleet, as differences to a sandbox of this process in the same run: warm calls, openings, and the CPU of a call.
+
+    .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]  # the extra `ray`, and a cluster
+    .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]    # the extra `ray`, a cluster
+
+Calls of all kinds alternate, so that a machine that slows down slows all down. On a busy machine look at the least
+and at the CPU; that of a host is read from /proc, where it is on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from agent_tools import CodeInterpreter, Sandbox
+from agent_tools.fleet import Fleet, connect
+
+TICKS = os.sysconf("SC_CLK_TCK")
+WARM = 30  # calls before the first that counts
+
+
+def main() -> None:
+    """Print the differences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--word", default="ray")
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--reserve", type=int, default=10)
+    parser.add_argument("--nodes", type=int, default=0, help="raylets of a cluster of its own")
+    given = parser.parse_args()
+    with cluster(given.nodes):
+        for copies in (True, False):
+            with connect(given.word, copies_files=copies) as fleet:
+                print(f"work_dir {'copied' if copies else 'not copied'}; load average {os.getloadavg()[0]:.0f}")
+                calls(fleet, given.calls)
+        with connect(given.word) as fleet:
+            openings(fleet, given.reserve)
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[None]:
+    """Have a cluster of raylets on this machine, if any are asked for."""
+    if not nodes:
+        yield
+        return
+    import ray
+
+    from tests.integrations.cluster import TwoNodes
+
+    own = TwoNodes(40)
+    ray.init(address=own.address, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+    own.cluster.shutdown()
+
+
+def calls(fleet: Fleet, count: int) -> None:
+    """Compare warm calls of `print(1)`."""
+    here, there, tool = Sandbox(), Sandbox(runtime=fleet), CodeInterpreter({"work_dir": "/tmp/at-bench"}, runtime=fleet)
+    kinds: dict[str, Callable[[], object]] = {
+        "a sandbox here": lambda: here.run_code("print(1)"),
+        "a sandbox there": lambda: there.run_code("print(1)"),
+        "a tool there, no functions": lambda: tool.run("print(1)"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    cpu: dict[str, float] = dict.fromkeys(kinds, 0.0)
+    hosts = [link.call("facts").pid for link in fleet._hosts.links()]
+    of_hosts = dict.fromkeys(kinds, 0.0)
+    for number in range(WARM + count):
+        for name, call in kinds.items():
+            if number % 50 == 0 and number >= WARM:
+                of_hosts[name] += _many(call, hosts)
+            started, used = time.perf_counter(), time.process_time()
+            call()
+            if number >= WARM:
+                times[name].append(time.perf_counter() - started)
+                cpu[name] += time.process_time() - used
+    for name, found in times.items():
+        found.sort()
+        least, tenth, median = found[0], found[len(found) // 10], statistics.median(found)
+        told = f"least {least * 1e3:.2f}, tenth {tenth * 1e3:.2f}, median {median * 1e3:.2f} ms"
+        hosts_cpu = of_hosts[name] / max(1, count // 50) / 50
+        print(f"  {name}: {told}; CPU of a call: here {cpu[name] / count * 1e3:.2f} ms, hosts {hosts_cpu * 1e3:.2f} ms")
+    for each in (here, there, tool):
+        each.close()
+
+
+def _many(call: Callable[[], object], pids: list[int]) -> float:
+    """Return the CPU seconds that hosts of this machine take for 50 calls: /proc counts in hundredths."""
+    before = sum(map(_cpu, pids))
+    for _ in range(50):
+        call()
+    return sum(map(_cpu, pids)) - before
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def openings(fleet: Fleet, count: int) -> None:
+    """Compare openings from nothing with those of what was reserved."""
+    for name, reserved in (("cold", 0), ("reserved", count)):
+        if reserved:
+            fleet.reserve(reserved)
+            while sum(load.ready for load in fleet.load().values()) < reserved:
+                time.sleep(0.2)
+        sandboxes, seconds = [Sandbox(runtime=fleet) for _ in range(count)], []
+        for sandbox in sandboxes:
+            started = time.perf_counter()
+            sandbox.start()
+            seconds.append(time.perf_counter() - started)
+        for sandbox in sandboxes:
+            sandbox.close()
+        seconds.sort()
+        print(f"  opened {name}: least {seconds[0] * 1e3:.1f}, median {seconds[len(seconds) // 2] * 1e3:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

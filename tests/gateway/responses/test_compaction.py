@@ -1,0 +1,130 @@
+"""Conversations made shorter: by a request for it, and where a client allows only so many tokens."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+from openai.types.responses import CompactedResponse
+
+from agent_tools.gateway.responses.compaction.summary import ASKED, split
+from agent_tools.models.base import Usage
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import code, post, stream
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.strict import check
+
+LONG = "The number is 42. " * 400
+RULE = [{"type": "compaction", "compact_threshold": 1_000}]
+SUMMARY = ScriptedReply("It is 42.", usage=Usage(100, 5))
+
+
+def told(gateway: Gateway, number: int = -1) -> list[tuple[str, Any]]:
+    messages = gateway.upstream.requests[number]["messages"]  # type: ignore[attr-defined]
+    return [(message["role"], message.get("content")) for message in messages]
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_a_conversation_is_summed_up(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 42"), "Ok.", SUMMARY, "42."]})
+    first = post(gateway, input=LONG).json()
+    made = gateway.client().responses.compact(model="m", previous_response_id=first["id"], instructions="Be brief.")
+    assert (made.object, made.usage.output_tokens) == ("response.compaction", 5)
+    assert told(gateway)[0] == ("system", "Be brief.")
+    assert told(gateway)[-1] == ("user", ASKED)
+    assert "tools" not in gateway.upstream.requests[-1]  # type: ignore[attr-defined]
+    items = [item.model_dump(exclude_none=True) for item in made.output]
+    assert [item["type"] for item in items] == ["compaction"]
+    answer = post(gateway, input=[said("Old."), *items, said("Which?")], tools=[]).json()
+    assert answer["status"] == "completed"
+    summary = ("user", "(Summary of the conversation so far:)\n\nIt is 42.")
+    assert told(gateway) == [summary, ("user", "Which?")]
+
+
+def test_nothing_is_stored_of_it(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [SUMMARY]})
+    made = httpx.post(f"{gateway.url}/v1/responses/compact", json={"model": "m", "input": "Go."}).json()
+    check(CompactedResponse, made)
+    assert httpx.get(f"{gateway.url}/v1/responses/{made['id']}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "reply", [ScriptedReply(""), ScriptedReply("Half of", finish_reason="length")], ids=["none", "half"]
+)
+def test_no_summary_is_a_failure(new_gateway: NewGateway, reply: ScriptedReply) -> None:
+    gateway = new_gateway({"m": [reply]})
+    answer = httpx.post(f"{gateway.url}/v1/responses/compact", json={"model": "m", "input": "Go."})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "no_summary")
+
+
+@pytest.mark.parametrize("by", ["previous_response_id", "conversation", "input"])
+def test_a_long_conversation_is_summed_up_before_the_model_is_asked(new_gateway: NewGateway, by: str) -> None:
+    replies = [ScriptedReply("Ok.", usage=Usage(1, 1)), SUMMARY, ScriptedReply("42.", usage=Usage(10, 2)), "Yes."]
+    gateway = new_gateway({"m": replies})
+    id_ = httpx.post(f"{gateway.url}/v1/conversations").json()["id"]
+    common: dict[str, Any] = {"context_management": RULE, "tools": [], **({by: id_} if by == "conversation" else {})}
+    first = post(gateway, input=LONG, **common).json()
+    assert [item["type"] for item in first["output"]] == ["message"]  # there is nothing before it
+    more = {by: first["id"]} if by == "previous_response_id" else {}
+    before = [said(LONG), *first["output"]] if by == "input" else []
+    events = stream(gateway, input=[*before, said("Which?")], **common, **more)
+    second = events[-1]["response"]
+    assert [item["type"] for item in second["output"]] == ["compaction", "message"]
+    assert (second["usage"]["input_tokens"], second["usage"]["output_tokens"]) == (110, 7)
+    summary = ("user", "(Summary of the conversation so far:)\n\nIt is 42.")
+    assert told(gateway) == [summary, ("user", "Which?")]
+    more = {by: second["id"]} if by == "previous_response_id" else {}
+    before = [*before, said("Which?"), *second["output"]] if by == "input" else []
+    post(gateway, input=[*before, said("Sure?")], **common, **more)
+    assert told(gateway)[-2:] == [("assistant", "42."), ("user", "Sure?")]
+    assert LONG not in str(told(gateway))
+    assert "Which?" in str(told(gateway)[:-1])
+
+
+def test_a_summary_that_fails_changes_nothing(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok.", ScriptedReply("Half", finish_reason="length"), "42."]})
+    first = post(gateway, input=LONG, tools=[]).json()
+    body = post(gateway, context_management=RULE, previous_response_id=first["id"], tools=[]).json()
+    assert [item["type"] for item in body["output"]] == ["message"]
+    assert told(gateway)[0] == ("user", LONG)
+
+
+def test_calls_that_are_being_answered_are_not_torn_apart() -> None:
+    calling = [said("Go."), {"role": "assistant", "tool_calls": []}, {"role": "tool", "content": "1"}]
+    assert split(calling) == ([], calling)
+    assert split([*calling, said("a"), said("b")]) == (calling, [said("a"), said("b")])
+    assert split([said("a")]) == ([], [said("a")])
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"context_management": [{"type": "other"}]}, "context_management[0].type"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management[0].compact_threshold"),
+        (
+            {"context_management": [{"type": "compaction", "compact_threshold": 10}]},
+            "context_management[0].compact_threshold",
+        ),
+        ({"context_management": "auto"}, "context_management"),
+        ({"input": [{"type": "compaction", "encrypted_content": "gAAAA"}]}, "input[0].encrypted_content"),
+        (
+            {
+                "input": [
+                    {"type": "compaction", "encrypted_content": base64.b64encode(json.dumps([1]).encode()).decode()}
+                ]
+            },
+            "input[0].encrypted_content",
+        ),
+        ({"input": [{"type": "compaction"}]}, "input[0].encrypted_content"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_refused_by_name(new_gateway: NewGateway, body: dict[str, Any], param: str) -> None:
+    answer = post(new_gateway({}), **body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text

@@ -1,0 +1,103 @@
+"""Pictures for the model: what its code draws, and uploads by their ids."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import pytest
+
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
+from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import CODE_TOOL, DRAW, FUNCTION, ask, code, post, run, upload
+from tests.gateway.conftest import Gateway, NewGateway
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+HEADS = {"png": PNG, "jpeg": b"\xff\xd8\xff\xe0" + b"a" * 20, "gif": b"GIF89a", "webp": b"RIFF1234WEBPVP8 "}
+
+
+def parts(gateway: Gateway, number: int = -1) -> list[Any]:
+    """The parts of the last message of a request, if it has any."""
+    content = gateway.upstream.requests[number]["messages"][-1]["content"]  # type: ignore[attr-defined]
+    return content if isinstance(content, list) else []
+
+
+def saying(*given: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "input_text", "text": "Look."}, *given]}]
+
+
+@pytest.mark.parametrize(("models", "shown"), [(("other", "m*"), 1), (("*",), 1), (("M",), 0), ((), 0)], ids=str)
+def test_a_model_that_sees_is_shown_what_its_code_draws(
+    new_gateway: NewGateway, models: tuple[str, ...], shown: int
+) -> None:
+    gateway = new_gateway({"m": [code(DRAW), "A dot."]}, vision_models=models)
+    assert post(gateway).json()["status"] == "completed"
+    pictures = [part["image_url"]["url"] for part in parts(gateway) if part["type"] == "image_url"]
+    assert pictures == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * shown
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_only_so_many_are_shown(new_gateway: NewGateway, most: int) -> None:
+    both = ScriptedReply(calls=[ScriptedCall("python", {"code": DRAW}, id_) for id_ in ("a", "b")])
+    gateway = new_gateway({"m": [both, "Dots."]}, vision_models=("m",), max_pictures_shown=most)
+    post(gateway)
+    assert [part["type"] for part in parts(gateway)] == ["text", *["image_url"] * most]
+
+
+def test_they_are_shown_in_chat_completions_too(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [run(DRAW), "A dot."]}, vision_models=("m",))
+    assert ask(gateway).status_code == 200
+    assert [part["type"] for part in parts(gateway)] == ["text", "image_url"]
+
+
+def test_the_next_response_still_sees_them(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code(DRAW), "A dot.", "Still."]}, vision_models=("m",))
+    first = post(gateway).json()
+    post(gateway, previous_response_id=first["id"])
+    contents = [message["content"] for message in gateway.upstream.requests[-1]["messages"]]  # type: ignore[attr-defined]
+    assert sum(isinstance(content, list) for content in contents) == 1
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_an_uploaded_picture_is_shown_by_its_id(new_gateway: NewGateway, kind: str) -> None:
+    gateway = new_gateway({"m": ["A dot."]})
+    id_ = gateway.client().files.create(file=("any", HEADS[kind]), purpose="vision").id
+    post(gateway, input=saying({"type": "input_image", "file_id": id_, "detail": "auto"}), tools=[CODE_TOOL])
+    url = f"data:image/{kind};base64,{base64.b64encode(HEADS[kind]).decode()}"
+    assert parts(gateway) == [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
+    assert gateway.services.containers.all_of("local") == []
+
+
+def test_one_in_a_functions_output_is_shown_too(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Rain."]})
+    id_ = gateway.client().files.create(file=("a.png", PNG), purpose="vision").id
+    output = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_image", "file_id": id_}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    post(gateway, input=[*saying(), call, output], tools=[FUNCTION])
+    assert [part["type"] for part in parts(gateway)] == ["text", "image_url"]
+
+
+def test_what_is_no_picture_or_not_there_is_refused(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    for id_, status in ((upload(gateway.client(), 8).id, 400), ("file_none", 404)):
+        answer = post(gateway, input=saying({"type": "input_image", "file_id": id_}))
+        assert answer.status_code == status, answer.text
+
+
+def test_pictures_are_bounded_in_all(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, max_body_bytes=200)
+    id_ = gateway.services.uploads.add("local", "a.png", "vision", open_picture(120)).id
+    picture = {"type": "input_image", "file_id": id_}
+    services = gateway.services
+    files = InputFiles(services.files, upload_finder(services.uploads, "local"), None, 200)
+    assert files.part(picture, "input[0]", True)["type"] == "image_url"
+    with pytest.raises(ApiError, match="larger than 200 bytes"):
+        files.part(picture, "input[0]", True)
+
+
+def open_picture(size: int) -> io.BytesIO:
+    return io.BytesIO(PNG[:8] + b"a" * (size - 8))

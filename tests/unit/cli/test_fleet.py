@@ -1,0 +1,15 @@
+"""`agent-tools fleet` where Ray is not installed; scripts/integrations ray has it with a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from agent_tools.cli import cli
+
+
+@pytest.mark.parametrize("command", ["status", "up", "down"])
+def test_without_ray_the_extra_is_named(command: str) -> None:
+    done = CliRunner().invoke(cli, ["fleet", command])
+    assert done.exit_code == 1
+    assert "pip install 'agent-tools-sandbox[ray]'" in done.output

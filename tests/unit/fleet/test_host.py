@@ -1,0 +1,204 @@
+"""A host: slots, leases, reservations, and what it refuses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_tools import __version__
+from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStartError
+from agent_tools.fleet import SandboxHost
+from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
+from agent_tools.fleet.host.ahead import Reservation
+from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.settings import CallLimits, Limits
+from tests.doubles import ProcessEngine
+from tests.unit.fleet.conftest import process_host
+
+SPEC = RemoteSpec(Isolation(), Limits())
+
+
+@pytest.fixture
+def new_host() -> Iterator[Callable[..., SandboxHost]]:
+    made: list[SandboxHost] = []
+
+    def make(slots: int = 2, **options: Any) -> SandboxHost:
+        made.append(process_host(slots, **options))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close_all()
+
+
+def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_slots_bound_what_lives_and_are_given_back(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.open("a", SPEC)
+    with pytest.raises(HostFull, match="1 of 1 slots are taken"):
+        host.open("b", SPEC)
+    host.close("a")
+    host.close("a")
+    assert host.load().taken == 0
+    host.open("b", SPEC)
+
+
+def test_a_slot_is_given_back_when_a_sandbox_does_not_come_up() -> None:
+    class Broken(ProcessEngine):
+        def start(self, spec: Any) -> Any:
+            raise SandboxStartError("no")
+
+    host = SandboxHost(Runtime(Broken(), lambda recipe: "none"), 1)
+    with pytest.raises(SandboxStartError):
+        host.open("a", SPEC)
+    assert host.load().taken == 0
+    assert host.reserve("r", SPEC, 1) == 1
+    until(lambda: host.load().taken == 0)
+    host.close_all()
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_not_renewed_is_closed(new_host: Callable[..., SandboxHost]) -> None:
+    clock = Clock()
+    host = new_host(3, lease=10.0, clock=clock)
+    host.open("kept", SPEC)
+    host.open("left", SPEC)
+    assert host.reserve("reserved", SPEC, 1) == 1
+    clock.now = 9.0
+    assert host.renew(["kept", "never there"]) == ["never there"]
+    clock.now = 15.0
+    until(lambda: host.load().taken == 1)
+    assert host.renew(["left", "reserved", "kept"]) == ["left", "reserved"]
+    with pytest.raises(SessionUnknown):
+        host.do("left", "interrupt")
+
+
+def test_code_that_runs_does_not_keep_a_session_whose_caller_is_gone(new_host: Callable[..., SandboxHost]) -> None:
+    clock = Clock()
+    host = new_host(1, lease=10.0, clock=clock)
+    host.open("a", SPEC)
+    items, is_over = host.begin("a", "run", "code", "print('on', flush=True)\nimport time; time.sleep(60)", 60.0, {})
+    assert items
+    assert not is_over
+    clock.now = 11.0
+    until(lambda: host.load().taken == 0)
+
+
+def test_a_reservation_is_taken_by_sessions_of_its_kind(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(3)
+    assert host.reserve("r", SPEC, 5) == 3
+    until(lambda: host.load().ready == 3)
+    with pytest.raises(HostFull):
+        host.open("other", SPEC)
+    host.open("a", replace(SPEC, prelude="given = 7", call_limits=CallLimits()), "r")
+    assert (host.load().taken, host.load().ready) == (3, 2)
+    items, _ = host.begin("a", "run", "code", "given", 30.0, {})
+    assert items[0].text == "7"
+    host.release("r")
+    until(lambda: host.load().taken == 1)
+    assert host.reserve("again", SPEC, 5) == 2
+    with pytest.raises(HostFull, match="3 of 3"):
+        host.open("b", SPEC)
+
+
+def test_a_session_of_another_kind_takes_none(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(2)
+    host.reserve("r", SPEC, 1)
+    host.open("a", replace(SPEC, idle_stop=60.0), "r")
+    until(lambda: host.load().ready == 1)
+    assert host.load().taken == 2
+
+
+def test_who_takes_one_that_is_being_made_waits_for_it(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.reserve("r", SPEC, 1)
+    host.open("a", SPEC, "r")
+    assert (host.load().taken, host.load().ready) == (1, 0)
+
+
+def test_a_reservation_that_ends_closes_what_is_still_being_made() -> None:
+    began, may_end, given_back, closed = threading.Event(), threading.Event(), [0], [0]
+
+    class Made:
+        def close(self) -> None:
+            closed[0] += 1
+
+    def make(_: RemoteSpec) -> Any:
+        began.set()
+        may_end.wait(10)
+        return Made()
+
+    def give_back(count: int) -> None:
+        given_back[0] += count
+
+    reservation = Reservation(SPEC, 1, make, give_back)
+    began.wait(10)
+    timer = threading.Timer(0.2, may_end.set)
+    timer.start()
+    reservation.end()
+    assert (given_back, closed) == ([1], [1])
+    timer.join()
+
+
+@pytest.mark.parametrize("verb", ["close", "run", "_stream", "serving", "__class__", "live"])
+def test_a_caller_calls_only_what_he_may(new_host: Callable[..., SandboxHost], verb: str) -> None:
+    host = new_host(1)
+    host.open("a", SPEC)
+    with pytest.raises(InvalidParams, match="nothing that a session does for a caller"):
+        host.do("a", verb)
+    with pytest.raises(InvalidParams):
+        host.file("a", verb)
+    with pytest.raises(InvalidParams):
+        host.begin("a", "run", verb)
+
+
+def test_another_release_is_refused_with_both_numbers(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.greet(__version__)
+    with pytest.raises(EngineError, match=rf"0\.0\.9, and the host {__version__}"):
+        host.greet("0.0.9")
+    assert host.facts().release == __version__
+
+
+def test_a_run_that_was_dropped_is_not_read_on(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.open("a", SPEC)
+    host.begin("a", "run", "code", "print(1, flush=True)\nimport time; time.sleep(60)", 60.0, {})
+    host.drop("a", "run")
+    with pytest.raises(EngineError, match="given up"):
+        host.more("a", "run")
+    assert host.begin("a", "next", "code", "'usable'", 30.0, {})[0][0].text == "'usable'"
+
+
+def test_after_its_end_a_host_opens_nothing(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.close_all()
+    with pytest.raises(HostFull):
+        host.open("a", SPEC)
+    assert host.reserve("r", SPEC, 1) == 0
+
+
+def test_a_host_without_slots_is_refused() -> None:
+    with pytest.raises(InvalidParams, match="1 or more"):
+        process_host(0)
