@@ -133,7 +133,7 @@ def test_agents_run_as_they_stand_with_models_of_a_scripted_server(
 @pytest.mark.docker
 def test_the_page_of_kubernetes_runs_as_it_stands(kubeconfig: Path) -> None:
     names = run(next(block for name, block in BLOCKS if name == "kubernetes.md"))
-    assert not names["sandbox"].is_open
+    assert names["sandbox"].options.engine == "kubernetes"
 
 
 @pytest.mark.docker

@@ -252,9 +252,7 @@ def test_code_runs_on_while_variables_are_saved(new_sandbox: New) -> None:
     while saving.is_alive():
         assert sandbox.run_code("x += 1").ok
         rounds += 1
-    assert (
-        rounds > 2
-    )  # it does not wait for the saving, which takes two seconds; on a remote engine a call takes longer
+    assert rounds > 2  # the saving takes two seconds, and a call on a remote engine a good part of one
     assert sandbox.load(saved[0]).is_complete
     assert sandbox.run_code("x, slow").value[1] == 7
 
