@@ -24,6 +24,8 @@ class Limits:
     """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
     """From the host's interrupt to the end of the kernel (SIGKILL)."""
+    cancel_grace: float = 0.5
+    """Likewise where the caller cancelled the code before its time limit."""
     start_timeout: float = 60.0
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0
@@ -220,8 +222,7 @@ def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
 
 def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return M6_CODE_INTERPRETER_WORK_DIR, else `<default workspace>/tools/code_interpreter`."""
-    given = environ.get("M6_CODE_INTERPRETER_WORK_DIR")
-    return Path(given) if given else default_workspace(environ) / "tools" / "code_interpreter"
+    return Path(environ.get("M6_CODE_INTERPRETER_WORK_DIR") or default_workspace(environ) / "tools/code_interpreter")
 
 
 def static_url(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -263,6 +264,11 @@ def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> s
 def engine(environ: Mapping[str, str] = os.environ) -> str:
     """Return AGENT_TOOLS_ENGINE, the engine of whoever names none: 'docker' by default."""
     return environ.get("AGENT_TOOLS_ENGINE") or "docker"
+
+
+def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the AGENT_TOOLS_KUBERNETES_<NAME> variables: `namespace`, `image`, ...; and KUBECONFIG."""
+    return {"kubeconfig": environ.get("KUBECONFIG", ""), **_options("AGENT_TOOLS_KUBERNETES_", environ)}
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

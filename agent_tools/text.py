@@ -20,6 +20,7 @@ What remains to hide in is at most one such character beside each visible one.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -47,12 +48,6 @@ _JOINED = (  # Arabic, Syriac, N'Ko, Mandaic, Indic, and those before
 )
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _FLAGS = "|".join("".join(chr(0xE0000 + ord(char)) for char in f"{name}\x7f") for name in ("gbeng", "gbsct", "gbwls"))
-_NEEDED = re.compile(  # such a run where a script needs it
-    f"(?<=[{_EMOJI}])\ufe0f?\u200d(?=[{_EMOJI}])|(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)"
-    f"|(?<=\U0001f3f4)(?:{_FLAGS})"
-    f"|(?<=[{_JOINED}])\u200c(?=[{_JOINED}])|(?<=[{_JOINED}])\u200d|(?<=[{_UNSPACED}])\u200b(?=[{_UNSPACED}])"
-    f"|(?<=[{_IDEOGRAPH}])[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=[{_MONGOLIAN}])[\u180b-\u180f]"
-)
 _BACKTICKS = re.compile(r"`+")
 _MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # all that moves the cursor still
 
@@ -73,9 +68,20 @@ def _without_controls(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+@cache
+def _needed() -> re.Pattern[str]:
+    """Such a run where a script needs it. Compiled with the first of them, which takes milliseconds."""
+    return re.compile(
+        f"(?<=[{_EMOJI}])\ufe0f?\u200d(?=[{_EMOJI}])|(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)"
+        f"|(?<=\U0001f3f4)(?:{_FLAGS})"
+        f"|(?<=[{_JOINED}])\u200c(?=[{_JOINED}])|(?<=[{_JOINED}])\u200d|(?<=[{_UNSPACED}])\u200b(?=[{_UNSPACED}])"
+        f"|(?<=[{_IDEOGRAPH}])[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=[{_MONGOLIAN}])[\u180b-\u180f]"
+    )
+
+
 def _seen(run: re.Match[str]) -> str:
     """Return a run of hidden characters as escapes, or unchanged where a script needs it."""
-    needed = _NEEDED.match(run.string, run.start())
+    needed = _needed().match(run.string, run.start())
     if needed and needed.end() == run.end():
         return run[0]
     return run[0].encode("unicode_escape").decode("ascii")

@@ -1,14 +1,25 @@
 """The gateway's addition to the code and to the model, as ratios: nothing here is worth more than its own machine.
 
-    .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--port 0 --beside NAME=URL ...]
+    .venv/bin/python benchmarks/gateway.py [--rounds 50] [--load 50] [--clients 30] [--port 0 --beside NAME=URL ...]
+    .venv/bin/python benchmarks/gateway.py --conversations 30 --places 8 [--turns 10] [--kept 30]
 
 An upstream that answers at once is asked directly, through the gateway, and through the gateway with one call of
 `1 + 1`. The session's own time for the same code is the measure of it all. With `--load`, so many streams at once make
-three calls each, and each must find only its own name.
+three calls each, and each must find only its own name. With `--clients`, so many clients run code without a pause, each
+in a conversation of its own, while answers without code are timed, as they were before in quiet; the bare upstream is
+timed beside them, so that what the machine costs is told from what the gateway costs.
+
+At the end stand the goals of GOALS, each with what was measured, and the load of the machine: where that is above one
+for each processor, a goal that is missed says little.
 
 `--beside` puts other gateways beside ours: start each with this upstream, http://127.0.0.1:PORT/v1 with the PORT given
 as `--port`, and name it by the URL that ends in /v1. Then all are asked in turn, round by round, with a container of
 their own choice; a cold one is part of what a gateway's users wait for, so ours is shown with and without.
+
+`--conversations` has so many people talk at once, each with variables of their own, while `--places` sandboxes may run
+code: once where all are kept, and once where no more are kept than run, or with as many as `--kept`. A turn is one call
+between two answers of the model; the note that a sandbox was replaced, and variables that are not what they should be,
+are counted.
 """
 
 from __future__ import annotations
@@ -16,6 +27,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -34,8 +46,16 @@ from agent_tools.tools import CodeInterpreter
 CODE = "1 + 1"
 CALLS = 3
 AUTO = {"type": "auto"}
+WARM_UP = 10.0  # seconds in which the busy clients get their first sandboxes
+BESIDE = "beside {} clients"
 WRITTEN = "response.code_interpreter_call_code.done"
 RUNNING, RAN = "response.code_interpreter_call.interpreting", "response.code_interpreter_call.completed"
+PLAIN = {"model": "m", "input": "Go."}
+GOALS = {
+    "interpreting -> completed": 4.0,  # milliseconds
+    "a response's overhead": 8.0,  # milliseconds over the bare upstream
+    "an answer beside busy clients": 3.0,  # times what it takes in quiet
+}
 Results = dict[str, list[float]]
 """Milliseconds by what was done."""
 
@@ -57,11 +77,12 @@ def often(request: dict[str, Any]) -> ScriptedReply:
 
 
 @contextlib.contextmanager
-def serving(upstream_url: str, folder: str) -> Iterator[str]:
+def serving(upstream_url: str, folder: str, **settings: int) -> Iterator[str]:
     """A gateway in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     command = [sys.executable, "-m", "agent_tools", "serve", "--upstream", upstream_url, "--port", str(port)]
+    command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([*command, "--data-dir", f"{folder}/data"], **quiet) as process:
         url = f"http://127.0.0.1:{port}"
@@ -123,8 +144,7 @@ def acts_of(name: str, client: httpx.Client, container: Any) -> dict[str, Callab
 
 def without_code(name: str, client: httpx.Client) -> dict[str, Callable[[], float]]:
     """Return measurements of what a gateway costs when nothing is to be run."""
-    sent = {"model": "m", "input": "Go."}
-    return {f"{name}: a response without code": lambda: timed(lambda: asked(client, "responses", sent))}
+    return {f"{name}: a response without code": lambda: timed(lambda: asked(client, "responses", PLAIN))}
 
 
 async def loaded(url: str, streams: int) -> Results:
@@ -150,6 +170,42 @@ async def loaded(url: str, streams: int) -> Results:
     return results
 
 
+async def crowded(url: str, upstream: str, clients: int, rounds: int) -> Results:
+    """Plain answers, and the bare upstream's, in quiet and beside clients that run code."""
+    results: Results = {}
+    chat = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    async with httpx.AsyncClient(timeout=300) as client, anyio.create_task_group() as group:
+        ran = 0
+
+        async def busy() -> None:
+            nonlocal ran
+            more: dict[str, Any] = {}
+            while True:
+                answer = (await client.post(f"{url}/responses", json=body(AUTO, **more))).raise_for_status()
+                more, ran = {"previous_response_id": answer.json()["id"]}, ran + 1
+
+        async def measure(where: str) -> None:
+            for name, path, sent in (
+                ("a response", f"{url}/responses", PLAIN),
+                ("upstream", f"{upstream}/chat/completions", chat),
+            ):
+                times = results.setdefault(f"{where}: {name}", [])
+                for _ in range(rounds):
+                    start = time.perf_counter()
+                    (await client.post(path, json=sent)).raise_for_status()
+                    times.append(1000 * (time.perf_counter() - start))
+
+        await measure("in quiet")
+        for _ in range(clients):
+            group.start_soon(busy)
+        begun = anyio.current_time()
+        await anyio.sleep(WARM_UP)
+        await measure(BESIDE.format(clients))
+        print(f"{clients} busy clients had {ran} responses with code in {anyio.current_time() - begun:.0f} s")
+        group.cancel_scope.cancel()
+    return results
+
+
 def check_alone(response: dict[str, Any], name: str) -> None:
     """Check that a stream found its own names only."""
     *calls, message = response["output"]
@@ -158,17 +214,72 @@ def check_alone(response: dict[str, Any], name: str) -> None:
     assert message["content"][0]["text"] == name
 
 
+def counting(request: dict[str, Any]) -> ScriptedReply:
+    """One call that counts on, as a variable that only this conversation has, then an answer with what it was told."""
+    *_, last = request["messages"]
+    if last["role"] == "tool":
+        return ScriptedReply(text=last["content"])
+    code = f"count = globals().get('count', 0) + 1; print('count', count, {last['content']!r})"
+    return ScriptedReply(calls=[ScriptedCall(request["tools"][0]["function"]["name"], {"code": code})])
+
+
+async def talks(url: str, people: int, turns: int) -> tuple[list[float], int, int]:
+    """Let people talk at once; return the milliseconds of each turn but their first, and the turns with a replaced
+    sandbox and with lost variables."""
+    times: list[float] = []
+    replaced = lost = 0
+
+    async def talk(client: httpx.AsyncClient, name: str) -> None:
+        nonlocal replaced, lost
+        sent: dict[str, Any] = {**body(AUTO), "model": "count", "input": name}
+        for number in range(turns):
+            start = time.perf_counter()
+            answer = (await client.post("responses", json=sent)).raise_for_status().json()
+            if number:
+                times.append(1000 * (time.perf_counter() - start))
+            text = answer["output"][-1]["content"][0]["text"]
+            replaced += "The sandbox was replaced" in text
+            lost += f"count {number + 1} {name}" not in text
+            sent["previous_response_id"] = answer["id"]
+
+    async with httpx.AsyncClient(base_url=url, timeout=300) as client, anyio.create_task_group() as group:
+        for number in range(people):
+            group.start_soon(talk, client, f"name-{number}")
+    return times, replaced, lost
+
+
+def conversations(people: int, places: int, turns: int, kept: int) -> None:
+    for most in [kept] if kept else [max(people, places), places]:
+        with ScriptedServer({"count": counting}) as server, tempfile.TemporaryDirectory() as folder:
+            settings = {"max_sandboxes": places, "max_kept_sandboxes": most, "queue_timeout": 300}
+            with serving(server.base_url, folder, **settings) as url:
+                times, replaced, lost = anyio.run(talks, url, people, turns)
+        low, high = statistics.median(times), sorted(times)[int(0.95 * (len(times) - 1))]
+        print(
+            f"{people} conversations, {places} places, {most} kept: a turn p50 {low:.0f} ms, p95 {high:.0f} ms; of "
+            f"{people * turns} turns {replaced} with a replaced sandbox, {lost} with lost variables"
+        )
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--load", type=int, default=50, help="streams at once; 0 for none")
+    parser.add_argument("--clients", type=int, default=30, help="that run code beside plain answers; 0 for none")
     parser.add_argument("--port", type=int, default=0, help="of the upstream, for the gateways beside ours")
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
+    parser.add_argument("--conversations", type=int, default=0, help="people who talk at once, and nothing else")
+    parser.add_argument("--places", type=int, default=8, help="sandboxes that run code at once, for them")
+    parser.add_argument("--kept", type=int, default=0, help="sandboxes that are kept, for them")
+    parser.add_argument("--turns", type=int, default=10, help="of each of them")
     return parser.parse_args()
 
 
 def main() -> None:
     given = arguments()
+    if given.conversations:
+        conversations(given.conversations, given.places, given.turns, given.kept)
+        return
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ScriptedServer({"m": once, "load": often}, port=given.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
@@ -193,7 +304,10 @@ def main() -> None:
         results = in_turn(given.rounds, acts)
         if given.load:
             results |= anyio.run(loaded, url, given.load)
+        if given.clients:
+            results |= anyio.run(crowded, url, server.base_url, given.clients, given.rounds)
     report(results, [each.partition("=")[0] for each in given.beside])
+    judge({name: statistics.median(times) for name, times in results.items()}, BESIDE.format(given.clients))
 
 
 def report(results: Results, beside: list[str]) -> None:
@@ -214,6 +328,21 @@ def report(results: Results, beside: list[str]) -> None:
             ratios = [p50[f"{name}: {kind}"] / p50[f"gateway, {ours} container: {kind}"] for ours in ("warm", "new")]
             print(f"{name} : gateway, {kind}: x {ratios[0]:.2f} beside a warm container, x {ratios[1]:.2f} a new one")
     print(json.dumps({name: round(found, 2) for name, found in p50.items()}))
+
+
+def judge(p50: dict[str, float], crowd: str) -> None:
+    """Print the goals, and what was measured."""
+    found = {
+        "interpreting -> completed": p50["gateway, warm container: interpreting -> completed"],
+        "a response's overhead": p50["gateway: a response without code"] - p50["upstream, asked directly"],
+    }
+    if f"{crowd}: a response" in p50:
+        found["an answer beside busy clients"] = p50[f"{crowd}: a response"] / p50["in quiet: a response"]
+        machine = p50[f"{crowd}: upstream"] / p50["in quiet: upstream"]
+        print(f"the bare upstream takes x {machine:.2f} {crowd}: that is the machine's part")
+    for name, value in found.items():
+        print(f"goal: {name}: {value:.1f}, at most {GOALS[name]:.0f}: {'met' if value <= GOALS[name] else 'MISSED'}")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
 if __name__ == "__main__":

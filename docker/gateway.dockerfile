@@ -24,6 +24,10 @@ COPY fonts /build/agent_tools/shipped/fonts
 RUN set -eu; \
     site=$(/opt/gateway/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     cp -r /build/agent_tools "$site/"; \
+    mkdir "$site/agent_tools_sandbox.dist-info"; \
+    printf 'Metadata-Version: 2.1\nName: agent-tools-sandbox\nVersion: 0\n' > "$site/agent_tools_sandbox.dist-info/METADATA"; \
+    printf '[agent_tools.engines]\nkubernetes = agent_tools.runtime.kubernetes_runtime:kubernetes_runtime\n' \
+        > "$site/agent_tools_sandbox.dist-info/entry_points.txt"; \
     printf '#!/opt/gateway/bin/python\nfrom agent_tools.cli import main\n\nmain()\n' > /opt/gateway/bin/agent-tools; \
     chmod 755 /opt/gateway/bin/agent-tools; \
     /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$site"

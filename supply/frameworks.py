@@ -113,6 +113,14 @@ FRAMEWORKS = {
     ),
     "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
     "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),
+    "verl": Framework(
+        "verl: a tool for its agent loop, by its own loop and YAML (gigabytes of torch)",
+        ("verl==0.9.1", "uvicorn==0.54.0", "fastapi==0.165.0", "aiohttp==3.14.5"),
+        modules=("verl",),
+    ),
+    "areal": Framework(
+        "AReaL: an example of an agent, which needs nothing of it", ("openai-agents==0.24.0",), example="areal_agent"
+    ),
     "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
     "llama-cpp": Framework(
         "llama.cpp's server with a small model, behind the gateway",

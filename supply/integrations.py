@@ -17,6 +17,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -59,9 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         list_frameworks()
         return PASSED
     names = list(FRAMEWORKS) if given.names == ["all"] else given.names
-    outcomes = [run for name in names for run in runs(name, given)]
+    if given.prepare:
+        for name in names:
+            ready(name, given)
+        return PASSED
+    with ThreadPoolExecutor(given.at_once) as pool:
+        outcomes = [run for several in pool.map(lambda name: list(runs(name, given)), names) for run in several]
     show(outcomes)
-    return FAILED if any(outcome.is_bad for outcome in outcomes) else PASSED
+    is_bad = any(outcome.is_bad or (given.no_skips and outcome.counts["skipped"]) for outcome in outcomes)
+    return FAILED if is_bad else PASSED
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -70,6 +77,9 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="frameworks; 'all' for every one; none: list them")
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="over this one; default: sockets")
     parser.add_argument("--newest", action="store_true", help="with the newest versions instead of the pinned ones")
+    parser.add_argument("--prepare", action="store_true", help="make the venvs, and run nothing")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="try so many frameworks beside one another")
+    parser.add_argument("--no-skips", action="store_true", help="take a test that is skipped for one that failed")
     parser.add_argument("-k", dest="only", default="", help="pytest's expression for the tests to run; no type check")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in FRAMEWORKS and given.names != ["all"]]
@@ -86,17 +96,26 @@ def list_frameworks() -> None:
 
 def runs(name: str, given: argparse.Namespace) -> Iterator[Outcome]:
     """Check one framework's types, and run its tests over each transport."""
-    start = time.monotonic()
-    python = prepared(name, is_newest=given.newest)
-    installed = ", ".join(versions(python, FRAMEWORKS[name].packages))
-    print(f"integrations: {name} with {installed}; ready in {time.monotonic() - start:.1f} s", flush=True)
+    python = ready(name, given)
     if FRAMEWORKS[name].modules and not given.only:
         yield typed(name, python)
     for transport in given.transport or TRANSPORTS[:1]:
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [str(python), *command_line(name, transport, given.only), f"--junit-xml={report.name}"]
-            subprocess.run(command, cwd=ROOT, check=False, timeout=RUN_SECONDS)
+            said = subprocess.PIPE if given.at_once > 1 else None
+            run = subprocess.run(command, cwd=ROOT, check=False, timeout=RUN_SECONDS, stdout=said, text=True)
+            if run.stdout:  # in one piece, since others run beside it
+                print(run.stdout, end="", flush=True)
             yield read_report(Path(report.name).read_bytes(), Outcome(name, transport))
+
+
+def ready(name: str, given: argparse.Namespace) -> Path:
+    """Return the Python of a framework's venv, and tell what is in it."""
+    start = time.monotonic()
+    python = prepared(name, is_newest=given.newest)
+    installed = ", ".join(versions(python, FRAMEWORKS[name].packages))
+    print(f"integrations: {name} with {installed}; ready in {time.monotonic() - start:.1f} s", flush=True)
+    return python
 
 
 def command_line(name: str, transport: str, only: str) -> list[str]:

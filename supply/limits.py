@@ -1,4 +1,4 @@
-"""The tables of docs/limits.md, made from the settings themselves: `python -m supply.limits`, or with --check."""
+"""The tables of limits and options in docs/, made from the settings: `python -m supply.limits`, or with --check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "limits.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = (DOCS / "limits.md", DOCS / "kubernetes.md")
 _TABLE = re.compile(r"(<!-- table: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _UNITS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 
@@ -95,12 +96,13 @@ def _bytes(count: int) -> str:
 
 
 def main() -> None:
-    """Write the page; with --check, end with 1 if it is not what the settings say."""
-    before = PAGE.read_text()
-    after = rendered(before)
-    if "--check" in sys.argv and before != after:
-        sys.exit("docs/limits.md is not what the settings say: .venv/bin/python -m supply.limits writes it.")
-    PAGE.write_text(after)
+    """Write the pages; with --check, end with 1 if one is not what the settings say."""
+    for page in PAGES:
+        before = page.read_text()
+        after = rendered(before)
+        if "--check" in sys.argv and before != after:
+            sys.exit(f"docs/{page.name} is not what the settings say: .venv/bin/python -m supply.limits writes it.")
+        page.write_text(after)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,19 @@ def process_runtime() -> Runtime:
     return Runtime(ProcessEngine(), lambda packages: "none")
 
 
-def template(hostcalls: HostCallsLike = (), *, prelude: str = "", timeout: float = 20.0, **limits: Any) -> Template:
+def template(
+    hostcalls: HostCallsLike = (),
+    *,
+    prelude: str = "",
+    timeout: float = 20.0,
+    kill_grace: float = Limits.kill_grace,
+    **limits: Any,
+) -> Template:
     """A template on the process double; `limits` are those of host calls."""
     return Template(
         prelude=prelude,
         hostcalls=Toolset.of(hostcalls),
-        limits=Limits(timeout=timeout),
+        limits=Limits(timeout=timeout, kill_grace=kill_grace),
         call_limits=CallLimits(**limits),
         runtime=process_runtime(),
     )

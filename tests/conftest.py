@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +22,7 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.doubles import ProcessEngine
 from tests.leaks import ALL_KINDS, Scratch, nothing_left
+from tests.nursery import nursery
 
 collect_ignore = ["integrations"]  # which scripts/integrations runs, with an environment of its own
 SHARED_BY_ALL = {
@@ -28,7 +32,21 @@ SHARED_BY_ALL = {
     "tmp_path_factory",
     "pytestconfig",
     "no_leak_of_the_module",
+    "certificates_are_read_once",
 }
+
+
+def pytest_collection() -> None:
+    """Import and collect without looking for garbage, of which there is none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported and collected out of every later look for garbage, which leak checks ask for."""
+    import hypothesis  # noqa: F401  (its plugin does at the end, but then finds no referrers, which are frozen)
+
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -52,6 +70,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
     """The private folder for all that the package and the tests put on disk; pytest's own stays where it is."""
     tmp_path_factory.getbasetemp()
     resource_tracker.ensure_running()  # multiprocessing's child, which lives as long as this process
+    nursery()  # as does this child
     scratch = Scratch()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in scratch.environment.items():
@@ -59,6 +78,28 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
         patch.setattr(tempfile, "tempdir", None)  # the cached answer of gettempdir()
         yield scratch
     shutil.rmtree(scratch.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Every client of HTTP reads those of all authorities, longer than most tests take: they share what was read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for library in ("httpx", "httpx2"):
+            if transport := sys.modules.get(f"{library}._transports.default"):
+                patch.setattr(transport, "create_ssl_context", _read_once(transport.create_ssl_context))
+        yield
+
+
+def _read_once(read: Callable[..., Any]) -> Callable[..., Any]:
+    known: dict[Any, Any] = {}
+
+    def create_ssl_context(**options: Any) -> Any:
+        key = (*sorted(options.items()), os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        if key not in known:
+            known[key] = read(**options)
+        return known[key]
+
+    return create_ssl_context
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,17 +8,17 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from tests.nursery import Newborn, nursery
 
 
 class ProcessEngine:
-    """Implements the Engine protocol with subprocesses of this Python.
+    """Implements the Engine protocol with processes of this Python, forks of the nursery's.
 
     With `shares_files=False` it behaves like an engine on another machine: the guest has a folder of its own.
     """
@@ -26,7 +26,7 @@ class ProcessEngine:
     def __init__(self, *, shares_files: bool = True) -> None:
         self.shares_files = shares_files
         self.folders: dict[str, Path] = {}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Newborn | subprocess.Popen[bytes]] = {}
         self.labels: dict[str, Mapping[str, str]] = {}
         self._temporary: dict[str, list[Path]] = {}
         self._mounts: dict[str, int] = {}
@@ -43,13 +43,9 @@ class ProcessEngine:
         ours, theirs = socket.socketpair()
         with theirs:
             over_stdio = spec.run_dir is None
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *(["-P"] if sys.version_info >= (3, 11) else []),
-                    *("-m", "agent_tools.guest", *(["stdio"] if over_stdio else [])),
-                ],
-                env={
+            process = nursery().fork(
+                ["stdio"] if over_stdio else [],
+                {
                     "PATH": os.environ["PATH"],
                     "HOME": str(home),
                     "IPYTHONDIR": f"{home}/ipython",
@@ -57,11 +53,7 @@ class ProcessEngine:
                     "AGENT_TOOLS_WORK_DIR": str(seen),
                     **spec.isolation.env,
                 },
-                cwd="/",
-                stdin=theirs if over_stdio else subprocess.DEVNULL,
-                stdout=theirs if over_stdio else subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                theirs if over_stdio else None,
             )
         sandbox = Container(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
         if not over_stdio:

@@ -26,6 +26,7 @@ from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.host.owner import Owner, same_host
+from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed
@@ -79,7 +80,8 @@ class Held:
         return cls(
             {
                 "container": Counter(name.split()[0] for name in containers),
-                "child process": Counter(_children()),
+                "sandbox": Counter(_children(nursery().pid)),
+                "child process": Counter(_children(os.getpid())),
                 "thread": Counter(thread.name for thread in _threads()),
                 "descriptor": Counter(_descriptors()),
                 "file": Counter(scratch.files()),
@@ -95,7 +97,7 @@ class Held:
         ]
 
 
-ALL_KINDS = ("container", "child process", "thread", "descriptor", "file")
+ALL_KINDS = ("container", "sandbox", "child process", "thread", "descriptor", "file")
 
 
 @contextlib.contextmanager
@@ -125,9 +127,9 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _children() -> Iterator[str]:
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as children:
+def _children(pid: int) -> Iterator[str]:
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
             yield from children.read().split()
 
 
@@ -136,7 +138,7 @@ def _threads() -> list[threading.Thread]:
 
 
 def _named(kind: str, name: str) -> str:
-    return f"{name} ({_command(name)})" if kind == "child process" else name
+    return f"{name} ({_command(name)})" if kind in ("sandbox", "child process") else name
 
 
 def _command(pid: str) -> str:

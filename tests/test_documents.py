@@ -19,12 +19,13 @@ from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
-from supply import limits
+from supply import limits, other_clients
 from supply.site import links
 from tests.gateway.asking import code
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
+from tests.kubernetes.conftest import cluster, kubeconfig
 
-__all__ = ["new_gateway", "process_runtime"]
+__all__ = ["cluster", "kubeconfig", "new_gateway", "process_runtime"]
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
@@ -129,6 +130,12 @@ def test_agents_run_as_they_stand_with_models_of_a_scripted_server(
 
 
 @pytest.mark.docker
+def test_the_page_of_kubernetes_runs_as_it_stands(kubeconfig: Path) -> None:
+    names = run(next(block for name, block in BLOCKS if name == "kubernetes.md"))
+    assert not names["sandbox"].is_open
+
+
+@pytest.mark.docker
 def test_the_client_of_the_gateway_runs_as_it_stands(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
     answer = [code("import datetime; datetime.date(2000, 2, 29).strftime('%A')"), "A Tuesday."]
     gateway = new_gateway({"the-model": answer}, docker_runtime)
@@ -137,6 +144,25 @@ def test_the_client_of_the_gateway_runs_as_it_stands(new_gateway: NewGateway, do
     names["client"].close()
     assert names["response"].output[0].outputs[0].logs == "'Tuesday'"
     assert names["response"].output_text == "A Tuesday."
+
+
+@pytest.mark.docker
+def test_two_turns_of_a_client_run_as_they_stand(new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+    gateway = new_gateway({"the-model": [code("x = 41"), "Set.", code("x + 1"), "42."]}, docker_runtime)
+    block = next(block for name, block in BLOCKS if name == "clients.md")
+    names = run(block.replace("http://127.0.0.1:8080", gateway.url))
+    names["client"].close()
+    assert (names["second"].output_text, len(names["containers"])) == ("42.", 1)
+    assert "42" in gateway.upstream.requests[-1]["messages"][-1]["content"]
+
+
+def test_the_table_of_clients_has_all_that_are_tried_at_their_versions() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    for client in other_clients.CLIENTS.values():
+        for package in client.packages[:1]:
+            name, _, pinned = package.replace("==", "@").rpartition("@")
+            assert f"| {name.split('[')[0]} {pinned} |" in page, package
+        assert (ROOT / "tests" / "other_clients" / client.script).is_file()
 
 
 @pytest.mark.docker
@@ -189,8 +215,9 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 def test_limits_are_what_the_settings_say() -> None:
-    page = limits.PAGE.read_text()
-    assert limits.rendered(page) == page, "write it anew: .venv/bin/python -m supply.limits"
+    for page in limits.PAGES:
+        text = page.read_text()
+        assert limits.rendered(text) == text, "write it anew: .venv/bin/python -m supply.limits"
 
 
 def test_the_metrics_of_the_page_are_those_of_the_gateway() -> None:

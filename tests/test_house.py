@@ -171,7 +171,7 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     tag, files, gateways = json.loads(done.stdout)
     assert gateways == sorted(gateway_image.context_files())
-    assert {"Dockerfile", "docker/gateway.lock", "agent_tools/gateway/page/page.js"} < set(gateways)
+    assert {"Dockerfile", "docker/gateway.lock", "agent_tools/gateway/page/assets/page.js"} < set(gateways)
     assert tag == image.tag_for()
     assert len(files) == 3
     assert all(str(tmp_path) in file for file in files)

@@ -1,4 +1,7 @@
 import contextlib
+import os
+import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.leaks import ALL_KINDS, ROOT, Scratch, nothing_left
+from tests.nursery import nursery
 
 
 @contextlib.contextmanager
@@ -15,6 +19,17 @@ def a_process() -> Iterator[None]:
     yield
     process.kill()
     process.wait()
+
+
+@contextlib.contextmanager
+def a_sandbox() -> Iterator[None]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            newborn = nursery().fork(["stdio"], {**os.environ, "AGENT_TOOLS_WORK_DIR": "/tmp"}, theirs)
+        yield
+        newborn.send_signal(signal.SIGKILL)
+        newborn.wait(10)
 
 
 @contextlib.contextmanager
@@ -41,6 +56,7 @@ def a_stray(folder: Path) -> Iterator[None]:
 
 
 LEAKS: dict[str, Callable[[Scratch], contextlib.AbstractContextManager[None]]] = {
+    "sandbox: ": lambda scratch: a_sandbox(),
     "sleep 600": lambda scratch: a_process(),
     "thread: forgotten": lambda scratch: a_thread(),
     "descriptor: /etc/hostname": lambda scratch: a_file(),

@@ -19,6 +19,7 @@ from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, 
         **dict.fromkeys(("run", "repl", "chat"), ""),
         **dict.fromkeys(("serve", "keys"), "gateway"),
         **dict.fromkeys(("mcp", "jupyter", "image", "doctor", "clean"), ""),
+        "kubernetes": "kubernetes",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agent_tools import __version__
+from agent_tools import __version__, settings
+from agent_tools.cli.cluster import cluster_checks
 from agent_tools.cli.probe import probe
 from agent_tools.conformance.engine import Check, engine_checks
 from agent_tools.conformance.facts import read_facts
@@ -53,6 +54,17 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
     if container is not None or runtime is not None or as_json:
         raise click.UsageError("--container, --runtime and --json go with --probe.")
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
+    word = settings.engine()
+    checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
+    table = Table("check", "", "found", "what to do")
+    for check in checks:
+        table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
+    Console().print(table)
+    sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
+
+
+def _docker_checks() -> list[Check]:
+    checks: list[Check] = []
     engine = DockerEngine()
     try:
         checks += engine_checks(engine.info(), engine.bridge())
@@ -61,11 +73,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
         checks.append(Check("engine", "fail", "not reachable", str(exc)))
     except AgentToolsError as exc:
         checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
-    table = Table("check", "", "found", "what to do")
-    for check in checks:
-        table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
-    Console().print(table)
-    sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
+    return checks
 
 
 def _image_and_sandbox(engine: DockerEngine) -> list[Check]:

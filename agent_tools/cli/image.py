@@ -1,4 +1,4 @@
-"""`agent-tools image`: build, show, list and remove the sandbox's image."""
+"""`agent-tools image`: build, show, push, list and remove the sandbox's image."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
-from agent_tools.runtime.docker import gateway_image
+from agent_tools.runtime.docker import gateway_image, registry
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
+from agent_tools.runtime.engines import DOCKER
 from agent_tools.runtime.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.settings import MIB
 
@@ -23,7 +25,7 @@ console = Console(stderr=True, highlight=False)
 
 @click.group()
 def image() -> None:
-    """Build, show, list the contents of, or remove the sandbox's image; build the gateway's."""
+    """Build, show, push, list the contents of, or remove the sandbox's image; build the gateway's."""
 
 
 @image.command()
@@ -86,6 +88,18 @@ def gateway(tag: str | None) -> None:
 
 
 @image.command()
+@click.argument("repository")
+@recipe_options
+def push(repository: str, **options: Any) -> None:
+    """Push the image to a registry, for nodes of a cluster to pull, and print what it is called there.
+
+    REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
+    """
+    reference = registry.push(DockerEngine(), repository, Recipe.read(**options), _print_what_is_worth_it)
+    click.echo(reference)
+
+
+@image.command()
 @click.option("--all", "everything", is_flag=True, help="Remove the current image too, not only older ones.")
 def rm(everything: bool) -> None:
     """Remove the images of agent-tools that are no longer current. Every flavour's newest stays."""
@@ -99,7 +113,9 @@ def rm(everything: bool) -> None:
 
 
 def ensure_with_progress(recipe: RecipeLike) -> None:
-    """Build the image if it is missing, with progress."""
+    """Build the image if it is missing, with progress; other engines than Docker have theirs from elsewhere."""
+    if settings.engine() != DOCKER:
+        return
     engine = DockerEngine()
     if not engine.has_image(images.tag_for(recipe)):
         _with_progress(engine, recipe, always=False)

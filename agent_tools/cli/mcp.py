@@ -15,7 +15,7 @@ from agent_tools.cli.show import notes
 from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engines import DOCKER, shared_runtime
 from agent_tools.runtime.recipe import Recipe
 
 
@@ -58,11 +58,11 @@ def config(client: str, uvx: bool) -> None:
 
 @dataclass
 class _Image:
-    """The image that containers need, made sure of once."""
+    """The image that containers need, made sure of once; other engines than Docker have theirs from elsewhere."""
 
     engine: DockerEngine
     recipe: Recipe
-    is_there: bool = field(default=False, init=False)
+    is_there: bool = field(default_factory=lambda: settings.engine() != DOCKER, init=False)
 
     def __call__(self, told: Callable[[str], None]) -> None:
         if not self.is_there:

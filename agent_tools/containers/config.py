@@ -66,7 +66,16 @@ class ContainersConfig:
     timeout: Seconds = 60.0
     """The time limit of one call's code, and of a shell command that is given no other."""
     max_sandboxes: Count = 8
-    """Sandboxes that run at once; also how many responses with code do."""
+    """Sandboxes that run code at once; also how many responses with code do."""
+    max_kept_sandboxes: Count = 64
+    """Sandboxes that are kept with their variables, those that run code included: never fewer than `max_sandboxes`.
+    Beyond it the one unused for longest is parked."""
+    min_memory_free: Count = GIB
+    """Bytes of this machine's memory left available: with fewer, sandboxes beyond `max_sandboxes` are parked."""
+    idle_stop: Seconds = 60.0
+    """A sandbox unused for so long is stopped until its next call: it uses no processor, and keeps all; 0 is never."""
+    cancel_grace: Seconds = 3.0
+    """The time that code has to stop once its client left or cancelled it; then its kernel is killed."""
     keep_variables: bool = True
     """Save the variables of a container whose sandbox makes room for another, or whose gateway stops."""
     save_every: Seconds = 0.0

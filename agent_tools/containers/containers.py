@@ -1,40 +1,40 @@
 """Containers: each has a row, a folder of files, and, while it is in use or there is room, a sandbox.
 
-There are at most `max_sandboxes` sandboxes. When another needs a place, the one that was unused for longest is parked:
-its files stay until the container itself expires, and so do its variables, which its next sandbox gets before any code
-runs in it (kept_variables.py).
+When there is no room for another sandbox (places.py), the one that was unused for longest is parked: its files stay
+until the container itself expires, and so do its variables, which its next sandbox gets before any code runs in it
+(kept_variables.py). Where several processes share the rows and the folders, one at a time has the sandbox (leases.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Generic
 
-from agent_tools.containers.config import MEMORY_TIERS, Config
+from agent_tools.containers.config import Config
+from agent_tools.containers.endings import Endings
 from agent_tools.containers.failures import (
     ContainerExpired,
     ContainerNotDeleted,
     ContainerNotFound,
     ContainersError,
-    MemoryRefused,
     TooManyContainers,
 )
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.kept_variables import KeptVariables
+from agent_tools.containers.leases import Leases
+from agent_tools.containers.live import LiveContainer
 from agent_tools.containers.networks import check_network
-from agent_tools.containers.places import Places
+from agent_tools.containers.places import Places, Taken
 from agent_tools.containers.records import Container
-from agent_tools.containers.remains import Ending, Remains
+from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.shares import Shares
-from agent_tools.containers.spec import ContainerSpec, interpreter_cfg, usual_cfg
-from agent_tools.containers.sweeping import failures
+from agent_tools.containers.spec import ContainerSpec, check_memory, interpreter_cfg, usual_cfg
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -50,15 +50,24 @@ class Containers(Generic[Config]):
         most_of: returns the number of containers that an owner may have at once.
     """
 
-    def __init__(self, config: Config, rows: Rows, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: Config,
+        rows: Rows,
+        runtime: Runtime,
+        clock: Callable[[], float] = time.time,
+        leases: Leases | None = None,
+    ) -> None:
         self.config = config
+        self.leases = leases or Leases(rows)
         self.runtime = runtime
         self.clock = clock
         self.shares = Shares(config, rows)
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
-        self.remains = Remains(config.data_dir / "containers", rows)
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
+        remains = Remains(config.data_dir / "containers", rows)
+        self.endings = Endings(rows, self.places, self.variables, remains, self.leases)
         self._rows = rows
         if config.pool:
             self.places.soon(self._fill_pool)
@@ -69,7 +78,7 @@ class Containers(Generic[Config]):
         Raises:
             ContainersError: the memory or the network is more than allowed, there are too many, or no storage is left.
         """
-        memory, network = self.check_memory(spec.memory), check_network(spec.domains, self.config)
+        memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
         self.check_room(owner)
         now = self.clock()
         container = Container(
@@ -84,6 +93,7 @@ class Containers(Generic[Config]):
             status="active",
             has_run=False,
             bytes=0,
+            origin=spec.origin,
         )
         path = self.folder(container.id)
         prepare_work_dir(path, self.runtime.engine.guest(path))
@@ -106,30 +116,18 @@ class Containers(Generic[Config]):
             if self._rows.count(Container, owner=owner, status="active") >= most:
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
-    def end_unused(self, owner: str, name: str) -> bool:
-        """Delete the container of this name that was unused for longest, and holds nothing that runs.
+    def end_unused(self, owner: str, origin: str) -> bool:
+        """Delete the container of this origin that was unused for longest, and holds nothing that runs.
 
         Return False if there is none.
         """
-        rows = self._rows.find(Container, owner=owner, name=name, status="active")
-        idle = [row for row in rows if not self.places.is_held(row.id)]
+        rows = self._rows.find(Container, owner=owner, origin=origin, status="active")
+        idle = [row for row in rows if not self.places.is_held(row.id) and not self.leases.holder_elsewhere(row)]
         if not idle:
             return False
         with suppress(ContainersError):  # it is over all the same
             self.delete(owner, min(idle, key=lambda row: row.last_active_at).id)
         return True
-
-    def check_memory(self, memory: str | None) -> str:
-        """Return the memory tier of this name, or the usual one.
-
-        Raises:
-            MemoryRefused: there is no such tier, or this gateway does not give it.
-        """
-        tier = memory or self.config.memory
-        if tier not in MEMORY_TIERS or MEMORY_TIERS[tier] > MEMORY_TIERS[self.config.max_memory]:
-            allowed = [name for name, size in MEMORY_TIERS.items() if size <= MEMORY_TIERS[self.config.max_memory]]
-            raise MemoryRefused(f"memory_limit {tier!r:.20} is not available here: use {', '.join(allowed)}.")
-        return tier
 
     def find(self, owner: str, id_: str) -> Container:
         """Return a container of this owner, expired or not.
@@ -140,7 +138,7 @@ class Containers(Generic[Config]):
         row = self._rows.get(Container, id_, owner=owner)
         if row is None:
             raise ContainerNotFound(id_)
-        return self._expired(row) if self._is_due(row) else row
+        return self.endings.expired(row, self.clock())
 
     def active(self, owner: str, id_: str) -> Container:
         """Return a container of this owner that is not expired; asking for it counts as use.
@@ -162,7 +160,7 @@ class Containers(Generic[Config]):
     def all_of(self, owner: str) -> list[Container]:
         """List all containers of an owner, oldest first."""
         rows = self._rows.find(Container, owner=owner)
-        return [self._expired(row) if self._is_due(row) else row for row in rows]
+        return [self.endings.expired(row, self.clock()) for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
         """Delete a container with all it holds; code that runs in it ends.
@@ -171,8 +169,7 @@ class Containers(Generic[Config]):
             ContainerNotFound: there is no such container.
             ContainerNotDeleted: some of its files could not be deleted yet. The container is over all the same.
         """
-        self.find(owner, id_)
-        if not self._end(id_, "deleting"):
+        if not self.endings.delete(self.find(owner, id_)):
             raise ContainerNotDeleted(
                 "The container is over, but some of its files could not be deleted yet; that is tried again."
             )
@@ -182,11 +179,10 @@ class Containers(Generic[Config]):
 
         Return the number of containers for which that failed; the next sweep tries again.
         """
-        failed = sum(failures(partial(self._end_again, *each)) for each in self.remains.unfinished())
-        for row in self._rows.find(Container, status="active"):
-            failed += failures(partial(self._end_if_due, row))
+        failed = self.endings.sweep(self.clock())
         long_ago = self.clock() - self.config.retention
         self._rows.delete(Container, status="expired", last_active_at=Before(long_ago))
+        self.places.relieve()
         return failed
 
     def folder(self, id_: str) -> Path:
@@ -214,27 +210,30 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainerExpired: the container is over.
+            ContainerElsewhere: another process uses it, and has not given it up in time.
             NoSandbox: every sandbox is held.
         """
-        live = self.places.take(id_, partial(self._called, id_))
+        live = self._live(id_)
         try:
-            self._rows.change(Container, id_, has_run=True, last_active_at=self.clock())
             yield live.interpreter, live.woken
         finally:
             self.places.release(id_, live)
             with suppress(self._rows.failure):  # the next use of it will do
                 self.measure(id_)
 
+    def _live(self, id_: str) -> LiveContainer:
+        since = time.monotonic()
+        while (live := self.places.take(id_, partial(self._called, id_))) is None:
+            self.leases.ask_for(id_, since)
+        return live
+
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
         self.places.start(id_, interpreter)
 
-    def _called(self, id_: str) -> tuple[Callable[[], CodeInterpreter], bool]:
-        """Return what makes an interpreter for a container that is called, and whether it has run code before."""
-        row = self._rows.get(Container, id_, status="active")
-        if row is None:
-            raise ContainerExpired()
-        return partial(self._interpreter, row), row.has_run
+    def _called(self, id_: str) -> Taken | None:
+        row = self.leases.take(id_, self.clock())
+        return Taken(partial(self._interpreter, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:
         with suppress(AgentToolsError):  # the first container that needs what is missing says so
@@ -243,6 +242,18 @@ class Containers(Generic[Config]):
     def _interpreter(self, row: Container) -> CodeInterpreter:
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
+
+    def stop(self, owners: Collection[str]) -> None:
+        """End all code in the containers of these owners; files stay until they expire."""
+        for row in self.leases.held():
+            if row.owner in owners:
+                self.places.drop(row.id, row.generation)
+                self.gave_up(row.id)
+
+    def gave_up(self, id_: str) -> None:
+        """Let other processes have a container that has no sandbox any more."""
+        with suppress(self._rows.failure):  # whoever wants it asks again
+            self.leases.give_up(id_)
 
     def was_parked(self, id_: str) -> None:
         """Count what was kept of a container, or forget it if the container is over."""
@@ -264,37 +275,10 @@ class Containers(Generic[Config]):
         self.places.close()
         self.runtime.close_pools()
 
-    # -- the end of a container ---------------------------------------------------------------------------------------
-
-    def _is_due(self, row: Container) -> bool:
-        if row.status != "active":
-            return False
-        return not self.places.is_held(row.id) and self.clock() > row.last_active_at + row.idle_minutes * 60
-
-    def _expired(self, row: Container) -> Container:
-        self._end(row.id, "expiring")
-        return replace(row, status="expired")
-
-    def _end_if_due(self, row: Container) -> int:
-        return int(self._is_due(row) and not self._end(row.id, "expiring"))
-
-    def _end_again(self, id_: str, ending: Ending) -> int:
-        return int(not self._end(id_, ending))
-
-    def _end(self, id_: str, ending: Ending) -> bool:
-        """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
-        if not self.places.end(id_, partial(self.remains.begin, id_, ending), even_if_held=ending == "deleting"):
-            return True  # just now it was due
-        self.variables.remove(id_)
-        return self.remains.finish(id_, ending)
-
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
 
         If the container is over, that made its folder again, which is removed.
         """
-        interpreter.close()
         with suppress(self._rows.failure):  # a sweep finds the folder again
-            if self._rows.get(Container, id_, status="active") is None:
-                self.variables.remove(id_)
-                self.remains.remove_files(id_)
+            self.endings.clear(id_, interpreter.close)

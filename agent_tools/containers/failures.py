@@ -64,6 +64,13 @@ class RowsAway(ContainersError):
         super().__init__("The database of the containers does not answer; try again later.")
 
 
+class ContainerElsewhere(ContainersError):
+    """Another gateway has the container's sandbox, and has not given it up in time."""
+
+    def __init__(self) -> None:
+        super().__init__("The container is in use at another gateway; try again later.")
+
+
 class NoSandbox(ContainersError):
     """Every sandbox is in use."""
 

@@ -1,42 +1,42 @@
-"""The places of sandboxes: `max_sandboxes` containers are live at once; one that is called takes another's place.
+"""The places of sandboxes: so many run code at once, more are kept, and one that is called may take another's place.
 
 Theory of operation
-    A container that is called becomes live. If all places are taken, the one that was unused for longest is parked: its
-    variables are saved and its sandbox is closed. That, and bringing back what was kept of the container that is
-    called, happens in a thread, so that whoever called need not wait while a model still writes; `woken` tells when it
-    is done. A container that is called while it is being parked waits for that.
+    A container that is called becomes live, and stays so while there is room (room.py): then its next call finds its
+    variables where they were. If there is none, the one that was unused for longest is parked: its variables are saved
+    and its sandbox is closed. That, and bringing back what was kept of the container that is called, happens in a
+    thread, so that whoever called need not wait while a model still writes; `woken` tells when it is done. A container
+    that is called while it is being parked waits for that.
+
+    A container is live in one process only: its owner takes the lease when it becomes live, and gives it up once its
+    sandbox is closed (leases.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
+from agent_tools.containers.live import LiveContainer
+from agent_tools.containers.room import Room
 from agent_tools.errors import AgentToolsError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
-@dataclass(eq=False)
-class LiveContainer:
-    """A container with a place: its next call starts a sandbox if there is none.
+@dataclass(frozen=True)
+class Taken:
+    """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
 
-    `woken` is there once it may be used; its result is what a model is told of that.
-    """
-
-    interpreter: CodeInterpreter
-    holders: int = 0
-    used_at: float = 0.0
-    saved_at: float = 0.0
-    has_changed: bool = False
-    woken: Future[str] = field(default_factory=Future)
+    make: Callable[[], CodeInterpreter]
+    generation: int
+    has_run: bool
 
 
 class Owner(Protocol):
@@ -44,8 +44,11 @@ class Owner(Protocol):
 
     clock: Callable[[], float]
 
+    def gave_up(self, id_: str) -> None:
+        """Note that a container has no sandbox any more; others may have it from now on. Raises nothing."""
+
     def was_parked(self, id_: str) -> None:
-        """Note that a container has given its place up."""
+        """Count what is kept of a container now."""
 
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Close the interpreter of a container that had lost its place while it was in use."""
@@ -56,9 +59,11 @@ class Places:
 
     Attributes:
         parked: the number of sandboxes that made room for others, since the start.
+        handed_over: the number of those that another process got.
     """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: Owner) -> None:
+        self.room = Room(config)
         self._config = config
         self._variables = variables
         self._owner = owner
@@ -66,28 +71,45 @@ class Places:
         self._change = threading.Condition()
         self._live: dict[str, LiveContainer] = {}
         self._parking: set[str] = set()
-        self.parked = 0
-        self._threads = ThreadPoolExecutor(config.max_sandboxes, "gateway-start")
+        self._relieving = 0
+        self.parked = self.handed_over = 0
+        self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
-    def take(self, id_: str, called: Callable[[], tuple[Callable[[], CodeInterpreter], bool]]) -> LiveContainer:
-        """Hold a container, which keeps its place until it was released as often.
+    def take(self, id_: str, called: Callable[[], Taken | None]) -> LiveContainer | None:
+        """Hold a container, which keeps its place until it was released as often; None if another process has it.
 
-        `called` raises if the container is over; it returns what makes an interpreter, and whether code has run before.
+        `called` takes its lease, and raises if it is over.
 
         Raises:
-            NoSandbox: every place is held.
+            NoSandbox: as many as may run code at once are held.
         """
         with self._change:  # which the end of a container takes, too
             self._change.wait_for(lambda: id_ not in self._parking)
-            make, has_run = called()
             live = self._live.get(id_)
-            if live is None:
-                victim = self._victim()
-                live = self._live[id_] = LiveContainer(make(), saved_at=self._clock())
-                if not self.soon(partial(self._wake, id_, live, victim, has_run=has_run)):
+            self._check_room(live)
+            taken = called()
+            if taken is None:
+                return None
+            stale = live if live and live.generation != taken.generation else None
+            if live is None or stale:
+                victims = self._victims(0 if stale else 1)
+                live = self._live[id_] = LiveContainer(taken.make(), taken.generation, saved_at=self._clock())
+                if not self.soon(partial(self._wake, id_, live, victims, stale, has_run=taken.has_run)):
                     live.woken.set_result("")
             live.holders += 1
             return live
+
+    def _check_room(self, live: LiveContainer | None) -> None:
+        """Check that one more may be held, which may be live already.
+
+        Raises:
+            NoSandbox: it may not.
+        """
+        lives = self._live.values()
+        is_all_held = not (live and live.holders) and sum(each.holders > 0 for each in lives) >= self.room.at_once
+        is_full = live is None and len(lives) >= self.room.kept and not any(each.is_idle for each in lives)
+        if is_all_held or is_full:
+            raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer) -> None:
         """Let go of a container."""
@@ -96,6 +118,7 @@ class Places:
             live.used_at = self._clock()
             live.has_changed = True
         self._tidy_if_over(id_, live)
+        self.relieve()
 
     def start(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
@@ -120,6 +143,11 @@ class Places:
             return False
         return True
 
+    def _surely(self, work: Callable[[], None]) -> None:
+        """Do something in a thread, or in this one if all is being closed."""
+        if not self.soon(work):
+            work()
+
     def _tidy_if_over(self, id_: str, live: LiveContainer) -> None:
         with self._change:
             is_over = self._live.get(id_) is not live and not live.holders and id_ not in self._parking
@@ -132,18 +160,49 @@ class Places:
             live = self._live.get(id_)
             return id_ in self._parking or (live is not None and live.holders > 0)
 
-    def end(self, id_: str, begin: Callable[[], None], *, even_if_held: bool) -> bool:
-        """Take a container's place away and close its sandbox, after `begin`; return False if it is held."""
+    def generations(self) -> dict[str, int]:
+        """Return the containers that are live, each with the generation in which it was taken."""
+        with self._change:
+            return {id_: live.generation for id_, live in self._live.items()}
+
+    def end(self, id_: str, begin: Callable[[], bool], *, even_if_held: bool) -> bool:
+        """Take a container's place away and close its sandbox, after `begin`; return False if it is held.
+
+        `even_if_held` ends it in any case, also if `begin` finds that it is over.
+        """
         with self._change:
             self._change.wait_for(lambda: id_ not in self._parking)
             live = self._live.get(id_)
             if live and live.holders and not even_if_held:
                 return False
-            begin()
+            if not begin() and not even_if_held:
+                return False
             self._live.pop(id_, None)
         if live:
             live.interpreter.close()
         return True
+
+    def drop(self, id_: str, generation: int) -> None:
+        """Close the sandbox that a container got in this generation, whoever uses it; nothing of it is saved."""
+        with self._change:
+            live = self._live.get(id_)
+            if live is None or live.generation != generation:
+                return
+            del self._live[id_]
+        live.interpreter.close()
+
+    def hand_over(self, id_: str) -> None:
+        """Park a container that another process waits for, as soon as nobody uses it here."""
+        with self._change:
+            live = self._live.get(id_)
+            if id_ in self._parking or (live and not live.is_idle):
+                return
+            if live is None:
+                self._owner.gave_up(id_)
+                return
+            victim = self._chosen(id_)
+            self.handed_over += 1
+        self._surely(partial(self._park, *victim))
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is held."""
@@ -159,6 +218,22 @@ class Places:
             now, lives = self._clock(), list(self._live.items())
         return sum(not self._saved(id_, live, now) for id_, live in lives if now - live.saved_at >= every)
 
+    def relieve(self) -> None:
+        """Park what is too much, in a thread; again once that has ended, while memory is short."""
+        with self._change:
+            victims = [] if self._relieving else self._victims(0)
+            self._relieving += len(victims)
+        for victim in victims:
+            self._surely(partial(self._relieve_of, victim))
+
+    def _relieve_of(self, victim: tuple[str, LiveContainer]) -> None:
+        try:
+            self._park(*victim)
+        finally:
+            with self._change:
+                self._relieving -= 1
+        self.relieve()
+
     def close(self) -> None:
         """Park all that are live, at once, within `park_timeout`; those still held, and those left, are only closed."""
         with self._change:
@@ -171,24 +246,35 @@ class Places:
                 closing.submit(parks[each].interpreter.close)
         self._threads.shutdown()
 
-    def _victim(self) -> tuple[str, LiveContainer] | None:
-        """Take the place of the container that was unused for longest, None if there is one free; with the lock."""
-        if len(self._live) + len(self._parking) < self._config.max_sandboxes:
-            return None
-        idle = [(live.used_at, id_) for id_, live in self._live.items() if not live.holders and live.woken.done()]
-        if not idle:
-            raise NoSandbox("Every sandbox is in use; try again later.")
-        _, id_ = min(idle)
+    def _victims(self, coming: int) -> list[tuple[str, LiveContainer]]:
+        """Take the places of those that are too many when others come, the longest unused first; with the lock."""
+        surplus = self.room.surplus(len(self._live) + coming)
+        idle = sorted((live.used_at, id_) for id_, live in self._live.items() if live.is_idle)[:surplus]
+        self.parked += len(idle)
+        return [self._chosen(id_) for _, id_ in idle]
+
+    def _chosen(self, id_: str) -> tuple[str, LiveContainer]:
+        """Take the place of a container that is to be parked; with the lock."""
         self._parking.add(id_)
-        self.parked += 1
         return id_, self._live.pop(id_)
 
-    def _wake(self, id_: str, live: LiveContainer, victim: tuple[str, LiveContainer] | None, *, has_run: bool) -> None:
+    def _wake(
+        self,
+        id_: str,
+        live: LiveContainer,
+        victims: Sequence[tuple[str, LiveContainer]],
+        stale: LiveContainer | None,
+        *,
+        has_run: bool,
+    ) -> None:
         """Make room for a container's sandbox, and bring its variables back."""
         note = ""
         try:
-            if victim:
-                self._park(*victim)
+            if stale:
+                stale.interpreter.close()
+            with ExitStack() as parks:  # each is parked, whatever becomes of another
+                for victim in victims:
+                    parks.callback(self._park, *victim)
             if has_run:
                 note = self._variables.bring_back(id_, live.interpreter)
         finally:
@@ -203,6 +289,7 @@ class Places:
                 self._variables.keep(id_, live.interpreter, "parked")
         finally:
             live.interpreter.close()
+            self._owner.gave_up(id_)
             with self._change:
                 self._parking.discard(id_)
                 self._change.notify_all()

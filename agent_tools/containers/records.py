@@ -16,7 +16,11 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Container(Record):
-    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces."""
+    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces.
+
+    `gateway` is the process that has its sandbox and `wanted_by` one that waits for it, '' for none; `generation`
+    counts the times that one took it. `origin` is the part of the gateway that made it, '' if its client did.
+    """
 
     table = "containers"
     owner: str
@@ -29,6 +33,10 @@ class Container(Record):
     status: str
     has_run: bool
     bytes: int
+    gateway: str = ""
+    wanted_by: str = ""
+    generation: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agent_tools.containers.records import Container, ContainerFile
-from agent_tools.containers.rows import Rows
+from agent_tools.containers.rows import ANYHOW, Rows
 from agent_tools.runtime.files.removal import remove_tree
 
 Ending = Literal["expiring", "deleting"]
@@ -35,9 +35,9 @@ class Remains:
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
 
-    def begin(self, id_: str, ending: Ending) -> None:
-        """Note in a container's row that it is over."""
-        self._rows.change(Container, id_, status=ending)
+    def begin(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
+        """Note in a container's row that it is over; return False if there is none that is as it was."""
+        return self._rows.change(Container, id_, as_it_was, status=ending)
 
     def finish(self, id_: str, ending: Ending) -> bool:
         """Remove a container's files, then its row, or call it expired; return False if some files stay."""
@@ -47,7 +47,7 @@ class Remains:
         if ending == "deleting":
             self._rows.delete(Container, id=id_)
         else:
-            self._rows.change(Container, id_, status="expired")
+            self._rows.change(Container, id_, status="expired", gateway="", wanted_by="")
         return True
 
     def remove_files(self, id_: str) -> bool:
@@ -63,11 +63,14 @@ class Remains:
                 self.failed += not is_removed
         return is_removed
 
-    def unfinished(self) -> list[tuple[str, Ending]]:
-        """List the containers that are over and have files that nobody is removing, and how each ends."""
+    def unfinished(self, is_others: Callable[[Container], object] = lambda _: False) -> list[tuple[str, Ending]]:
+        """List the containers that are over and have files that nobody is removing, and how each ends.
+
+        Those that are another process's are left to it.
+        """
         rows = self._rows.find(Container, status=["expiring", "deleting"]) + self._expired_with_folder()
         with self._lock:
-            rows = [row for row in rows if row.id not in self._at_work]
+            rows = [row for row in rows if row.id not in self._at_work and not is_others(row)]
         return [(row.id, "deleting" if row.status == "deleting" else "expiring") for row in rows]
 
     def _expired_with_folder(self) -> list[Container]:

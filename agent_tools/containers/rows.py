@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from agent_tools.containers.records import Record
 
 MANY = 500  # ids in one query
+ANYHOW: Mapping[str, Any] = {}  # a `where` that every record fits
 Kind = TypeVar("Kind", bound=Record)
 
 
@@ -37,8 +38,8 @@ class Rows(Protocol):
         """Add records, all of them or none."""
 
     @abstractmethod
-    def change(self, kind: type[Record], id_: str, **values: Any) -> bool:
-        """Change columns of a record; return False if it is not there."""
+    def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
+        """Change columns of a record; return False if there is none that also fits `where`."""
 
     @abstractmethod
     def find(self, kind: type[Kind], **where: Any) -> list[Kind]:
@@ -83,11 +84,11 @@ class MemoryRows(Rows):
             for record in records:
                 self._tables.setdefault(type(record), {})[record.id] = record
 
-    def change(self, kind: type[Record], id_: str, **values: Any) -> bool:
-        """Change columns of a record; return False if it is not there."""
+    def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
+        """Change columns of a record; return False if there is none that also fits `where`."""
         with self._lock:
             table = self._tables.get(kind, {})
-            if id_ not in table:
+            if id_ not in table or not _fits_all(table[id_], where):
                 return False
             table[id_] = replace(table[id_], **values)
             return True
@@ -98,7 +99,7 @@ class MemoryRows(Rows):
             table = self._tables.get(kind, {})
             id_ = where.get("id")
             near = [table[id_]] if isinstance(id_, str) and id_ in table else list(table.values())
-        return [row for row in near if all(_fits(getattr(row, name), value) for name, value in where.items())]
+        return [row for row in near if _fits_all(row, where)]
 
     def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
         """Return the number of records that fit, and the sum of their `bytes`."""
@@ -110,6 +111,10 @@ class MemoryRows(Rows):
         found = self.find(kind, **where)
         with self._lock:
             return sum(self._tables[kind].pop(row.id, None) is not None for row in found)
+
+
+def _fits_all(row: Record, where: Mapping[str, Any]) -> bool:
+    return all(_fits(getattr(row, name), value) for name, value in where.items())
 
 
 def _fits(value: Any, wanted: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
+from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.networks import network_cfg
 from agent_tools.containers.records import Container
 from agent_tools.settings import MIB
@@ -17,12 +18,29 @@ WORK_DIR_URL = "sandbox:/mnt/data"
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container to be made. `idle_minutes` is None for the gateway's default; `domains` are those it may reach."""
+    """A container to be made. `idle_minutes` is None for the default; `domains` are those it may reach.
+
+    `origin` is the part of the gateway that makes it, '' for its client.
+    """
 
     name: str
     memory: str | None = None
     idle_minutes: float | None = None
     domains: tuple[str, ...] = ()
+    origin: str = ""
+
+
+def check_memory(memory: str | None, config: ContainersConfig) -> str:
+    """Return the memory tier of this name, or the usual one.
+
+    Raises:
+        MemoryRefused: there is no such tier, or it is not given here.
+    """
+    tier = memory or config.memory
+    allowed = [name for name, size in MEMORY_TIERS.items() if size <= MEMORY_TIERS[config.max_memory]]
+    if tier not in allowed:
+        raise MemoryRefused(f"memory_limit {tier!r:.20} is not available here: use {', '.join(allowed)}.")
+    return tier
 
 
 def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
@@ -36,6 +54,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "debian_packages": list(config.debian_packages),
         "flavour": config.flavour,
         "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
+        "idle_stop": config.idle_stop,
         **({"runtime": config.runtime} if config.runtime else {}),
         **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),
@@ -65,4 +84,5 @@ def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, f
         "max_variables_bytes": max(min(config.max_variables_bytes, variables), 1),
         "max_archive_bytes": 2 * config.max_variables_bytes + MIB,  # which hold nothing else here
         "variables_timeout": config.variables_timeout,
+        "cancel_grace": config.cancel_grace,
     }

@@ -70,6 +70,7 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
     app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe)
+    services.end_jobs_of = app.state.jobs.end_of
     services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     try:
         async with contextlib.AsyncExitStack() as opened:
@@ -80,6 +81,7 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
     finally:
         await app.state.jobs.close()
         await services.upstream.aclose()
+        await services.peers.aclose()
         await run_in_threadpool(services.close)
 
 

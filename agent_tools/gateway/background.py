@@ -21,8 +21,9 @@ MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another m
 class Background:
     """The background responses of all gateways that share a store. Thread-safe."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, gateway: str = "") -> None:
         self._store = store
+        self._gateway = gateway
         self._lock = threading.Lock()
         self._ours: set[str] = set()
         self._unstored: set[str] = set()  # ended here, but not in the store
@@ -30,7 +31,7 @@ class Background:
     def begin(self, id_: str) -> None:
         """Claim a response for this gateway; before anyone can find it."""
         now = time.time()
-        gateway = packed(Owner.current().labels)
+        gateway = packed({**Owner.current().labels, "gateway": self._gateway})
         self._store.add(BackgroundClaim(id=id_, created_at=now, gateway=gateway, seen_at=now))
         with self._lock:
             self._ours.add(id_)
@@ -48,6 +49,11 @@ class Background:
             self._unstored.add(id_)
         with suppress(StoreError):  # the next sweep tries again, and whoever asks for it
             self._fail_unstored(id_)
+
+    def gateway_of(self, id_: str) -> str:
+        """Return the id of the gateway that makes a response now, '' if none does."""
+        claim = self._store.get(BackgroundClaim, id_)
+        return str(json.loads(claim.gateway).get("gateway", "")) if claim else ""
 
     def settled(self, head: ResponseHead) -> ResponseHead:
         """Return a response's columns as they are now; it has failed if its gateway was lost before its end."""

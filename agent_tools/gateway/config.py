@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
-from agent_tools.containers.keys import check_keys
+from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.models.bounds import MAX_REPLY_BYTES
@@ -24,6 +24,7 @@ from agent_tools.settings import GIB, KIB, MIB
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
@@ -63,10 +64,17 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
     """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
+    key_patience: Seconds = 300.0
+    """The time that named keys are accepted while the database, which may have revoked them, does not answer."""
     max_requests_per_minute: Count = 0
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
+    address: str = ""
+    """The URL at which other gateways on the same database reach this one, e.g. http://10.0.0.5:8080; '' if they do
+    not."""
+    shared_secret: str = field(default="", repr=False)
+    """The same for all gateways that have an `address`: they know each other by it."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; then it fails."""
     tool_name: str = "python"
@@ -122,6 +130,8 @@ class GatewayConfig(ContainersConfig):
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
     """Commas and opening brackets in a request's JSON. A model's context holds fewer; each costs up to 100 bytes."""
+    max_unpacked_bytes: Count = GIB
+    """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
     json_threads: Count = 2
     """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
     head_timeout: Seconds = 10.0
@@ -180,6 +190,15 @@ class GatewayConfig(ContainersConfig):
         NetworkPolicy.read({"allow": [], "private": blocks})
         return blocks
 
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, address: str) -> str:
+        parts = urlsplit(address)
+        is_url = parts.scheme in ("http", "https") and parts.netloc and not parts.query and "@" not in parts.netloc
+        if address and not is_url:
+            raise InvalidParams(f"address={address!r:.80} is no gateway's URL: give one such as http://10.0.0.5:8080.")
+        return address
+
     @field_validator("root_path")
     @classmethod
     def _check_root_path(cls, path: str) -> str:
@@ -214,6 +233,12 @@ class GatewayConfig(ContainersConfig):
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
         check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
+        secret = self.shared_secret
+        if bool(self.address) != bool(secret) or (secret and not _SECRET.fullmatch(secret)):
+            raise InvalidParams(
+                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} letters, "
+                "digits or marks of ASCII, the same to all gateways of this database."
+            )
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self

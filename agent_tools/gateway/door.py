@@ -18,7 +18,13 @@ from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
 
-_OWNED = ("/v1/", "/page/run", "/page/stop", "/page/state")  # what has an owner, and needs a key where there are any
+_OWNED = (
+    "/v1/",
+    "/page/run",
+    "/page/stop",
+    "/page/state",
+    "/page/responses",
+)  # what has an owner, and needs a key where there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
 _GONE = 499  # the client left before there was an answer
 
@@ -39,11 +45,12 @@ class Door:
         scope = _below(services.config.root_path, scope)
         body = Body(receive, services.config, Headers(scope=scope))
         answer = _Sender(send, body)
+        received: object = body
         started = time.monotonic()
         with services.metrics.in_flight.track_inprogress():
             try:
                 _let_in(services, scope, self._owned)
-                scope, received = unpacked(scope, body, services.config)
+                scope, received = unpacked(scope, body, services.config, services.unpacked)
                 await self._app(scope, received, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
@@ -52,6 +59,8 @@ class Door:
                     raise
                 response = failed(exc)
                 await response(scope, receive, answer)
+            finally:
+                services.unpacked.give_back(received)
         route = getattr(scope.get("endpoint"), "__name__", "none")
         services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
         if name := scope.get("key_name"):
@@ -89,9 +98,10 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
             "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
         )
     if scope["path"].startswith(owned):
+        scope["is_forwarded"] = services.peers.has_sent(headers)
         caller = services.keys.caller(headers)
         scope["owner"], scope["key_name"] = caller.owner, caller.name
-        if scope["path"] != _POLLED:
+        if scope["path"] != _POLLED and not scope["is_forwarded"]:
             services.rates.check(caller)
     else:
         services.keys.refuse_strangers(headers, may_link=scope["method"] == "GET")

@@ -78,7 +78,7 @@ class NamedKeys:
         return self._store.find(ApiKey)
 
     def revoke(self, name: str) -> None:
-        """End a key: gateways refuse it from their next look at the table on.
+        """End a key: from their next look at the table on gateways refuse it, and end what is under way for it.
 
         Raises:
             InvalidParams: there is no such key.
@@ -95,11 +95,11 @@ class NamedKeys:
         self._find(name)
         self._store.change(ApiKey, name, **vars(limits))
 
-    def read_into(self, keys: RequestKeys) -> None:
-        """Have these keys accepted, and no others that are named."""
+    def read_into(self, keys: RequestKeys) -> frozenset[str]:
+        """Have these keys accepted, and no others that are named; return the owners that had one until now."""
         rows = self._store.find(ApiKey)
         revoked = {row.digest for row in rows if row.revoked_at is not None}
-        keys.accept_named({row.digest: _caller(row) for row in rows if row.revoked_at is None}, revoked)
+        return keys.accept_named({row.digest: _caller(row) for row in rows if row.revoked_at is None}, revoked)
 
     def _find(self, name: str) -> ApiKey:
         row = self._store.get(ApiKey, name)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.leases import Leases
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
@@ -19,8 +20,11 @@ from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
+from agent_tools.gateway.peers import Peers
+from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.auth import RequestKeys
+from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.large_json import LargeJson
 from agent_tools.gateway.requests.rates import Rates
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
@@ -31,6 +35,7 @@ from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.runtime import Runtime
 
 SWEEP_EVERY = 15.0  # seconds
+TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
 _FORGOTTEN: tuple[type[Record], ...] = (
     StoredResponse,
     StoredItem,
@@ -44,6 +49,7 @@ class Services:
     """Made at the start of a gateway; `close` ends all and leaves no sandbox.
 
     Attributes:
+        end_jobs_of: ends the jobs of these owners; set by whoever has the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
@@ -51,46 +57,74 @@ class Services:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.sweep_failures, self._closed = 0, threading.Event()
+        self.sweep_failures = 0
+        self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
-            self.store = Store(config.database_url, config.database_timeout)
-            undo.callback(self.store.close)
-            self.background = Background(self.store)
-            self.keys = RequestKeys(config.api_keys, with_named=config.named_keys)
-            self.rates = Rates(config.max_requests_per_minute)
-            self._read_keys()
-            self.containers = Containers(config, self.store, runtime)
-            undo.callback(runtime.settle)  # the engine removes sandboxes beside what goes on
-            undo.callback(self.containers.close)
-            self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
-            self.shares = self.containers.shares
-            self.large_json = LargeJson(config.json_threads)
-            self.conversations = KnownConversations(config, self.store)
-            self.stored_conversations = StoredConversations(config, self.store, self.shares)
-            self.uploads = Uploads(self.containers, self.store)
-            self.files = ContainerFiles(self.containers, self.store, self.uploads)
+            self._join_others(undo)
+            self._let_in()
+            self._have_containers(undo)
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
-            self.metrics = Metrics(
-                self.containers.running,
-                lambda: self.sweep_failures,
-                lambda: runtime.pools,
-                lambda: self.store.failures,
-                lambda: self.containers.places.parked,
-            )
+            self._count()
             self.upstream = Upstream(config)
             self.mcp_reach = Reach.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
-            for each in [(self.sweep, SWEEP_EVERY), *([(self._read_keys, READ_EVERY)] * config.named_keys)]:
-                thread = threading.Thread(target=self._now_and_then, args=each, name="gateway-sweep", daemon=True)
-                thread.start()
-                undo.callback(thread.join)
-            undo.callback(self._closed.set)
+            self._repeat(undo, self.sweep, SWEEP_EVERY)
+            self._repeat(undo, self._tend, TEND_EVERY)
+            if config.named_keys:
+                self._repeat(undo, self._read_keys, READ_EVERY)
             self._undo = undo.pop_all()
 
+    def _join_others(self, undo: ExitStack) -> None:
+        """Open the store, and appear among the gateways that share it."""
+        config = self.config
+        self.store = Store(config.database_url, config.database_timeout)
+        undo.callback(self.store.close)
+        self.presence = Presence(config, self.store)
+        self.presence.join()
+        undo.callback(failures, self.presence.leave)
+        self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
+        self.peers = Peers(config, self.presence)
+        self.background = Background(self.store, self.presence.id)
+
+    def _let_in(self) -> None:
+        """Have what requests pass first: keys, and bounds of what they send."""
+        config = self.config
+        self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
+        if config.named_keys:
+            NamedKeys(self.store).read_into(self.keys)
+        self.rates = Rates(config.max_requests_per_minute)
+        self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
+        self.large_json = LargeJson(config.json_threads)
+
+    def _have_containers(self, undo: ExitStack) -> None:
+        """Have containers and files, and know whose they are."""
+        config, leases = self.config, Leases(self.store, self.presence.id, self.presence.is_alive)
+        self.containers = Containers(config, self.store, self.runtime, leases=leases)
+        undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
+        undo.callback(self.containers.close)
+        self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
+        self.shares = self.containers.shares
+        self.conversations = KnownConversations(config, self.store)
+        self.stored_conversations = StoredConversations(config, self.store, self.shares)
+        self.uploads = Uploads(self.containers, self.store)
+        self.files = ContainerFiles(self.containers, self.store, self.uploads)
+
+    def _count(self) -> None:
+        """Have metrics of all this."""
+        places = self.containers.places
+        growing = {
+            "agent_tools_sweep_failures": lambda: self.sweep_failures,
+            "agent_tools_store_failures": lambda: self.store.failures,
+            "agent_tools_parked": lambda: places.parked,
+            "agent_tools_handed_over": lambda: places.handed_over,
+            "agent_tools_forwarded": lambda: self.peers.forwarded,
+        }
+        self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
+
     def close(self) -> None:
-        """Release everything but the upstream's connections, which their loop closes."""
+        """Release everything but the connections to the upstream and to peers, which their loop closes."""
         self._undo.close()
 
     def sweep(self) -> int:
@@ -99,7 +133,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts += [self.containers.places.save_due, self.stored_conversations.sweep]
+        parts += [self.containers.places.save_due, self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
@@ -109,10 +143,25 @@ class Services:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
     def _read_keys(self) -> None:
-        """Accept the named keys of now; while the database is away, those of before."""
-        if self.config.named_keys:
-            failures(partial(NamedKeys(self.store).read_into, self.keys))
+        """Accept the named keys of now, and end what those that were revoked have under way."""
+        if revoked := NamedKeys(self.store).read_into(self.keys):
+            self.end_jobs_of(revoked)
+            self.containers.stop(revoked)
 
-    def _now_and_then(self, work: Callable[[], object], every: float) -> None:
-        while not self._closed.wait(every):
-            work()
+    def _tend(self) -> None:
+        """Do what other gateways wait for."""
+        if self.presence.has_others:
+            self.containers.endings.tend()
+
+    def _repeat(self, undo: ExitStack, work: Callable[[], int | None], every: float) -> None:
+        """Do something every so many seconds, in a thread, until all that was begun later is undone."""
+        stopped = threading.Event()
+        thread = threading.Thread(target=_now_and_then, args=(stopped, work, every), name="gateway-sweep", daemon=True)
+        thread.start()
+        undo.callback(thread.join)
+        undo.callback(stopped.set)
+
+
+def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], every: float) -> None:
+    while not stopped.wait(every):
+        failures(work)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_runtime
@@ -18,24 +18,34 @@ from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_run
 __all__ = ["new_gateway", "process_runtime"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20_000  # milliseconds until what a page should show counts as missing
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium drops what it loads when an interface comes or goes, as with any container beside the tests."""
+PATIENCE = 60_000  # milliseconds until what a page should show counts as missing
 
 
 class Visit:
-    """A page of a gateway that someone looks at, and what its browser complained of."""
+    """A page of a gateway that someone looks at, at one of its views, and what its browser complained of."""
 
-    def __init__(self, context: BrowserContext, gateway: Gateway) -> None:
+    def __init__(self, context: BrowserContext, gateway: Gateway, view: str, root: str = "") -> None:
         self.gateway = gateway
         self.complaints: list[str] = []
         self.page = context.new_page()
         self.page.on("console", lambda said: said.type in ("error", "warning") and self._note(said.text))
         self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("requestfailed", lambda request: self._note(f"{request.url}: {request.failure}"))
+        self.page.on("requestfailed", self._failed)
         self.page.on(
-            "request", lambda request: request.url.startswith((gateway.url, "data:")) or self._note(request.url)
+            "request",
+            lambda request: request.url.startswith((gateway.url, "data:", "blob:")) or self._note(request.url),
         )
         self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
-        self.page.goto(gateway.url)
+        self.page.goto(f"{gateway.url}{root}/#{view}")
+        while any(NETWORK_CHANGED in complaint for complaint in self.complaints):
+            self.complaints.clear()
+            self.page.reload()
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # of a page that was left, or a download
+            self._note(f"{request.url}: {request.failure}")
 
     def _note(self, complaint: str) -> None:
         self.complaints.append(complaint)
@@ -48,6 +58,15 @@ class Visit:
     def ends(self, words: str) -> None:
         """See that the run ended, and how."""
         expect(self.page.locator("#state")).to_contain_text(words)
+
+    def ask(self, text: str) -> None:
+        """Ask the model that is chosen."""
+        self.page.get_by_label("Question").fill(text)
+        self.page.get_by_role("button", name="Send").click()
+
+    def answered(self, number: int = 1) -> None:
+        """See that so many questions have their whole answers."""
+        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
 
 
 NewVisit = Callable[..., Visit]
@@ -69,10 +88,16 @@ def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -
     visits: list[Visit] = []
     with ExitStack() as stack:
 
-        def make(gateway_options: dict[str, Any] | None = None, **context_options: Any) -> Visit:
-            gateway = new_gateway({}, docker_runtime, **gateway_options or {})
+        def make(
+            gateway_options: dict[str, Any] | None = None,
+            view: str = "code",
+            models: dict[str, Any] | None = None,
+            **context_options: Any,
+        ) -> Visit:
+            options = gateway_options or {}
+            gateway = new_gateway(models or {}, docker_runtime, **options)
             context = stack.enter_context(chromium.new_context(**context_options))
-            visits.append(Visit(context, gateway))
+            visits.append(Visit(context, gateway, view, options.get("root_path", "")))
             return visits[-1]
 
         yield make

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
+from tests.contract.images import image_of
 from tests.doubles import ProcessEngine
 
 
@@ -26,7 +25,7 @@ def transport(request: pytest.FixtureRequest) -> TransportName:
 @pytest.fixture(scope="module")
 def tag(engine: Engine) -> str:
     """The image's, where the engine has images."""
-    return image.tag_for() if isinstance(engine, DockerEngine) else "none"
+    return image_of(engine)
 
 
 @pytest.fixture(scope="module")

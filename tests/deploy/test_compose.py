@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import jsonschema
 import pytest
 import yaml
 
@@ -61,6 +60,8 @@ def filled(value: Any, given: dict[str, str]) -> Any:
 
 def test_it_is_of_composes_schema(tmp_path: Path) -> None:
     uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(tmp_path)]
+    import jsonschema  # here, since every worker would pay its grammars when it collects the tests
+
     subprocess.run([*uv, "--no-deps", SCHEMA_WHEEL], check=True, timeout=120)
     schema = json.loads((tmp_path / "compose" / "config" / "compose_spec.json").read_text())
     compose = jsonschema.Draft7Validator(schema)

@@ -100,9 +100,10 @@ def both(tool: CodeInterpreter, code: str, options: str = "{}") -> tuple[numpy.n
 
 def difference(one: numpy.ndarray, other: numpy.ndarray) -> float:
     """The part of `one`'s pixels that lie beyond what the same place in `other`, and all around it, has."""
-    around = numpy.pad(other.astype(int), ((1, 1), (1, 1), (0, 0)), "edge")
-    views = numpy.lib.stride_tricks.sliding_window_view(around, (3, 3), (0, 1))
-    low, high = views.min((-1, -2)), views.max((-1, -2))
+    around = numpy.pad(other, ((1, 1), (1, 1), (0, 0)), "edge")
+    height, width = one.shape[:2]
+    views = [around[y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    low, high = (extreme.reduce(views).astype("i2") for extreme in (numpy.minimum, numpy.maximum))
     beyond = numpy.maximum(low - one, one - high).max(-1)
     return float((beyond > WHITE_NOISE).mean())
 

@@ -62,4 +62,4 @@ def test_fifty_streams_with_three_calls_each_do_not_mix(new_gateway: NewGateway,
 
     anyio.run(all_of_them)
     assert len(set(containers)) == STREAMS
-    assert len(gateway.services.containers.running()) <= gateway.services.config.max_sandboxes
+    assert len(gateway.services.containers.running()) <= gateway.services.config.max_kept_sandboxes

@@ -22,12 +22,14 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
             "data_dir": str(work_dir),
             "memory": "4g",
             "upstream_key": "secret-up",
-            "database": "postgresql://secret@h/d",
+            "database": "postgresql://secret-user@h/d",
+            "address": "http://a:1",
+            "shared_secret": "secret-of-all",
         }
     )
     assert (config.port, config.timeout, config.memory) == (81, 2.5, "4g")
     assert config.api_keys == ("secret-key-1", "secret-key-2")
-    assert "secret" not in repr(config) + str(dict(config.shown()))
+    assert "secret-" not in repr(config) + str(dict(config.shown()))
 
 
 @pytest.mark.parametrize(

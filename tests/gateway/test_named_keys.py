@@ -9,13 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools.cli import cli
+from agent_tools.containers.keys import digest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway import named_keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY, KeyLimits, NamedKeys
+from agent_tools.gateway.requests.auth import Caller, RequestKeys
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.keys import ApiKey
+from agent_tools.gateway.store.records import ResponseHead
 from agent_tools.gateway.store.store import Store
-from tests.gateway.asking import KEYS, refused, until
+from tests.gateway.asking import CODE_TOOL, KEYS, SLEEP, code, refused, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 NO_LIMITS = KeyLimits()
@@ -100,15 +104,52 @@ def test_a_key_may_send_so_many_requests_in_a_minute(new_gateway: NewGateway) ->
 def test_a_database_that_is_away_leaves_the_keys_of_before(new_gateway: NewGateway) -> None:
     gateway = new_gateway({}, named_keys=True)
     key = NamedKeys(gateway.services.store).add("alice", NO_LIMITS)
-    gateway.services._read_keys()
+    until(lambda: status(gateway, key) == 200)
     find, gateway.services.store.find = gateway.services.store.find, _away  # type: ignore[method-assign,assignment]
-    gateway.services._read_keys()
+    with pytest.raises(Store.failure):
+        gateway.services._read_keys()
     gateway.services.store.find = find  # type: ignore[method-assign]
     assert status(gateway, key) == 200
 
 
 def _away(*_: object, **__: object) -> object:
     raise Store.failure("away")
+
+
+def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:
+    now = [0.0]
+    keys = RequestKeys(["a-key-of-the-setting"], with_named=True, patience=300.0, clock=lambda: now[0])
+    keys.accept_named({digest("a-named-key"): Caller("me", "alice")})
+    headers = {name: {"authorization": f"Bearer {name}"} for name in ("a-named-key", "a-key-of-the-setting")}
+    now[0] = 300.0
+    assert keys.caller(headers["a-named-key"]).name == "alice"
+    now[0] = 301.0
+    with pytest.raises(ApiError) as refused:
+        keys.caller(headers["a-named-key"])
+    assert (refused.value.status, refused.value.code) == (503, "database_unavailable")
+    assert keys.caller(headers["a-key-of-the-setting"]).name == "setting-1"
+    keys.accept_named({digest("a-named-key"): Caller("me", "alice")})
+    assert keys.caller(headers["a-named-key"]).name == "alice"
+
+
+def test_what_a_revoked_key_has_under_way_ends(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: code(SLEEP)}, named_keys=True)
+    named = NamedKeys(gateway.services.store)
+    key, other = named.add("alice", NO_LIMITS), named.add("bob", NO_LIMITS)
+    until(lambda: status(gateway, key) == 200)
+    tools = [CODE_TOOL]
+    asked = {"model": "m", "input": "Go.", "tools": tools, "background": True}
+    ids = [gateway.client(each).responses.create(**asked).id for each in (key, other)]
+    until(lambda: len(gateway.services.containers.running()) == 2)
+    named.revoke("alice")
+    until(lambda: len(gateway.services.containers.running()) == 1)
+
+    def ended() -> bool:
+        row = gateway.services.store.get(ResponseHead, ids[0])
+        return bool(row) and row.status not in ("queued", "in_progress")
+
+    until(ended)
+    assert gateway.client(other).responses.retrieve(ids[1]).status == "in_progress"
 
 
 def test_a_clients_key_never_reaches_the_upstream(new_gateway: NewGateway) -> None:

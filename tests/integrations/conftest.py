@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         expected = getattr(item.getparent(pytest.Module).obj, "EXPECTED", {})  # type: ignore[union-attr]
         if reason := expected.get(getattr(item, "originalname", item.name)):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Expect those tests to be skipped that a framework lists in SKIPPED; one that runs all the same has failed."""
+    report = yield
+    listed = getattr(item.getparent(pytest.Module).obj, "SKIPPED", {})  # type: ignore[union-attr]
+    name, kind = getattr(item, "originalname", item.name), getattr(item, "cls", None)
+    if reason := listed.get(name) or listed.get(f"{kind and kind.__name__}.{name}"):
+        if report.skipped:
+            report.wasxfail = reason
+        elif call.when == "call":
+            report.outcome, report.longrepr = "failed", f"SKIPPED lists it, and it ran: {reason}"
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,6 +34,11 @@ from tests.integrations.scenario import (
     weather,
 )
 
+SKIPPED = {
+    "test_fifo_read_does_not_wait_for_writer": "a sandbox has no named pipes, by design",
+    "TestCommands.test_native_realpath_keeps_the_working_dir_and_missing_names": "this backend has commands alone",
+}
+
 
 class Scripted(FunctionModel):
     """Calls `run_code` with each code, and remembers the tools that it was shown."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 
 from agent_tools.mcp.tools import TOOLS
@@ -14,6 +13,8 @@ ALL = ("run_python", "wait", "run_command", "put_file", "get_file", "list_files"
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_every_tool_has_schemas_hints_and_words(converse: Converse, mode: str) -> None:
+    from jsonschema import Draft202012Validator  # here, since every worker would pay its grammars
+
     async def talk(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tuple(tools) == ALL == tuple(TOOLS)

@@ -13,14 +13,14 @@ from agent_tools.containers.failures import (
     TooManyContainers,
 )
 from agent_tools.containers.ids import new_id
-from agent_tools.containers.spec import ContainerSpec
+from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.conversations.marks import Sender
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
 
-NAME = "chat"  # of those that are made here
+ORIGIN = "chat"  # of those that are made here, and their name
 LOST = "[The container that earlier calls ran in is gone: its variables and files are lost; this is a new one.]\n\n"
 
 
@@ -67,18 +67,18 @@ class ChatContainer:
             with suppress(ContainerNotFound, ContainerExpired):
                 row = containers.active(self._owner, known.container_id)
                 return Hold(containers, row.id, network=row.network)
-        containers.check_memory(self._memory)
+        check_memory(self._memory, containers.config)
         hold = Hold(containers, new_id("cntr"), self._make)
         hold.note = LOST if known.container_id or known.was_lost else ""
         return hold
 
     def _make(self) -> None:
         """Make the container; where the owner has as many as allowed, the one unused for longest goes."""
-        containers, spec = self._services.containers, ContainerSpec(NAME, self._memory)
+        containers, spec = self._services.containers, ContainerSpec(ORIGIN, self._memory, origin=ORIGIN)
         try:
             containers.create(self._owner, spec, self.hold.container_id)
         except TooManyContainers:
-            if not containers.end_unused(self._owner, NAME):
+            if not containers.end_unused(self._owner, ORIGIN):
                 raise
             containers.create(self._owner, spec, self.hold.container_id)
         self._is_made = True

@@ -19,7 +19,10 @@ call ids, the same `prompt_cache_key`, the same text. Three rules keep those apa
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +34,8 @@ from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store, StoreError
 
 MAX_SESSION = 256  # characters of a session's id that count
+MAX_UNNOTED = 1_000  # answers whose marks wait for the database; the oldest are given up
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,23 @@ class Known:
     was_lost: bool = False
 
 
+@dataclass(frozen=True)
+class _Note:
+    """An answer, the conversation that it belongs to, and the container of that."""
+
+    conversation: Conversation
+    marks: Marks
+    container_id: str
+
+
 class KnownConversations:
     """Finds them, and notes their marks. Thread-safe."""
 
     def __init__(self, config: GatewayConfig, store: Store) -> None:
         self._config = config
         self._store = store
+        self._lock = threading.Lock()
+        self._unnoted: deque[_Note] = deque(maxlen=MAX_UNNOTED)
 
     def of(self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True) -> Conversation:
         """Return the conversation of a request. It `is_whole` if all that was said is in it."""
@@ -69,6 +85,7 @@ class KnownConversations:
             StoreError: the store cannot be read.
         """
         marks = conversation.marks
+        self._wait_for_notes(marks)
         rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
         sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
         was_lost = any(row.container_id is None for row in sure)
@@ -96,12 +113,39 @@ class KnownConversations:
     # -- its answer ---------------------------------------------------------------------------------------------------
 
     def note(self, conversation: Conversation, answer: Iterable[Mapping[str, Any]], container_id: str) -> None:
-        """Note the marks of an answer, from its items or messages; what the store refuses is not known later."""
-        marks = conversation.answered(answer)
+        """Note the marks of an answer, from its items or messages; later, if the store refuses them now."""
+        with self._lock:
+            if len(self._unnoted) == MAX_UNNOTED:
+                _log.error("the database is away for so long that the container of a conversation is not known again")
+            self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
         with suppress(StoreError):
-            is_start = not marks.cache or not self._rows(conversation.marks.answers)
-            latest = (marks.session,) if is_start else (marks.session, marks.cache)
-            self._note(marks, container_id, latest, conversation.sender.owner)
+            self.note_again()
+
+    def note_again(self) -> None:
+        """Note what the store refused before.
+
+        Raises:
+            StoreError: it still does.
+        """
+        with self._lock:
+            while self._unnoted:
+                self._unnoted.rotate(-1)  # one that fails is tried last again
+                note = self._unnoted[-1]
+                is_start = not note.marks.cache or not self._rows(note.conversation.marks.answers)
+                latest = (note.marks.session,) if is_start else (note.marks.session, note.marks.cache)
+                self._note(note.marks, note.container_id, latest, note.conversation.sender.owner)
+                self._unnoted.pop()
+
+    def _wait_for_notes(self, marks: Marks) -> None:
+        """Note what was refused before, if any of it is about these marks.
+
+        Raises:
+            StoreError: that is refused still, so nobody knows whose container it is.
+        """
+        with self._lock:
+            is_about = any(_all_of(note.marks) & _all_of(marks) for note in self._unnoted)
+        if is_about:
+            self.note_again()
 
     def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Note them; of the marks in `latest`, the newest container counts."""
@@ -125,6 +169,11 @@ class KnownConversations:
 
     def _rows(self, marks: Iterable[str]) -> dict[str, StoredMark]:
         return {row.id: row for row in self._store.get_all(StoredMark, [mark for mark in marks if mark])}
+
+
+def _all_of(marks: Marks) -> set[str]:
+    """Return all that a conversation is known by."""
+    return set(filter(None, (*marks.items, *marks.calls, *marks.answers, marks.session, marks.cache)))
 
 
 def _next(mark: str) -> str:

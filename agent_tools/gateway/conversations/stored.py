@@ -106,7 +106,7 @@ class StoredConversations:
             rows = list(self._rows(conversation, items, told or {}))
             if self._store.add_if_new(*rows):  # else another answer has just taken these numbers
                 break
-        changes = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
+        changes: dict[str, Any] = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
         if not self._store.change(StoredConversation, conversation.id, **changes):
             self._store.delete(ConversationItem, conversation_id=conversation.id)
             raise not_found("conversation", conversation.id)

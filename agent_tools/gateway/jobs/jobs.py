@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -100,7 +100,8 @@ class Jobs:
         queue, patience = config.max_queue, config.queue_timeout
         self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
         self._held: Counter[str] = Counter()
-        self._following: set[Job] = set()
+        self._following: dict[Job, str] = {}  # with their owners
+        self._revoked: frozenset[str] = frozenset()
         self._loop = asyncio.get_running_loop()
         self._is_closing = False
 
@@ -113,7 +114,7 @@ class Jobs:
         """Take a place for one job, waiting for a sandbox if it needs one.
 
         Raises:
-            ApiError: 429 or 503.
+            ApiError: 429 or 503; 401, the owner's key was revoked meanwhile.
         """
         if self._is_closing:
             raise stopped()
@@ -132,7 +133,11 @@ class Jobs:
         except BaseException:
             self._held[owner] -= 1
             raise
-        return Place(owner, needs_sandbox)
+        place = Place(owner, needs_sandbox)
+        if owner in self._revoked:
+            self.leave(place)
+            raise ApiError(401, "The API key was revoked.", code="invalid_api_key")
+        return place
 
     def leave(self, place: Place) -> None:
         """Give a place back."""
@@ -142,7 +147,7 @@ class Jobs:
 
     def follow(self, job: Job, place: Place) -> None:
         """Start a job that has entered; it leaves at its end."""
-        self._following.add(job)
+        self._following[job] = place.owner
         self._pool.submit(self._work, job, place)
 
     def all_of(self, kind: type[_Kind]) -> list[_Kind]:
@@ -152,6 +157,17 @@ class Jobs:
     def abandon(self, job: Job) -> None:
         """End a job that nobody waits for."""
         self._loop.run_in_executor(None, job.cancel.set)
+
+    def end_of(self, owners: frozenset[str]) -> None:
+        """End the jobs of owners whose key was revoked, and let none of theirs in that still waits. Thread-safe."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end_of, owners)
+
+    def _end_of(self, owners: frozenset[str]) -> None:
+        self._revoked |= owners
+        for job, owner in self._following.items():
+            if owner in owners:
+                self.abandon(job)
 
     async def close(self) -> None:
         """Admit no more, let the active jobs end within the grace there is, then end them."""
@@ -189,5 +205,5 @@ class Jobs:
 
     def _end(self, job: Job, place: Place) -> None:
         self.leave(place)
-        self._following.discard(job)
+        self._following.pop(job, None)
         job.log.close()  # last: whoever waited for the end finds the place free

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -17,12 +19,20 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.sse import EventStream, Pace
 from agent_tools.gateway.page.job import TrialJob
+from agent_tools.gateway.page.responses import MAX_READ_BYTES, newest_responses
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.services import Services
 from agent_tools.models.base import JsonObject
 
-_HERE = Path(__file__).parent
-_ASSETS = ("page.css", "page.js", "output.js", "icon.svg")
+_HERE = Path(__file__).parent / "assets"
+_ASSETS = (
+    *("icon.svg", "page.js", "elements.js", "gateway.js", "kept.js", "place.js"),
+    *(f"style/{name}.css" for name in ("page", "content", "views")),
+    *(f"text/{name}.js" for name in ("highlight", "table", "prose", "figure", "output")),
+    *(f"views/{name}.js" for name in ("items", "turn", "chat", "editor", "trial", "recent", "snippets")),
+    *(f"panels/{name}.js" for name in ("files", "attachments", "sandboxes")),
+)
+_FOLDER = "/page/"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -46,7 +56,7 @@ def index(request: Request) -> Response:
 
 async def asset(request: Request) -> Response:
     """GET /page/ and a name: a file of the page."""
-    return FileResponse(_HERE / request.url.path.rpartition("/")[2], headers=_HEADERS)
+    return FileResponse(_HERE / request.scope["path"].removeprefix(_FOLDER), headers=_HEADERS)
 
 
 def state(request: Request) -> Response:
@@ -59,13 +69,26 @@ def state(request: Request) -> Response:
         {
             "version": __version__,
             "sandboxes": len(running),
-            "max_sandboxes": services.config.max_sandboxes,
+            "max_kept_sandboxes": services.containers.places.room.kept,
             "under_way": jobs.active,
             "waiting": jobs.admission.waiting,
             "timeout": services.config.timeout,
+            "unknown_tools": services.config.unknown_tools,
+            "mcp": "/mcp" in request.app.state.mounted,
             "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
         }
     )
+
+
+async def newest(request: Request) -> Response:
+    """GET /page/responses: the owner's newest responses."""
+    services, owner = services_of(request), owner_of(request)
+    work = partial(_newest, services, owner)
+    return Json(await services.large_json.in_thread(MAX_READ_BYTES, work))
+
+
+def _newest(services: Services, owner: str) -> JsonObject:
+    return {"responses": list(newest_responses(services.store, owner)), "now": time.time()}
 
 
 async def try_code(request: Request) -> Response:
@@ -106,8 +129,9 @@ def _shown(row: Container, held: bool | None, now: float) -> JsonObject:
 
 routes = [
     Route("/", index, methods=["GET"]),
-    *(Route(f"/page/{name}", asset, methods=["GET"]) for name in _ASSETS),
+    *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in _ASSETS),
     Route("/page/state", state, methods=["GET"]),
+    Route("/page/responses", newest, methods=["GET"]),
     Route("/page/run", try_code, methods=["POST"]),
     Route("/page/stop", stop_code, methods=["POST"]),
 ]

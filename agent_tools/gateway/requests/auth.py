@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from agent_tools.containers.keys import ANYONE, LOOPBACK, digest, owner_of_digest
 from agent_tools.containers.keys import bearer as key_in
-from agent_tools.gateway.requests.failures import Refusal
+from agent_tools.gateway.requests.failures import ApiError, Refusal
 
 _PLACES = ("api-key", "x-api-key")  # where clients made for other services put it
 
@@ -33,8 +35,18 @@ class Caller:
 class RequestKeys:
     """The keys that are accepted, as requests bring them. Named keys come and go while the gateway runs."""
 
-    def __init__(self, keys: Sequence[str], *, with_named: bool = False) -> None:
+    def __init__(
+        self,
+        keys: Sequence[str],
+        *,
+        with_named: bool = False,
+        patience: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._with_named = with_named
+        self._patience = patience
+        self._clock = clock
+        self._named_at = clock()
         self._set = {
             digest(key): Caller(owner_of_digest(digest(key)), f"setting-{number}")
             for number, key in enumerate(keys, start=1)
@@ -46,13 +58,16 @@ class RequestKeys:
         """A request needs a key."""
         return self._with_named or bool(self._set)
 
-    def accept_named(self, callers: Mapping[str, Caller], revoked: Collection[str] = ()) -> None:
+    def accept_named(self, callers: Mapping[str, Caller], revoked: Collection[str] = ()) -> frozenset[str]:
         """Accept these keys, by digest, beside those of the setting, of which none that is revoked is.
 
-        All that were named before are forgotten.
+        All that were named before are forgotten. Return the owners that had a key until now.
         """
+        before = {caller.owner for caller in self._callers.values()}
         left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
         self._callers = {**left, **callers}
+        self._named_at = self._clock()
+        return frozenset(before - {caller.owner for caller in self._callers.values()})
 
     def max_containers(self, owner: str, usual: int) -> int:
         """Return the number of containers that an owner may have at once."""
@@ -68,6 +83,7 @@ class RequestKeys:
 
         Raises:
             Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
+            ApiError: 503, nobody knows whether the key was revoked, for longer than the patience for that.
         """
         if not self.are_needed:
             self.refuse_strangers(headers)
@@ -78,6 +94,10 @@ class RequestKeys:
             message = "Incorrect API key provided." if given else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
+        if digest(given) not in self._set and self._clock() > self._named_at + self._patience:
+            raise ApiError(
+                503, "The gateway's database does not answer, so keys cannot be checked.", code="database_unavailable"
+            )
         return found
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:

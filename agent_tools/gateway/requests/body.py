@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.encodings import Decoder, decoder_of
-from agent_tools.gateway.requests.failures import late, too_large
+from agent_tools.gateway.requests.failures import busy, late, too_large
 from agent_tools.settings import MIB
 
 _OF_THE_PACKED = (b"content-encoding", b"content-length")
@@ -50,13 +50,36 @@ class Body:
         return message
 
 
-class UnpackedBody:
-    """Receives a compressed body, unpacked; at most `most` bytes of it."""
+class UnpackedBudget:
+    """The bytes that all compressed bodies under way have been unpacked to. For one event loop."""
 
-    def __init__(self, receive: Receive, decoder: Decoder, most: int) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of_each: dict[object, int] = {}
+
+    def take(self, body: object, size: int) -> None:
+        """Count bytes of a body. One alone may have as many as its own limit lets it.
+
+        Raises:
+            ApiError: 503, together with others it has too many.
+        """
+        self._of_each[body] = self._of_each.get(body, 0) + size
+        if len(self._of_each) > 1 and sum(self._of_each.values()) > self._most:
+            raise busy(503, "Too much compressed data is under way; send it without Content-Encoding, or later.", 5)
+
+    def give_back(self, body: object) -> None:
+        """Forget a body whose request is over."""
+        self._of_each.pop(body, None)
+
+
+class UnpackedBody:
+    """Receives a compressed body, unpacked; at most `most` bytes of it, within the budget of all."""
+
+    def __init__(self, receive: Receive, decoder: Decoder, most: int, budget: UnpackedBudget) -> None:
         self._receive = receive
         self._decoder = decoder
         self._left = most
+        self._budget = budget
         self._pieces: Iterator[bytes] = iter(())
         self._has_come = self._is_over = False
 
@@ -64,13 +87,14 @@ class UnpackedBody:
         """Receive a piece.
 
         Raises:
-            ApiError: 400, it cannot be unpacked; and as for `Body`.
+            ApiError: 400, it cannot be unpacked; 503, too much is unpacked at once; and as for `Body`.
         """
         while not self._is_over:
             if piece := next(self._pieces, b""):
                 self._left -= len(piece)
                 if self._left < 0:
                     raise too_large("The request is too large once it is unpacked.")
+                self._budget.take(self, len(piece))
                 await anyio.lowlevel.checkpoint()  # other clients have their turn between two pieces
                 return {"type": "http.request", "body": piece, "more_body": True}
             if self._has_come:
@@ -85,7 +109,9 @@ class UnpackedBody:
         return await self._receive()
 
 
-def unpacked(scope: Scope, body: Body, config: GatewayConfig) -> tuple[Scope, Receive]:
+def unpacked(
+    scope: Scope, body: Body, config: GatewayConfig, budget: UnpackedBudget
+) -> tuple[Scope, Body | UnpackedBody]:
     """Return a request without its Content-Encoding, and its body likewise.
 
     Raises:
@@ -95,7 +121,7 @@ def unpacked(scope: Scope, body: Body, config: GatewayConfig) -> tuple[Scope, Re
     if decoder is None:
         return scope, body
     headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THE_PACKED]
-    return {**scope, "headers": headers}, UnpackedBody(body, decoder, most_bytes(config))
+    return {**scope, "headers": headers}, UnpackedBody(body, decoder, most_bytes(config), budget)
 
 
 def most_bytes(config: GatewayConfig) -> int:

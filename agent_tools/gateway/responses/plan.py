@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
@@ -15,7 +15,7 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound,
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
-from agent_tools.containers.spec import ContainerSpec
+from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.execution import Picture
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
@@ -70,9 +70,20 @@ class Plan:
 
 
 class Planner:
-    """Makes the plan of one request. It asks the store, so it is not for the event loop."""
+    """Makes the plan of one request. It asks the store, so it is not for the event loop.
 
-    def __init__(self, services: Services, owner: str, request: Request, session: str = "") -> None:
+    `look` is called with the container that the conversation has, and raises if the request is for another gateway.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        owner: str,
+        request: Request,
+        session: str = "",
+        look: Callable[[Container], None] | None = None,
+    ) -> None:
+        self._look = look or (lambda _: None)
         self._services = services
         self._owner = owner
         self._request = request
@@ -90,6 +101,7 @@ class Planner:
         Raises:
             ApiError: the request refers to something that does not exist, or cannot be sent on.
             ContainersError: its container cannot be used or made.
+            Elsewhere: another gateway has its container.
         """
         request, config = self._request, self._services.config
         if request.store:
@@ -199,6 +211,7 @@ class Planner:
         containers = self._services.containers
         if choice.id is not None:
             row = containers.active(self._owner, choice.id)
+            self._look(row)
             self._container_id = row.id
             self._bring(choice.file_ids)
             return Hold(containers, self._container_id, network=row.network)
@@ -208,7 +221,7 @@ class Planner:
             self._bring(choice.file_ids)
             return Hold(containers, self._container_id, network=network)
         self._container_id = new_id("cntr")
-        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains))
+        make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains, origin="response"))
         if not choice.file_ids:
             containers.check_room(self._owner)
             return Hold(containers, self._container_id, make, network)
@@ -220,7 +233,7 @@ class Planner:
         """Return the memory tier and the network that a new container gets."""
         containers = self._services.containers
         try:
-            return containers.check_memory(choice.memory), check_network(choice.domains, containers.config)
+            return check_memory(choice.memory, containers.config), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
             raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
         except NetworkRefused as exc:
@@ -242,6 +255,7 @@ class Planner:
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
             row = self._services.containers.active(self._owner, named)
             if row.network == network:
+                self._look(row)
                 return row.id
         self._notes.append(LOST)
         return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from agent_tools.gateway.http import (
 )
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended
+from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob
@@ -47,8 +49,15 @@ async def create_response(request: Request) -> Response:
     config = services.config
     unknown, reach = config.unknown_tools, services.mcp_reach
     read = partial(read_request, unknown_tools=unknown, passed=config.passed_fields, reach=reach)
-    wanted = await read_json(request, await raw_body(request), read)
-    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
+    body = await raw_body(request)
+    wanted = await read_json(request, body, read)
+    submission = Submission(wanted, owner_of(request), request.headers, may_forward=not request.scope["is_forwarded"])
+    try:
+        job = await start_job(services, jobs, submission)
+    except Elsewhere as exc:
+        if answer := await services.peers.forward(request, body, exc.gateway):
+            return answer
+        job = await start_job(services, jobs, replace(submission, may_forward=False))
     if wanted.stream:
         return _stream(request, job, 0)
     if not wanted.background:
@@ -76,6 +85,8 @@ async def delete_response(request: Request) -> Response:
     job, head = await _job_and_head(request)
     if job:
         jobs_of(request).abandon(job)
+    elif head.status in ACTIVE and (answer := await _from_its_gateway(request)):
+        return answer
     await run_in_threadpool(forget, services_of(request).store, head.id)
     return Json({"id": head.id, "object": "response.deleted", "deleted": True})
 
@@ -86,7 +97,7 @@ async def cancel_response(request: Request) -> Response:
     if not head.background:
         raise invalid("Cannot cancel a synchronous response.")
     if job is None and head.status in ACTIVE:
-        raise _elsewhere()
+        return await _from_its_gateway(request) or _elsewhere()
     if job and not job.log.is_closed:
         jobs_of(request).abandon(job)
         await ended(job.log, request)
@@ -150,10 +161,10 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
     return Json(body)
 
 
-async def _stream_again(request: Request, head: ResponseHead, start: int) -> EventStream:
+async def _stream_again(request: Request, head: ResponseHead, start: int) -> Response:
     """Stream stored events; of a response whose gateway was lost, only its end is known."""
     if head.status in ACTIVE:
-        raise _elsewhere()
+        return await _from_its_gateway(request) or _elsewhere()
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
@@ -174,8 +185,20 @@ def _end(now: ResponseBody, number: int) -> Logged:
     return Logged(kind, f'{{"type":"{kind}","response":{now.body},"sequence_number":{number}}}'.encode())
 
 
-def _elsewhere() -> ApiError:
-    return ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
+async def _from_its_gateway(request: Request) -> Response | None:
+    """Have the gateway answer that makes a response; None if it cannot be reached."""
+    services = services_of(request)
+    gateway_id = await run_in_threadpool(services.background.gateway_of, request.path_params["response_id"])
+    try:
+        if not request.scope["is_forwarded"]:
+            await run_in_threadpool(services.peers.look, gateway_id)
+    except Elsewhere as exc:
+        return await services.peers.forward(request, b"", exc.gateway)
+    return None
+
+
+def _elsewhere() -> NoReturn:
+    raise ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
 
 
 def _stream(request: Request, job: ResponseJob, start: int) -> EventStream:

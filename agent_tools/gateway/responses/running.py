@@ -17,11 +17,12 @@ from agent_tools.gateway.services import Services
 
 @dataclass(frozen=True)
 class Submission:
-    """A request for a response, with its sender."""
+    """A request for a response, with its sender. It `may_forward` if another gateway may answer it."""
 
     request: Request
     owner: str
     headers: Mapping[str, str]
+    may_forward: bool = False
 
 
 async def start_job(services: Services, jobs: Jobs, submission: Submission) -> ResponseJob:
@@ -29,11 +30,13 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
 
     Raises:
         ApiError: it cannot be made, or not now.
+        Elsewhere: it is for another gateway.
     """
     place = await jobs.enter(submission.owner, needs_sandbox=submission.request.tools.container is not None)
     try:
         session = services.conversations.session(submission.headers)
-        planner = Planner(services, submission.owner, submission.request, session)
+        look = services.peers.look_for_holder if submission.may_forward else None
+        planner = Planner(services, submission.owner, submission.request, session, look)
         plan = await run_in_threadpool(planner.plan, services.upstream.key(submission.headers))
         job = await run_in_threadpool(ResponseJob, services, plan, EventLog(services.config.max_response_bytes))
         if submission.request.background:

@@ -19,6 +19,7 @@ from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
 from agent_tools.gateway.serving.notify import notify
@@ -100,9 +101,13 @@ def serve(config: GatewayConfig, runtime: Runtime, mounts: Sequence[Mount] = ())
     """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
 
     Raises:
-        InvalidParams: the database cannot be used.
+        InvalidParams: the database cannot be used, or not together with a gateway that is there already.
     """
-    opened_store(config).close()
+    store = opened_store(config)
+    try:
+        check_others(store, folder_id(config.data_dir))
+    finally:
+        store.close()
     Server(
         config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
     ).run()

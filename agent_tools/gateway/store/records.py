@@ -22,6 +22,16 @@ class ResponseHead(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResponseListed(Record):
+    """The columns of a response that a list of the newest needs."""
+
+    table = "responses"
+    created_at: float
+    status: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResponseBody(Record):
     """A response's body, as JSON."""
 
@@ -147,3 +157,18 @@ class ConversationItem(ConversationPlace):
     owner: str
     item: str
     told: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayRow(Record):
+    """A gateway that is alive: its process, as labels tell it, the id of its `data_dir`, and its last sign of life.
+
+    `address` is the URL at which the other gateways reach it, '' if they do not.
+    """
+
+    table = "gateways"
+    created_at: float
+    seen_at: float
+    owner: str
+    folder: str
+    address: str

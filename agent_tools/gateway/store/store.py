@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from agent_tools.containers.records import Record
-from agent_tools.containers.rows import Before, Kind, Rows
+from agent_tools.containers.rows import ANYHOW, Before, Kind, Rows
 from agent_tools.gateway.store.schema import prepare
 from agent_tools.gateway.store.tables import metadata
 
@@ -28,14 +28,16 @@ class Store(Rows):
 
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
+        is_file: the rows are in an SQLite file, which programs of one machine can share.
     """
 
     failure = StoreError
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         self.failures = 0
-        self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-        if self._engine.dialect.name == "sqlite":
+        self.is_file = url.startswith("sqlite")
+        self._engine = sa.create_engine(url, pool_pre_ping=not self.is_file)
+        if self.is_file:
             sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))
         try:
             prepare(self._engine)
@@ -68,17 +70,26 @@ class Store(Rows):
             return False
         return True
 
-    def change(self, kind: type[Record], id_: str, **values: Any) -> bool:
-        """Change columns of a record; return False if it is not there."""
+    def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
+        """Change columns of a record; return False if there is none that also fits `where`."""
         with self._transaction() as connection:
             table = table_of(kind)
-            done = connection.execute(table.update().where(table.c.id == id_).values(**values))
+            fitting = (table.c.id == id_, *_fitting(table, where))
+            done = connection.execute(table.update().where(*fitting).values(**values))
             return done.rowcount > 0
 
     def find(self, kind: type[Kind], **where: Any) -> list[Kind]:
         """Return all records that fit, oldest first."""
         table = table_of(kind)
         query = sa.select(*_columns(kind)).order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
+        with self._transaction() as connection:
+            return [kind(**row._mapping) for row in connection.execute(query)]
+
+    def newest(self, kind: type[Kind], most: int, **where: Any) -> list[Kind]:
+        """Return at most so many records that fit, newest first."""
+        table = table_of(kind)
+        order = (table.c.created_at.desc(), table.c.id.desc())
+        query = sa.select(*_columns(kind)).order_by(*order).where(*_fitting(table, where)).limit(most)
         with self._transaction() as connection:
             return [kind(**row._mapping) for row in connection.execute(query)]
 

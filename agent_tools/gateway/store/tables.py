@@ -75,6 +75,20 @@ containers = sa.Table(
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("has_run", sa.Boolean, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False, default=0),  # of its files, when they were last counted
+    sa.Column("gateway", sa.String(64), nullable=False, server_default="", index=True),  # that has its sandbox
+    sa.Column("wanted_by", sa.String(64), nullable=False, server_default=""),  # the gateway that waits for it
+    sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"),  # times that a gateway took it
+    sa.Column("origin", sa.String(16), nullable=False, server_default=""),
+)
+gateways = sa.Table(  # those that are alive
+    "gateways",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),  # the process, as labels tell it
+    sa.Column("folder", sa.String(64), nullable=False),  # the id of its data_dir
+    sa.Column("address", sa.Text, nullable=False),
 )
 container_files = sa.Table(
     "container_files",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import get_args
 
 from prometheus_client import (
@@ -27,8 +28,13 @@ from agent_tools.tools.command_tool import CommandEnd
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
-_SWEEPS = "Objects that a sweep could not end or remove; the next one tries again."
-_STORE = "Transactions that the database refused: away, locked or full."
+_GROWING = {
+    "agent_tools_sweep_failures": "Objects that a sweep could not end or remove; the next one tries again.",
+    "agent_tools_store_failures": "Transactions that the database refused: away, locked or full.",
+    "agent_tools_parked": "Containers whose sandbox made room for another's, or for the machine's memory.",
+    "agent_tools_handed_over": "Containers that were given up to another gateway, which asked for them.",
+    "agent_tools_forwarded": "Requests that were sent on to the gateway that has their container.",
+}
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _STATUSES = frozenset((*HTTPStatus, 499))
 
@@ -36,27 +42,21 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `sweep_failures`,
-    `store_failures` and `parked` growing numbers; `pools` the sandboxes made ahead.
+    `running` returns the containers with a sandbox, each with True while it is held; `growing` has, by name, numbers
+    that others count; `pools` the sandboxes made ahead.
     """
 
     def __init__(
         self,
         running: Callable[[], Mapping[str, bool]],
-        sweep_failures: Callable[[], int] = int,
+        growing: Mapping[str, Callable[[], int]] = MappingProxyType({}),
         pools: Callable[[], PoolState] = PoolState,
-        store_failures: Callable[[], int] = int,
-        parked: Callable[[], int] = int,
     ) -> None:
         self.registry = CollectorRegistry()
-        made_room = "Containers whose sandbox made room for another's."
-        for collector in (
-            *(_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)),
-            _Growing("agent_tools_sweep_failures", _SWEEPS, sweep_failures),
-            _Growing("agent_tools_store_failures", _STORE, store_failures),
-            _Growing("agent_tools_parked", made_room, parked),
-        ):
+        for collector in (_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)):
             self.registry.register(collector)
+        for name, says in _GROWING.items():
+            self.registry.register(_Growing(name, says, growing.get(name, int)))
         self._make_for_requests()
         self._make_for_turns()
 

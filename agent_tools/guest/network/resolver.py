@@ -25,7 +25,10 @@ def listen() -> socket.socket | None:
     with contextlib.suppress(OSError), open(HOSTS, encoding="utf-8", errors="replace") as hosts:
         if os.getpid() != 1 or "localhost" in hosts.read().split():
             return None
-    port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError:  # a profile without sockets of the internet
+        return None
     try:
         port.bind(("127.0.0.1", PORT))
     except OSError:

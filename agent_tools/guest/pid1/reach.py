@@ -26,10 +26,17 @@ class Reach(Protocol):
 
 
 class Everyone(Reach):
-    """All processes of the sandbox. Nothing is sent by a process that is not PID 1: it would meet those of a host."""
+    """All processes of the sandbox. Nothing is sent by a process that is not PID 1: it would meet those of a host.
+
+    `kept` are processes that nothing is to end: those that PID 1 speaks to the host through.
+    """
+
+    def __init__(self, kept: Collection[int] = ()) -> None:
+        self._kept = frozenset(kept)
 
     def kill_all_but(self, spared: Collection[int]) -> None:
         """Kill all but these, what comes from them, and PID 1."""
+        spared = self._kept.union(spared)
         if not spared:
             self.signal(signal.SIGKILL)
         elif os.getpid() == 1:

@@ -25,7 +25,8 @@ from ..boot import boot as boot
 from ..checkpoints.victims import prefer_others
 from ..checkpoints.words import AWAKE
 from ..forks import set_dumpable
-from .init import RUN_DIR, WORK_DIR, Init
+from . import hold
+from .init import RUN_DIR, WORK_DIR, Init, RunKernel
 from .lifeline import SocketLifeline, StdioLifeline, take_stdio
 from .names import lay_names
 from .reach import Everyone, Offspring
@@ -37,11 +38,27 @@ GoOn = Callable[[list[int]], None]
 def main() -> None:
     """Be PID 1: serve the host until it goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = StdioLifeline(*take_stdio()) if sys.argv[1:] == ["stdio"] else SocketLifeline(f"{RUN_DIR}/init.sock")
+    mode, *words = sys.argv[1:] or [""]
+    if mode == hold.MODE:
+        _hold(hold.Hold(*words))
+        return
+    host = StdioLifeline(*take_stdio()) if mode == "stdio" else SocketLifeline(f"{RUN_DIR}/init.sock")
+    Init(host, _booted(), Everyone()).serve()
+
+
+def _hold(held: hold.Hold) -> None:
+    """Boot first, so that the host finds all of it there."""
+    run_kernel = _booted()
+    host = held.await_host()
+    Init(host, run_kernel, Everyone({host.pid})).serve()
+
+
+def _booted() -> RunKernel:
+    """Return what makes a fork of this process a kernel."""
     lay_names()
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    Init(host, partial(run_kernel, supervise), Everyone()).serve()
+    return partial(run_kernel, supervise)
 
 
 def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:

@@ -130,14 +130,15 @@ class QuotaWatch:
 
     def look(self) -> None:
         """Count what is there, the first time; then stop a guest that is over the quota."""
-        started = self._clock()
-        if not self._has_counted:
+        started, is_first = self._clock(), not self._has_counted
+        if is_first:
             self.quota.count()
             self._has_counted = True
         elif self._has_suspects() and self._excess():
             self._stop()
         ended = self._clock()
-        self._next_at = ended + max(0.9 * LOOK_EVERY, PAUSE_FACTOR * (ended - started))  # a round may be a little early
+        pause = 0.0 if is_first else PAUSE_FACTOR * (ended - started)  # a first count has looked for no excess yet
+        self._next_at = ended + max(0.9 * LOOK_EVERY, pause)  # a round may be a little early
         of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
         self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
 

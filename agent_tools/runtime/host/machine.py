@@ -33,6 +33,15 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if len(fields) > 19 else None
 
 
+def available_memory() -> int | None:
+    """The bytes of memory that programs could still take without swapping; None where it cannot be told."""
+    for line in _read("/proc/meminfo").splitlines():
+        name, _, size = line.partition(":")
+        if name == "MemAvailable":
+            return int(size.split()[0]) * 1024
+    return None
+
+
 def _time_of(words: str) -> int | None:
     """Read a time as `ps` prints it in the C locale."""
     try:

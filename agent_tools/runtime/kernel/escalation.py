@@ -177,7 +177,7 @@ def due(state: State, deadline: float, limits: Limits) -> float:
         case Running():
             return last
         case Interrupted(at):
-            return min(last, at + limits.kill_grace)
+            return min(last, at + limits.cancel_grace)
         case HungUp(at):
             return at + HANG_UP_GRACE
         case Killed(at):

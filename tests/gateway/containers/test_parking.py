@@ -16,7 +16,9 @@ import pytest
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.records import Container
+from agent_tools.containers.room import Room
 from agent_tools.containers.spec import ContainerSpec
+from agent_tools.execution import Died
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
@@ -36,6 +38,7 @@ class Machine:
 
     def __init__(self, data_dir: Path, clock: Clock, **options: Any) -> None:
         self.runtime = Runtime(ProcessEngine(), lambda packages: "none")
+        options = {"max_kept_sandboxes": options.get("max_sandboxes", 8), **options}
         config = GatewayConfig(upstream="http://localhost:1/v1", data_dir=data_dir, **options)
         data_dir.mkdir(parents=True, exist_ok=True)
         self.store = Store(config.database_url)
@@ -89,7 +92,7 @@ def test_the_longest_unused_sandbox_makes_room_and_its_files_and_variables_stay(
         last = request["messages"][-1]
         return code(last["content"]) if last["role"] == "user" else ScriptedReply(text="Ok.")
 
-    gateway = new_gateway({"m": obey}, max_sandboxes=1)
+    gateway = new_gateway({"m": obey}, max_sandboxes=1, max_kept_sandboxes=1)
     first, second = (gateway.client().containers.create(name=name).id for name in "ab")
     post(gateway, tools=in_container(first), input=f"x = 1; {LOCK}; open('kept', 'w').write('k')")
     post(gateway, tools=in_container(second), input="x = 2")
@@ -115,6 +118,85 @@ def test_each_comes_back_with_its_own(machine: Any) -> None:
                 assert "(True, " in answer
     assert len(one.containers.running()) == 2
     assert [one.run(id_, "mine, count").rpartition("(")[2] for id_ in ids] == [f"{id_!r}, 2)\n```" for id_ in ids]
+
+
+def test_more_are_kept_than_run_at_once(machine: Any) -> None:
+    one = machine(max_sandboxes=1, max_kept_sandboxes=3, min_memory_free=0)
+    ids = [one.new() for _ in range(3)]
+    for id_ in ids:
+        one.run(id_, f"mine = {id_!r}; {LOCK}")
+    assert one.containers.running() == dict.fromkeys(ids, False)
+    for id_ in ids:
+        answer = one.run(id_, "mine, type(lock).__name__")
+        assert f"('{id_}', 'lock')" in answer
+        assert "note" not in answer
+    assert one.containers.places.parked == 0
+    assert kept(one.containers) == []
+
+
+def test_never_fewer_are_kept_than_run_at_once(machine: Any) -> None:
+    one = machine(max_sandboxes=2, max_kept_sandboxes=0)
+    ids = [one.new() for _ in range(2)]
+    for id_ in ids:
+        one.run(id_, "x = 1")
+    assert one.containers.running() == dict.fromkeys(ids, False)
+
+
+def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_unused_first(
+    machine: Any, clock: Clock
+) -> None:
+    one = machine(max_sandboxes=2, max_kept_sandboxes=10, min_memory_free=100)
+    available = [1_000]
+    one.containers.places.room = Room(one.containers.config, lambda: available[0])
+    ids = [one.new() for _ in range(5)]
+    for id_ in ids:
+        one.run(id_, f"mine = {id_!r}")
+        clock.now += 1
+    assert list(one.containers.running()) == ids
+    available[0] = 99
+    assert one.containers.sweep() == 0
+    until(lambda: list(one.containers.running()) == ids[3:])  # one after the other, down to the places
+    until(lambda: len(kept(one.containers)) == 3)
+    assert one.containers.places.parked == 3
+    available[0] = 100
+    assert ids[0] in one.run(ids[0], "mine")
+    assert len(one.containers.running()) == 3
+
+
+def test_where_the_machine_does_not_tell_its_memory_the_number_decides() -> None:
+    config = GatewayConfig("http://u/v1", max_sandboxes=2, max_kept_sandboxes=4)
+    room = Room(config, lambda: None)
+    assert [room.surplus(there) for there in range(3, 7)] == [0, 0, 1, 2]
+
+
+def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> None:
+    one = machine(idle_stop=1.0)
+    id_ = one.new()
+    one.run(id_, f"x = 1; {LOCK}")
+    sandbox = one.containers.places._live[id_].interpreter.as_sandbox._opening.session().serving.sandbox
+    until(lambda: sandbox._idle.is_stopped)
+    answer = one.run(id_, "x, type(lock).__name__")
+    assert "(1, 'lock')" in answer
+    assert "note" not in answer
+    until(lambda: sandbox._idle.is_stopped)  # again
+    one.containers.close()  # which saves what is stopped
+    assert kept(one.containers) == [f"{id_}.parked"]
+
+
+@pytest.mark.parametrize(("grace", "is_kept"), [(10.0, True), (0.2, False)])
+def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_kept: bool) -> None:
+    one = machine(cancel_grace=grace)
+    id_ = one.new()
+    slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(1.5)"
+    one.run(id_, "x = 1")
+    with one.containers.held(id_) as (interpreter, woken):
+        woken.result()
+        cancelled = threading.Event()
+        stream = interpreter.stream(slow, None, None, cancelled)
+        next(stream)
+        interpreter.cancel(cancelled)
+        outputs = list(stream)
+    assert any(isinstance(output, Died) for output in outputs) is not is_kept
 
 
 def test_where_variables_are_not_wanted_they_are_lost_and_that_is_told(machine: Any) -> None:

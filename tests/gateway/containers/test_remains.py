@@ -65,7 +65,7 @@ def make_container(services: Services) -> str:
 def keep(services: Services, *ids: str) -> None:
     """From now on the files of these containers cannot be removed."""
     folders = services.config.data_dir / "containers"
-    services.containers.remains = Remains(
+    services.containers.endings.remains = Remains(
         folders, services.store, lambda path: path.name not in ids and remove_tree(path)
     )
 
@@ -103,7 +103,7 @@ def test_a_container_is_called_expired_once_its_files_are_gone(
     clock.now += 601
     assert services.sweep() == 1
     assert [status_of(services, id_) for id_ in ids] == ["expired", "expiring", "expired"]
-    assert (services.sweep(), services.sweep_failures, services.containers.remains.failed) == (1, 2, 2)
+    assert (services.sweep(), services.sweep_failures, services.containers.endings.remains.failed) == (1, 2, 2)
     with pytest.raises(ContainerExpired, match="Container is expired"):
         services.containers.active("me", ids[1])
     again = new_services()
@@ -121,7 +121,7 @@ def test_a_container_that_is_asked_for_when_it_is_due_is_expired_though_its_file
     for _ in range(3):
         with pytest.raises(ContainerExpired, match="Container is expired"):
             services.containers.active("me", id_)
-    assert services.containers.remains.failed == 1  # then it is the sweep's
+    assert services.containers.endings.remains.failed == 1  # then it is the sweep's
 
 
 def test_deleting_says_so_where_files_stay_and_the_sweep_goes_on(new_gateway: NewGateway) -> None:
@@ -149,7 +149,7 @@ def test_a_sweep_goes_on_after_whatever_fails(
             raise OSError("the disk is gone")
         return remove_tree(path)
 
-    services.containers.remains = Remains(services.config.data_dir / "containers", services.store, remove)
+    services.containers.endings.remains = Remains(services.config.data_dir / "containers", services.store, remove)
     uploads = services.config.data_dir / "uploads"
     for name in ("file_a", "file_b"):
         upload = Upload(id=name, owner="me", created_at=0, filename=name, bytes=1, purpose="user_data")
@@ -192,7 +192,7 @@ def listed(gateway: Gateway, id_: str) -> list[str]:
 def test_a_socket_that_code_left_is_not_listed_and_no_hindrance(new_gateway: NewGateway) -> None:
     leave = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('left'); s.listen(); open('a', 'w').write('a')"
     turns = [code(leave), "Ok.", code("'another'"), "Ok.", code("open('a').read()"), "Ok."]
-    gateway = new_gateway({"m": turns}, max_sandboxes=1)
+    gateway = new_gateway({"m": turns}, max_sandboxes=1, max_kept_sandboxes=1)
     (first,) = outputs(post(gateway).json())
     id_ = first["container_id"]
     assert listed(gateway, id_) == ["/mnt/data/a"]

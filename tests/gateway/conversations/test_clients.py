@@ -284,6 +284,14 @@ def test_completions_of_many_conversations_take_the_places_of_old_ones(new_gatew
     assert len(active) <= 2
 
 
+def test_a_container_of_the_clients_makes_no_room_whatever_its_name(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda request: reply_to(request)}, max_containers=2)
+    mine = gateway.client().containers.create(name="chat").id
+    for number in range(3):
+        assert ask(gateway, messages=[{"role": "user", "content": f"Number {number}."}]).status_code == 200
+    assert gateway.client().containers.retrieve(mine).status == "running"
+
+
 def test_a_function_of_the_client_is_left_to_it_unless_the_operator_says_otherwise(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": lambda _: run("1")}, router_tools=())
     (choice,) = ask(gateway).json()["choices"]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.known import MAX_SESSION, Known, KnownConversations
+from agent_tools.gateway.conversations.known import MAX_SESSION, MAX_UNNOTED, Known, KnownConversations
 from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
 from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store
@@ -249,3 +250,56 @@ def test_marks_are_bounded_and_hold_nothing_that_was_said(store: Store) -> None:
     assert "secret" not in str(rows)
     assert talk.find(many[-1]) == Known("cntr_a")
     assert Talk(store).find(many[0]) == Known()
+
+
+class Refusing(Store):
+    """A store that takes no marks while `is_full`."""
+
+    is_full = False
+
+    def add(self, *records: Any) -> None:
+        if self.is_full:
+            raise sa.exc.OperationalError("INSERT", {}, Exception("the disk is full"))
+        super().add(*records)
+
+
+def test_what_the_store_refuses_is_noted_later_and_nobody_is_answered_as_if_it_were_not(work_dir: Path) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store)
+    store.is_full = True
+    talk.answer(START, ANSWER, "cntr_1")
+    assert store.find(StoredMark) == []
+    with pytest.raises(store.failure):
+        talk.find(*RESENT, user("And now?"))
+    with pytest.raises(store.failure):
+        talk.find(*START, *ANSWER, user("And now?"))
+    assert talk.find(user("Something else.")) == Known()
+    store.is_full = False
+    assert talk.find(*RESENT, user("And now?")) == Known("cntr_1")
+    store.close()
+
+
+def test_a_sweep_notes_what_was_refused(work_dir: Path) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store)
+    store.is_full = True
+    talk.answer(START, ANSWER, "cntr_1")
+    with pytest.raises(store.failure):
+        talk.known.note_again()
+    store.is_full = False
+    talk.known.note_again()
+    assert Talk(store).find(*RESENT, user("And now?")) == Known("cntr_1")
+    store.close()
+
+
+def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_word(
+    work_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store)
+    store.is_full = True
+    for number in range(MAX_UNNOTED + 1):
+        talk.answer([user(str(number))], [said("Ok.")], f"cntr_{number}")
+    assert len(talk.known._unnoted) == MAX_UNNOTED
+    assert "is not known again" in caplog.text
+    store.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from urllib.parse import urljoin
 
 import httpx
 
+from agent_tools.gateway.page import routes
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine
@@ -17,7 +19,7 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
     gateway = new_gateway({})
     page = httpx.get(f"{gateway.url}/")
     assert "script-src 'self'" in page.headers["content-security-policy"]
-    for path in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+    for path in re.findall(r'(?:src|href)="([^"#][^"]*)"', page.text):
         assert httpx.get(urljoin(f"{gateway.url}/", path)).status_code == 200, path
     answer = httpx.post(f"{gateway.url}/page/run", json={"code": "print('hello'); 6 * 7"}, timeout=60)
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
@@ -25,8 +27,21 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
     assert events[2]["text"] == "42"
     state = httpx.get(f"{gateway.url}/page/state").json()
     assert [each["id"] for each in state["containers"]] == [events[0]["container"]]
-    assert (state["sandboxes"], state["max_sandboxes"]) == (1, 8)
+    assert (state["sandboxes"], state["max_kept_sandboxes"]) == (1, 64)
     assert httpx.post(f"{gateway.url}/page/stop", json={"container": events[0]["container"]}).json() == {"stopped": 0}
+
+
+def test_every_file_of_the_page_is_served_and_no_other(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    folder = Path(routes.__file__).parent / "assets"
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {"index.html"}
+    for name in names:
+        answer = httpx.get(f"{gateway.url}/page/{name}")
+        assert (answer.status_code, answer.content) == (200, (folder / name).read_bytes()), name
+        for imported in re.findall(r'from "(\.[^"]+)"', answer.text):
+            assert (folder / name).parent.joinpath(imported).resolve().relative_to(folder).as_posix() in names
+    for name in ("index.html", "views", "../routes.py", "%2e%2e/routes.py", "views/../../routes.py"):
+        assert httpx.get(f"{gateway.url}/page/{name}").status_code == 404, name
 
 
 def test_the_page_says_why_code_was_not_run(new_gateway: NewGateway) -> None:

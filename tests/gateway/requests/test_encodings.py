@@ -5,17 +5,21 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import threading
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
@@ -107,3 +111,44 @@ def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
         assert answer.json()["error"]["code"] == "unsupported_encoding"
     answer = httpx.post(f"{gateway.url}/v1/files", content=b"", headers={"Content-Encoding": "identity"})
     assert answer.status_code == 400
+
+
+def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> None:
+    budget, one, two = UnpackedBudget(100), object(), object()
+    budget.take(one, 5_000)
+    with pytest.raises(ApiError, match="Too much compressed data") as refused:
+        budget.take(two, 1)
+    assert refused.value.status == 503
+    assert refused.value.headers["Retry-After"]
+    budget.give_back(two)
+    budget.take(one, 5_000)
+    budget.give_back(one)
+    for each in (one, two):
+        budget.take(each, 50)
+    with pytest.raises(ApiError):
+        budget.take(one, 1)
+
+
+def test_a_body_under_way_keeps_others_from_unpacking_and_leaves_its_share_in_the_end(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, max_unpacked_bytes=10_000)
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    sent = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        packed = gzip.compress(BODY + b" " * 500_000)
+        yield packed[:-20]
+        until(lambda: gateway.services.unpacked._of_each)
+        sent.set()
+        until(lambda: refused and len(gateway.services.unpacked._of_each) == 1)
+        yield packed[-20:]
+
+    refused: list[httpx.Response] = []
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(httpx.post, f"{gateway.url}/v1/responses", content=slowly(), headers=headers, timeout=30)
+        sent.wait()
+        refused.append(httpx.post(f"{gateway.url}/v1/responses", content=gzip.compress(BODY), headers=headers))
+        assert slow.result().status_code == 200
+    assert (refused[0].status_code, refused[0].json()["error"]["code"]) == (503, "overloaded")
+    until(lambda: not gateway.services.unpacked._of_each)
+    answer = httpx.post(f"{gateway.url}/v1/responses", content=gzip.compress(BODY), headers=headers)
+    assert answer.status_code == 200

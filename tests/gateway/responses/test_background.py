@@ -143,7 +143,7 @@ def test_two_gateways_share_a_store(new_gateway: NewGateway) -> None:
     more = {"previous_response_id": first["id"], "include": INCLUDE}
     (call,) = outputs(post(other, input="print(open('kept').read())", **more).json())
     assert call["outputs"] == [{"type": "logs", "logs": "k\n"}]
-    assert "variables are lost" in json.dumps(other.upstream.requests + gateway.upstream.requests)
+    assert "variables are kept" in json.dumps(other.upstream.requests + gateway.upstream.requests)
 
 
 def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:

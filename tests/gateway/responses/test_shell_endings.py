@@ -110,7 +110,7 @@ def test_files_cross_to_an_engine_elsewhere_and_back(new_gateway: NewGateway) ->
 
 def test_the_model_is_told_that_the_sandbox_was_replaced(new_gateway: NewGateway) -> None:
     script = [commands("echo kept > a"), "Ok.", code("1"), "Ok.", commands("cat a"), "Ok."]
-    gateway = new_gateway({"m": script}, max_sandboxes=1, keep_variables=False)
+    gateway = new_gateway({"m": script}, max_sandboxes=1, max_kept_sandboxes=1, keep_variables=False)
     first = post(gateway, tools=[shell()]).json()
     post(gateway, tools=[CODE_TOOL])
     body = post(gateway, tools=[shell()], previous_response_id=first["id"]).json()

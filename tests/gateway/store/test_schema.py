@@ -24,6 +24,7 @@ from tests.gateway.postgresql import postgresql
 __all__ = ["postgresql"]
 
 FIRST = {"responses", "items", "background", "events", "calls", "containers", "container_files", "uploads"}
+LATER = ("gateway", "wanted_by", "generation", "origin")  # columns of containers
 CLAIM = BackgroundClaim(id="resp_1", created_at=1.0, gateway="{}", seen_at=2.0)
 
 
@@ -73,6 +74,9 @@ def make_unversioned(url: str) -> None:
         connection.exec_driver_sql("DROP TABLE alembic_version")
         for table in set(metadata.tables) - FIRST:
             connection.exec_driver_sql(f"DROP TABLE {table}")
+        connection.exec_driver_sql("DROP INDEX ix_containers_gateway")
+        for column in LATER:
+            connection.exec_driver_sql(f"ALTER TABLE containers DROP COLUMN {column}")
         connection.execute(background.insert().values(vars(CLAIM)))
     engine.dispose()
 
@@ -102,6 +106,7 @@ def test_what_an_old_database_holds_is_kept(url: str) -> None:
     store = Store(url)
     assert store.find(BackgroundClaim) == [CLAIM]
     (container,) = store.find(Container)
+    assert (container.gateway, container.generation, container.origin) == ("", 0, "")
     assert (container.id, container.network, container.bytes, container.has_run) == ("cntr_1", "", 7, True)
     assert [call.told for call in store.find(StoredCall, owner="me")] == ["42"]
     store.close()

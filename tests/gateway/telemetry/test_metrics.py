@@ -116,7 +116,7 @@ def test_code_that_dies_of_anything_else_is_no_security_event() -> None:
 def test_who_waits_for_a_sandbox_is_counted_with_the_time(new_gateway: NewGateway) -> None:
     go_on = threading.Event()
     replies = [ScriptedReply(text="One.", wait_midway=go_on), ScriptedReply(text="Two.")]
-    gateway = new_gateway({"m": replies}, max_sandboxes=1)
+    gateway = new_gateway({"m": replies}, max_sandboxes=1, max_kept_sandboxes=1)
     found = gateway.services.metrics.registry.get_sample_value
     with ThreadPoolExecutor() as pool:
         first = pool.submit(post, gateway)

@@ -50,6 +50,17 @@ def spending(seconds: float) -> Iterator[None]:
     assert time.thread_time() - began < seconds
 
 
+def spends(seconds: float, work: Callable[[], object]) -> None:
+    """Do something in at most so much CPU time; what took longer is done again before it is believed."""
+    for is_last in (False, False, True):
+        began = time.thread_time()
+        work()
+        spent = time.thread_time() - began
+        if spent < seconds:
+            return
+        assert not is_last, f"{spent:.2f} s"
+
+
 @contextmanager
 def taking(mebibytes: float) -> Iterator[None]:
     """At most so much memory at the same time."""
@@ -72,9 +83,14 @@ def costing(seconds: float, mebibytes: float) -> Iterator[None]:
 def refused(data: Any, attachments: list[bytes] | None = None, budget: Budget | None = None) -> None:
     attachments = attachments or []
     size = len(json.dumps(data)) + sum(map(len, attachments))
-    for bound in (spending(0.8), taking(40)):
-        with bound, pytest.raises(ValueError):
+
+    def refuse() -> None:
+        with pytest.raises(ValueError):
             decode(data, list(attachments), rich_value, budget or Budget(size))
+
+    spends(0.8, refuse)
+    with taking(40):
+        refuse()
 
 
 # -- parts, hashes and attachments ------------------------------------------------------------------------------------

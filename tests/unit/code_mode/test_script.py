@@ -94,10 +94,13 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+FOREVER = 20.0  # seconds: only a failing test waits this long
+
+
 @pytest.fixture
 def adder() -> Iterator[Script]:
-    """A script that can add."""
-    with sandbox([add]) as script:
+    """A script that can add, whose code has the time to end when it is interrupted, however busy the machine is."""
+    with sandbox([add], kill_grace=FOREVER) as script:
         yield script
 
 
@@ -599,7 +602,7 @@ def test_a_slow_reader_holds_the_generator_back(adder: Script) -> None:
 
 def test_closing_a_stream_early_interrupts_the_function_and_the_script_goes_on(adder: Script) -> None:
     async def main() -> None:
-        async with sandbox([add]) as script:
+        async with sandbox([add], kill_grace=FOREVER) as script:
             await script.load_script("kept = 3\nasync def forever():\n    while True:\n        yield 'x' * 1000")
             async with aclosing(script.run_stream("forever")) as events:
                 async for event in events:

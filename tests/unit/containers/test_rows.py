@@ -32,6 +32,16 @@ def test_rows_are_added_found_changed_and_deleted(rows: Rows) -> None:
     assert rows.find(ContainerFile) == []
 
 
+def test_a_row_is_changed_only_as_it_was(rows: Rows) -> None:
+    rows.add(upload("a"))
+    assert not rows.change(Upload, "a", {"owner": "you"}, filename="b")
+    assert rows.change(Upload, "a", {"owner": ["me", "you"], "bytes": 1}, owner="you")
+    assert not rows.change(Upload, "a", {"owner": "me"}, owner="them")
+    found = rows.get(Upload, "a")
+    assert found
+    assert (found.owner, found.filename) == ("you", "a")
+
+
 def test_rows_are_counted_and_their_bytes_added_up(rows: Rows) -> None:
     rows.add(upload("a", size=2**40), upload("b", size=2), upload("c", "you"))
     assert rows.amount(Upload, owner="me") == (2, 2**40 + 2)

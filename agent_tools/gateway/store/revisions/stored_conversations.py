@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "stored_conversations"
-down_revision = "named_keys"
+down_revision = "leases"
 
 
 def upgrade() -> None:

@@ -15,6 +15,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.quota import (
     IDLE_LOOK_EVERY,
+    LOOK_EVERY,
     MOST_IDLE_SECONDS,
     PAUSE_FACTOR,
     Brake,
@@ -285,3 +286,21 @@ def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path
         assert guest.words == []
     finally:
         watched.close()
+
+
+def test_a_long_first_count_is_soon_followed_by_a_look(tmp_path: Path, guest: Guest) -> None:
+    now = [0.0]
+
+    class Slow(Quota):
+        def count(self) -> None:
+            super().count()
+            now[0] += 30.0
+
+    guest.is_busy = True
+    rounds = Rounds(3_600.0)
+    brake = Brake(guest.tell, guest.kill)
+    watch = QuotaWatch(Slow(tmp_path, Limits()), brake, lambda: True, clock=lambda: now[0], within=rounds)
+    watch.look()
+    now[0] += LOOK_EVERY
+    assert watch.is_due()
+    watch.close()

@@ -43,7 +43,7 @@ from agent_tools.runtime.kernel.escalation import (
 )
 from agent_tools.settings import Limits
 
-LIMITS = Limits(interrupt_grace=0.2, kill_grace=0.5)
+LIMITS = Limits(interrupt_grace=0.2, kill_grace=0.5, cancel_grace=0.4)
 DEADLINE = 100.0
 IN_TIME, LATE = 50.0, 100.0  # before the deadline, and at it
 LEFT = Exit(1, code=3)
@@ -136,7 +136,7 @@ def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
     assert advance(RUNNING, Exited(STOPPED), held) == Over(Ended(STOPPED))
     assert lapse(INTERRUPTED, held) == Killed(LATE, Why.DEAF)
     assert due(RUNNING, math.inf, LIMITS) == math.inf
-    assert due(Interrupted(40.0), math.inf, LIMITS) == 40.5
+    assert due(Interrupted(40.0), math.inf, LIMITS) == 40.4
 
 
 # -- time that passes -------------------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
 LAST = DEADLINE + 0.2 + 0.5 + KILL_MARGIN
 DUE: list[tuple[State, float]] = [
     (RUNNING, LAST),
-    (Interrupted(40.0), 40.5),
-    (Interrupted(DEADLINE), DEADLINE + 0.5),
+    (Interrupted(40.0), 40.4),
+    (Interrupted(DEADLINE), DEADLINE + 0.4),
     (Interrupted(LAST), LAST),
     (HungUp(40.0), 40.0 + HANG_UP_GRACE),
     (HungUp(LAST), LAST + HANG_UP_GRACE),

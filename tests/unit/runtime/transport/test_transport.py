@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
 import select
@@ -46,15 +47,25 @@ CHOICES: list[tuple[TransportName, bool, bool, str | None, type]] = [
 ]
 
 
+def descriptors() -> set[str]:
+    """All that are open, without garbage; the guest's side may close some of its own at any time."""
+    gc.collect()
+    found = set()
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(f"{each} {os.readlink(f'/proc/self/fd/{each}')}")
+    return found
+
+
 @pytest.mark.parametrize(("wanted", "sockets", "files", "runtime", "kind"), CHOICES)
 def test_the_choice(wanted: TransportName, sockets: bool, files: bool, runtime: str | None, kind: type) -> None:
     guest = Guest(ME, ME, shares_sockets=sockets, shares_files=files)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     transport = choose(wanted, guest, Isolation(runtime=runtime))
     assert type(transport) is kind
     assert (transport.run_dir is None) == (kind is StdioTransport)
     transport.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() <= before
 
 
 def test_a_transport_that_never_met_its_guest_is_closed_twice() -> None:
@@ -206,9 +217,9 @@ def test_words_go_both_ways(met: Met) -> None:
 
 def test_an_order_to_a_guest_that_is_gone_opens_nothing(met: Met) -> None:
     met.transport.close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     assert met.transport.open(Start(1), met.lifeline) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() <= before
 
 
 def test_a_channels_name_tells_nothing_of_the_host(met: Met) -> None:

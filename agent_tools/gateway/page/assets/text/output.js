@@ -1,6 +1,10 @@
 // What code yields, as it comes. All it says is set as text, and pictures are data URLs that the gateway has checked.
 
-const LABELS = { stdout: "", result: "value", files: "files written" };
+import { of } from "../elements.js";
+import { figure } from "./figure.js";
+import { partsOf, tableOf } from "./table.js";
+
+const LABELS = { stdout: "", logs: "", result: "value" };
 
 /** What a terminal would show: a carriage return starts its line again. */
 const folded = (text) => text.replace(/\r+\n/g, "\n").replace(/[^\n\r]*\r+(?=[^\n\r])/g, "");
@@ -19,18 +23,25 @@ export class Output {
     this.#clearsNext = false;
   }
 
+  /** Shows one output: printed text goes on in its block, a value or a finished log has its tables as tables. */
   show({ kind, text, url, title, wait }) {
     if (kind === "cleared" && wait) this.#clearsNext = true;
     else if (kind === "cleared" || this.#clearsNext) this.clear();
-    if (url) this.#picture(url);
+    if (url) this.#box.append(figure(url));
+    else if (text && (kind === "result" || kind === "logs")) this.#parts(kind, text);
     else if (text) this.#text(kind, text, title);
   }
 
-  #picture(url) {
-    const picture = document.createElement("img");
-    picture.src = url;
-    picture.alt = "a figure that the code drew";
-    this.#box.append(picture);
+  /** Adds an element of its own, such as a list of files. */
+  add(element) {
+    this.#box.append(element);
+  }
+
+  #parts(kind, text) {
+    for (const part of partsOf(text)) {
+      if (typeof part === "string") this.#text(kind, part.replace(/^\n+|\s+$/g, ""));
+      else this.#box.append(Object.assign(tableOf(part), { ariaLabel: "Table" }));
+    }
   }
 
   #text(kind, text, title) {
@@ -45,10 +56,9 @@ export class Output {
   }
 
   #block(kind, title) {
-    const block = document.createElement("pre");
+    const block = of("pre", {}, document.createTextNode(""));
     block.dataset.kind = kind;
     block.dataset.label = title ?? LABELS[kind] ?? kind;
-    block.append(document.createTextNode(""));
     this.#line = "";
     this.#box.append(block);
     return block;

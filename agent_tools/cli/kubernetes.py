@@ -1,0 +1,67 @@
+"""`agent-tools kubernetes`: what an engine of pods needs from its cluster beyond the manifests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_tools import settings
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.engine import Guest, SandboxSpec
+from agent_tools.runtime.engines import checked_engine
+from agent_tools.runtime.kubernetes.options import KubernetesOptions
+from agent_tools.runtime.kubernetes.pods import claim
+from agent_tools.runtime.kubernetes_runtime import pod_maker, reference
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.sandbox.options import Options
+
+DEFAULT_NAMESPACE = "default"
+
+
+@click.group()
+def kubernetes() -> None:
+    """Print what an engine of pods needs: docs/kubernetes.md."""
+
+
+@kubernetes.command()
+@click.option("--size", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Sandboxes that wait.")
+@click.option("--engine", "word", default="kubernetes", show_default=True, help="kubernetes[://CONTEXT[/NAMESPACE]]")
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the sandboxes; JSON or text.")
+def pool(size: int, word: str, given: tuple[str, ...]) -> None:
+    """Print a pool of warm sandboxes for agent-sandbox: `agent-tools kubernetes pool | kubectl apply -f -`.
+
+    It serves sessions of this release with just these options. No cluster is asked; without a namespace in
+    AGENT_TOOLS_KUBERNETES_NAMESPACE or --engine it is for `default`.
+    """
+    chosen = KubernetesOptions.read(checked_engine(word), settings.kubernetes_options())
+    options = Options.read(dict(map(_option, given)))
+    spec = _sandbox(options, options.image or reference(chosen.image, options.recipe))
+    items = claim.pool(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
+    click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
+
+
+def _sandbox(options: Options, image: str) -> SandboxSpec:
+    """Return what sessions with these options ask an engine for, labels apart."""
+    session = SessionSpec(image, Path(), options.isolation, options.limits)
+    return SandboxSpec(
+        image=image,
+        run_dir=None,
+        work_dir=None,
+        guest=Guest((0, 0), (0, 0), shares_sockets=False, shares_files=False),
+        isolation=session.telling_isolation,
+        labels={},
+        work_dir_bytes=options.limits.max_work_dir_bytes,
+    )
+
+
+def _option(given: str) -> tuple[str, Any]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise InvalidParams(f"--set {given!r:.80} is not usable: give NAME=VALUE, such as memory=1073741824.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

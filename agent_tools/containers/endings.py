@@ -1,0 +1,96 @@
+"""The end of a container: it expires or is deleted, its sandbox first, then its files, then its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agent_tools.containers.kept_variables import KeptVariables
+from agent_tools.containers.leases import Leases
+from agent_tools.containers.places import Places
+from agent_tools.containers.records import Container
+from agent_tools.containers.remains import Ending, Remains
+from agent_tools.containers.rows import ANYHOW, Rows
+from agent_tools.containers.sweeping import failures
+
+
+class Endings:
+    """Ends those that are due, and those that their owner deletes. Thread-safe.
+
+    Whoever has a container's sandbox ends it; other processes that share the rows leave it alone.
+    """
+
+    def __init__(self, rows: Rows, places: Places, variables: KeptVariables, remains: Remains, leases: Leases) -> None:
+        self.remains = remains
+        self._rows = rows
+        self._places = places
+        self._variables = variables
+        self._leases = leases
+
+    def expired(self, row: Container, now: float) -> Container:
+        """Return a container's row as it is now: expired, if it is due."""
+        if not self._is_due(row, now):
+            return row
+        self._end(row.id, "expiring", _lease_of(row))
+        return replace(row, status="expired")
+
+    def delete(self, row: Container) -> bool:
+        """End a container with all it holds; return False if some of that stays for a while."""
+        if self._leases.holder_elsewhere(row):
+            self.remains.begin(row.id, "deleting")
+            return self._leases.is_gone_soon(row.id)
+        return self._end(row.id, "deleting")
+
+    def sweep(self, now: float) -> int:
+        """End the containers that are due, and finish those that are over; return the number that failed."""
+        over = self.remains.unfinished(self._leases.holder_elsewhere)
+        failed = sum(failures(partial(self._end_again, *each)) for each in over)
+        for row in self._rows.find(Container, status="active"):
+            failed += failures(partial(self._end_if_due, row, now))
+        return failed
+
+    def tend(self) -> None:
+        """Do what other processes wait for: give containers up, end those that were deleted. Drop what they took."""
+        there = self._places.generations()
+        rows = {row.id: row for row in self._leases.held()}  # read later, so that it knows of all that are there
+        for id_, generation in there.items():
+            if id_ not in rows or rows[id_].generation != generation:
+                self._places.drop(id_, generation)
+        for row in rows.values():
+            if row.status == "deleting":
+                self._end(row.id, "deleting")
+            elif row.wanted_by:
+                self._places.hand_over(row.id)
+
+    def clear(self, id_: str, close: Callable[[], None]) -> None:
+        """Close a sandbox that had lost its place; remove what it made again of a container that is over."""
+        close()
+        if self._rows.get(Container, id_, status="active") is None:
+            self._variables.remove(id_)
+            self.remains.remove_files(id_)
+
+    def _is_due(self, row: Container, now: float) -> bool:
+        if row.status != "active" or self._leases.holder_elsewhere(row):
+            return False
+        return not self._places.is_held(row.id) and now > row.last_active_at + row.idle_minutes * 60
+
+    def _end_if_due(self, row: Container, now: float) -> int:
+        return int(self._is_due(row, now) and not self._end(row.id, "expiring", _lease_of(row)))
+
+    def _end_again(self, id_: str, ending: Ending) -> int:
+        return int(not self._end(id_, ending))
+
+    def _end(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
+        """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
+        begin = partial(self.remains.begin, id_, ending, as_it_was)
+        if not self._places.end(id_, begin, even_if_held=ending == "deleting"):
+            return True  # just now it was due
+        self._variables.remove(id_)
+        return self.remains.finish(id_, ending)
+
+
+def _lease_of(row: Container) -> Mapping[str, Any]:
+    """Return what stays the same of a row while nobody takes the container."""
+    return {"status": row.status, "gateway": row.gateway, "generation": row.generation}

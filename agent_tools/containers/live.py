@@ -1,0 +1,32 @@
+"""A container that has a sandbox here, or is about to get one."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+
+@dataclass(eq=False)
+class LiveContainer:
+    """Its next call starts a sandbox if there is none.
+
+    Attributes:
+        generation: that of its row when it was taken; one that is not its row's any more is another process's now.
+        holders: the uses that go on.
+        woken: there once it may be used; its result is what a model is told of that.
+    """
+
+    interpreter: CodeInterpreter
+    generation: int = 0
+    holders: int = 0
+    used_at: float = 0.0
+    saved_at: float = 0.0
+    has_changed: bool = False
+    woken: Future[str] = field(default_factory=Future)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody uses it, and it is ready."""
+        return not self.holders and self.woken.done()

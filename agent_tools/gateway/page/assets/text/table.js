@@ -1,0 +1,85 @@
+// Tables in text: a data frame as pandas prints it, and the pipes of Markdown, read into cells.
+//
+// pandas pads every line of a frame to one length, with at least two blanks between columns. So a frame is a header
+// that begins with blanks, and lines of its length below it; its columns lie between the places where all are blank.
+// Anything that is not quite so (wide characters, wrapped frames) stays the text that it is.
+
+import { of } from "../elements.js";
+
+export const MAX_ROWS = 500;
+const MAX_COLUMNS = 60;
+const NUMERIC = /^(?:[-+]?[\d,_]*\.?\d+(?:e[-+]?\d+)? ?%?|nan|NaN|None|<NA>|inf|-inf|\.{2,3}|)$/i;
+
+/** Returns text as parts, in order: strings, and tables as `{ columns, rows }` of strings. */
+export function partsOf(text) {
+  const lines = text.split("\n");
+  const parts = [];
+  let plain = [];
+  for (let index = 0; index < lines.length; ) {
+    const end = /^ {2,}\S/.test(lines[index]) ? endOfBlock(lines, index) : index + 1;
+    const table = end - index > 1 ? frameOf(lines.slice(index, end)) : null;
+    if (table) {
+      if (plain.length) parts.push(plain.join("\n"));
+      parts.push(table);
+      plain = [];
+    } else plain.push(...lines.slice(index, end));
+    index = end;
+  }
+  if (plain.join("").trim()) parts.push(plain.join("\n"));
+  return parts;
+}
+
+/** The lines below a header that are as long as it; that with the index's name may end earlier. */
+function endOfBlock(lines, start) {
+  let end = start + 1;
+  while (end < lines.length && lines[end].trim() && lines[end].length === lines[start].length) end++;
+  return end;
+}
+
+function frameOf(lines) {
+  if (lines.length > MAX_ROWS + 1 || lines[1].startsWith(" ") || lines.some((line) => line.endsWith("\\"))) return null;
+  const cuts = gutters(lines);
+  if (cuts.length < 1 || cuts.length > MAX_COLUMNS) return null;
+  const [columns, ...rows] = lines.map((line) => cellsOf(line, cuts));
+  if (columns[0] || !columns.slice(1).every(Boolean)) return null;
+  if (!rows[0].slice(1).some(Boolean)) columns[0] = rows.shift()[0]; // a line for the index's name
+  return rows.length ? { columns, rows } : null;
+}
+
+/** The places before which a column ends: runs of two or more that are blank in all lines. */
+function gutters(lines) {
+  const cuts = [];
+  let run = 0;
+  for (let place = 0; place < lines[0].length; place++) {
+    if (lines.every((line) => line[place] === " ")) run++;
+    else {
+      if (run >= 2 && place > run) cuts.push(place);
+      run = 0;
+    }
+  }
+  return cuts;
+}
+
+const cellsOf = (line, cuts) => [0, ...cuts].map((start, index) => line.slice(start, cuts[index]).trim());
+
+/** Returns the table that Markdown lines make, `| a | b |` and `|---|---|` first; null if not all of them fit one. */
+export function pipesOf(lines) {
+  if (lines.length < 2 || lines.length > MAX_ROWS + 2) return null;
+  if (!pipedCells(lines[1]).every((cell) => /^:?-+:?$/.test(cell))) return null;
+  const [columns, , ...rows] = lines.map(pipedCells);
+  if (columns.length > MAX_COLUMNS || rows.some((row) => row.length > columns.length)) return null;
+  return { columns, rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) };
+}
+
+const pipedCells = (line) =>
+  line.trim().replace(/^\|/, "").replace(/\|$/, "").split("|").map((cell) => cell.trim());
+
+const isNumeric = (cell) => cell.length < 40 && NUMERIC.test(cell);
+
+/** A table as elements; columns of numbers stand to the right. */
+export function tableOf({ columns, rows }) {
+  const kinds = columns.map((_, n) => (rows.every((row) => isNumeric(row[n])) ? ".number" : ""));
+  const head = of("tr", {}, ...columns.map((name, n) => of(`th${kinds[n]}`, { scope: "col" }, name)));
+  const body = rows.map((row) => of("tr", {}, ...row.map((cell, n) => of(`td${kinds[n]}`, {}, cell))));
+  return of("div.table", { tabIndex: 0 }, of("table", {}, of("thead", {}, head), of("tbody", {}, ...body)));
+}

@@ -1,0 +1,208 @@
+// The items of a response, each as an element that grows while its events come.
+
+import { of } from "../elements.js";
+import { highlighted } from "../text/highlight.js";
+import { Output } from "../text/output.js";
+import { codeBlock, prose } from "../text/prose.js";
+
+const LIVE_CODE = 8_000; // characters that are coloured while they come
+const STATES = {
+  ...{ in_progress: "writing", interpreting: "running" },
+  ...{ completed: "done", failed: "failed", incomplete: "stopped" },
+};
+
+/** Draws again at most once in a while: no sooner than ten times what the last drawing took. */
+class Redraw {
+  #draw;
+  #pause = 30; // milliseconds
+  #timer = null;
+
+  constructor(draw) {
+    this.#draw = draw;
+  }
+
+  soon() {
+    this.#timer ??= setTimeout(() => this.now(), this.#pause);
+  }
+
+  now() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    const start = performance.now();
+    this.#draw();
+    this.#pause = Math.max(30, 10 * (performance.now() - start));
+  }
+}
+
+/** What the model says. */
+export class MessageItem {
+  #text = "";
+  #redraw;
+
+  constructor(_, open) {
+    this.box = of("div.prose");
+    this.#redraw = new Redraw(() => this.box.replaceChildren(prose(this.#text, open)));
+  }
+
+  get text() {
+    return this.#text;
+  }
+
+  apply({ type, delta }) {
+    if (type !== "response.output_text.delta" && type !== "response.refusal.delta") return;
+    this.#text += delta;
+    this.#redraw.soon();
+  }
+
+  end(item) {
+    const parts = typeof item.content === "string" ? [{ text: item.content }] : item.content ?? [];
+    this.#text = parts.map((part) => part.text ?? part.refusal ?? "").join("\n\n");
+    this.#redraw.now();
+  }
+}
+
+/** What the model thinks, folded away. */
+export class ReasoningItem {
+  #text = document.createTextNode("");
+
+  constructor() {
+    this.box = of("details.thinking", { hidden: true }, of("summary", {}, "Thinking"), of("p", {}, this.#text));
+  }
+
+  apply({ type, delta }) {
+    if (!type.startsWith("response.reasoning") || !type.endsWith(".delta")) return;
+    this.#text.appendData(delta);
+    this.box.hidden = false;
+  }
+
+  end({ content, summary }) {
+    const texts = [...(content ?? []), ...(summary ?? [])].map(({ text }) => text ?? "");
+    this.#text.data = texts.join("\n\n") || this.#text.data;
+    this.box.hidden = !this.#text.data.trim();
+  }
+}
+
+/** Code, from its first letter to its outputs, with the time that it took as this page saw it. */
+export class CodeItem {
+  #code = "";
+  #element = of("code");
+  #state = of("span.state", { role: "status" });
+  #outputs = of("div.outputs");
+  #redraw = new Redraw(() => this.#draw());
+  #clock = null;
+  #began = 0;
+
+  constructor({ status }) {
+    const head = of("div.head", {}, of("b", {}, "Python"), this.#state);
+    const code = of("pre", { tabIndex: 0 }, this.#element);
+    this.box = of("section.call", { ariaLabel: "Code" }, head, code, this.#outputs);
+    this.#say(status ?? "in_progress");
+  }
+
+  apply({ type, delta, code }) {
+    if (type === "response.code_interpreter_call_code.delta") this.#code += delta;
+    else if (type === "response.code_interpreter_call_code.done") this.#code = code;
+    else if (type === "response.code_interpreter_call.interpreting") return this.#run();
+    else return;
+    this.#redraw.soon();
+  }
+
+  end({ code, outputs, status }) {
+    this.stop();
+    this.#code = code ?? "";
+    this.#say(status);
+    this.#redraw.now();
+    const output = new Output(this.#outputs);
+    output.clear();
+    for (const { type, logs, url } of outputs ?? []) {
+      output.show(type === "image" ? { kind: "image", url } : { kind: "logs", text: logs });
+    }
+  }
+
+  /** Stops the clock: nothing more comes. */
+  stop() {
+    clearInterval(this.#clock);
+    if (["writing", "running"].includes(this.box.dataset.state)) this.#say("incomplete");
+  }
+
+  #run() {
+    this.#began = performance.now();
+    this.#say("interpreting");
+    this.#redraw.soon();
+    this.#clock = setInterval(() => this.#say("interpreting"), 100);
+  }
+
+  #say(status) {
+    const seconds = this.#began ? ` ${((performance.now() - this.#began) / 1000).toFixed(1)} s` : "";
+    this.box.dataset.state = STATES[status] ?? status;
+    this.#state.textContent = this.box.dataset.state + seconds;
+  }
+
+  #draw() {
+    const isLong = this.box.dataset.state === "writing" && this.#code.length > LIVE_CODE;
+    this.#element.replaceChildren(isLong ? this.#code : highlighted(this.#code, "python"));
+  }
+}
+
+/** Commands of the shell, and what they print. */
+export class ShellItem {
+  #commands = of("code");
+
+  constructor() {
+    const head = of("div.head", {}, of("b", {}, "Shell"));
+    this.box = of("section.call", { ariaLabel: "Commands" }, head, of("pre", { tabIndex: 0 }, this.#commands));
+  }
+
+  apply() {} // the commands come whole
+
+  end({ action }) {
+    this.#commands.replaceChildren(highlighted((action?.commands ?? []).map((each) => `$ ${each}`).join("\n"), "sh"));
+  }
+}
+
+/** What the commands printed. */
+export class ShellOutputItem {
+  #output;
+
+  constructor() {
+    this.box = of("div.outputs");
+    this.#output = new Output(this.box);
+  }
+
+  apply() {}
+
+  end({ output }) {
+    this.#output.clear();
+    for (const { stdout, stderr, outcome } of Array.isArray(output) ? output : []) {
+      this.#output.show({ kind: "stdout", text: stdout });
+      this.#output.show({ kind: "stderr", text: stderr });
+      if (outcome?.type === "timeout") this.#output.show({ kind: "note", text: "The time limit was reached." });
+      else if (outcome?.exit_code) this.#output.show({ kind: "note", text: `exit code ${outcome.exit_code}` });
+    }
+  }
+}
+
+/** Any other item, such as the call of a client's function: as the JSON that it is. */
+export class OtherItem {
+  constructor({ type }) {
+    this.box = of("details.other", {}, of("summary", {}, type ?? "item"));
+  }
+
+  apply() {}
+
+  end(item) {
+    const title = [item.type, item.name].filter(Boolean).join(": ");
+    this.box.replaceChildren(of("summary", {}, title), codeBlock(JSON.stringify(item, null, 2), "json"));
+  }
+}
+
+const KINDS = {
+  message: MessageItem,
+  reasoning: ReasoningItem,
+  code_interpreter_call: CodeItem,
+  shell_call: ShellItem,
+  shell_call_output: ShellOutputItem,
+};
+
+/** Makes the view of an item. `open(path)` downloads a file of its container. */
+export const viewOf = (item, open) => new (Object.hasOwn(KINDS, item.type) ? KINDS[item.type] : OtherItem)(item, open);

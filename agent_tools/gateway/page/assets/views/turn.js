@@ -1,0 +1,109 @@
+// One turn of a conversation: what was asked, and the response as its events come, or as it is stored.
+
+import { copier, of } from "../elements.js";
+import { MessageItem, viewOf } from "./items.js";
+
+const ENDS = new Set(["completed", "failed", "incomplete", "cancelled"]);
+
+export class Turn {
+  #answer = of("div.answer");
+  #foot = of("p.foot");
+  #views = new Map(); // by output_index
+  #open;
+  #began = performance.now();
+  #isLive;
+  body = null; // of the response, once it is known
+  last = -1; // the number of the last event that was seen
+
+  /** `open(container, path)` downloads a file; a turn that is not live was made before. */
+  constructor(place, { open, isLive = true }) {
+    this.#open = (path) => open(this.container, path);
+    this.#isLive = isLive;
+    this.#answer.dataset.state = "waiting";
+    place.append(this.#answer, this.#foot);
+  }
+
+  get hasEnded() {
+    return ENDS.has(this.body?.status);
+  }
+
+  /** The container that its calls name; null if none was made. */
+  get container() {
+    return this.body?.output?.findLast?.((item) => item.container_id)?.container_id ?? null;
+  }
+
+  /** What the model said in it. */
+  get text() {
+    const messages = [...this.#views.values()].filter((view) => view instanceof MessageItem);
+    return messages.map(({ text }) => text).join("\n\n");
+  }
+
+  apply(event) {
+    this.last = event.sequence_number ?? this.last;
+    if (event.response) this.body = event.response;
+    if (event.type === "response.output_item.added") this.#view(event.output_index, event.item);
+    else if (event.type === "response.output_item.done") this.#view(event.output_index, event.item).end(event.item);
+    else if (event.output_index !== undefined) this.#views.get(event.output_index)?.apply(event);
+    if (event.type === "error") this.fail(event.message ?? event.error?.message);
+    if (this.hasEnded) this.#end();
+  }
+
+  /** Shows a response that is stored. */
+  show(body) {
+    this.body = body;
+    body.output.forEach((item, index) => this.#view(index, item).end(item));
+    if (this.hasEnded) this.#end();
+  }
+
+  /** Says why there is no more. */
+  fail(message) {
+    this.#stop();
+    const known = [...this.#answer.querySelectorAll(".failure")].some((each) => each.textContent === message);
+    if (message && !known) this.#answer.append(of("p.failure", { role: "alert" }, message));
+  }
+
+  #view(index, item) {
+    let view = this.#views.get(index);
+    if (!view) {
+      view = viewOf(item, this.#open);
+      this.#views.set(index, view);
+      this.#answer.append(view.box);
+    }
+    return view;
+  }
+
+  #stop() {
+    this.#answer.dataset.state = "ended";
+    for (const view of this.#views.values()) view.stop?.();
+  }
+
+  #end() {
+    this.#stop();
+    const { status, error, incomplete_details: details } = this.body;
+    if (error) this.fail(error.message);
+    const incomplete = `incomplete: ${details?.reason ?? "unknown reason"}`;
+    const ending = { cancelled: "stopped", failed: "failed", incomplete }[status];
+    const facts = [this.body.model, ending, this.#time(), tokensOf(this.body.usage)].filter(Boolean).join(" · ");
+    this.#foot.replaceChildren(facts, ...(this.text ? [copier(() => this.text, "Copy answer")] : []));
+  }
+
+  #time() {
+    if (this.#isLive) return `${((performance.now() - this.#began) / 1000).toFixed(1)} s`;
+    const { created_at: start, completed_at: end } = this.body;
+    return end ? `${end - start} s` : "";
+  }
+}
+
+export function tokensOf(usage) {
+  const number = (count) => count.toLocaleString("en");
+  return usage ? `${number(usage.input_tokens)} tokens in, ${number(usage.output_tokens)} out` : "";
+}
+
+/** What a person, or a client in their name, said. */
+export function question(item) {
+  const parts = typeof item.content === "string" ? [{ text: item.content }] : item.content ?? [];
+  const text = parts.map((part) => part.text ?? "").filter(Boolean).join("\n");
+  const files = parts.filter(({ type }) => type === "input_file" || type === "input_image");
+  const chips = files.map(({ filename, file_id: id, type }) => of("span.chip", {}, filename ?? id ?? type.slice(6)));
+  return of("div.question", {}, text, ...(chips.length ? [of("div.chips", {}, ...chips)] : []));
+}

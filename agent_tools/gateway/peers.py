@@ -1,0 +1,142 @@
+"""The other gateways of a service, by their addresses: a request for what one of them has is answered by it.
+
+Theory of operation
+    Any load balancer may stand before gateways that share a database. A request whose container has its sandbox at
+    another gateway, or that is about a response under way there, is sent on to that one as it came, with the client's
+    own key, and the answer goes back piece by piece. It bears `shared_secret`, so the other one neither counts it again
+    nor sends it on. If no connection can be made, the request is served here, and the container is handed over.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator, Mapping
+
+import httpx
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from agent_tools.containers.records import Container
+from agent_tools.errors import AgentToolsError
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.jobs.sse import unless_gone
+from agent_tools.gateway.presence import Presence
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.store.records import GatewayRow
+
+FORWARDED = "x-agent-tools-forwarded"  # the header that holds the secret
+CONNECT_SECONDS = 2.0
+_HOP = frozenset(
+    (
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "host", "content-length", "x-request-id", "date", "server", FORWARDED),
+    )
+)
+"""Headers of one connection (RFC 9110, 7.6.1), and those that each gateway makes itself."""
+
+
+class Elsewhere(AgentToolsError):
+    """A request is for another gateway that has an address."""
+
+    def __init__(self, gateway: GatewayRow) -> None:
+        super().__init__("The request is for another gateway.")
+        self.gateway = gateway
+
+
+class Peers:
+    """One per gateway; `aclose` it at the end.
+
+    Attributes:
+        forwarded: the number of requests that others have answered.
+    """
+
+    def __init__(self, config: GatewayConfig, presence: Presence) -> None:
+        self.forwarded = 0
+        self._config = config
+        self._presence = presence
+        patience = httpx.Timeout(config.turn_timeout + config.queue_timeout, connect=CONNECT_SECONDS)
+        self._client = httpx.AsyncClient(timeout=patience, limits=httpx.Limits(max_connections=None))
+
+    def has_sent(self, headers: Mapping[str, str]) -> bool:
+        """Return True if another gateway has sent a request on.
+
+        Raises:
+            ApiError: 403, it does not know the secret.
+        """
+        given = headers.get(FORWARDED)
+        if given is None:
+            return False
+        secret = self._config.shared_secret
+        if not secret or not hmac.compare_digest(given.encode("latin-1", "replace"), secret.encode()):
+            raise ApiError(
+                403, f"The {FORWARDED} header is not the shared_secret of this gateway.", code="wrong_shared_secret"
+            )
+        return True
+
+    @property
+    def are_there(self) -> bool:
+        """Requests may be sent on, since other gateways are alive."""
+        return bool(self._config.address) and self._presence.has_others
+
+    def look(self, gateway_id: str) -> None:
+        """Look for a gateway of this id among the others.
+
+        Raises:
+            Elsewhere: it is alive and has an address.
+        """
+        row = self._presence.other(gateway_id) if gateway_id and self._config.address else None
+        if row and row.address:
+            raise Elsewhere(row)
+
+    def look_for_holder(self, container: Container) -> None:
+        """Look for the gateway that has a container's sandbox, as `look` does."""
+        if container.gateway != self._presence.id:
+            self.look(container.gateway)
+
+    async def forward(self, request: Request, body: bytes, gateway: GatewayRow) -> Response | None:
+        """Send a request on, and the answer back; None if no connection can be made.
+
+        Raises:
+            ApiError: 502, the other gateway broke off.
+        """
+        path = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+        headers = [pair for pair in request.headers.raw if pair[0].decode("latin-1").lower() not in _HOP]
+        headers.append((FORWARDED.encode(), self._config.shared_secret.encode()))
+        url = gateway.address.rstrip("/") + path
+        asked = self._client.build_request(request.method, url, headers=headers, content=body or None)
+        answers: list[httpx.Response] = []
+
+        async def ask() -> None:
+            answers.append(await self._client.send(asked, stream=True))
+
+        try:
+            if not await unless_gone(ask(), request.receive):
+                return Response(status_code=499)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            return None
+        except httpx.HTTPError as exc:
+            raise _broken() from exc
+        (answer,) = answers
+        self.forwarded += 1
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+        return StreamingResponse(_pieces(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+async def _pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield an answer as it comes. If it breaks off, so does the connection, and the client sees the cut."""
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()
+
+
+def _broken() -> ApiError:
+    return ApiError(
+        502, "The gateway that has the container broke off; the container's files are kept.", code="gateway_lost"
+    )

@@ -1,0 +1,1 @@
+"""Kubernetes: an engine of pods."""

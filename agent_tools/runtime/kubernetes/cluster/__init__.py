@@ -1,0 +1,1 @@
+"""The cluster: who we are there, and what its API server is asked."""

@@ -1,0 +1,192 @@
+"""The API server: short requests with bounded answers, and streams of lines. Thread-safe.
+
+What it says is bounded like a guest's words: not because it would lie, but because annotations and messages in it come
+from whoever may write to the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.lines import Lines, parsed
+from agent_tools.settings import MIB
+from agent_tools.text import one_line, shorten
+
+MAX_ANSWER = 32 * MIB
+MAX_CONNECTIONS = 64  # that are kept for the next request; more are made and closed again
+MOST_TOLD = 500  # characters of the server's words in an error of ours
+TRIES = 4  # where the server asks us to wait
+LONGEST_WAIT = 10.0  # seconds, whatever it asks for
+PAGE = 500  # objects of a list in one answer
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 401, 403, 404, 409, 429
+
+Json = dict[str, Any]
+Query = Mapping[str, str]
+NOTHING: Query = {}
+
+
+class Refused(EngineError):
+    """The API server refused a request. `status` is HTTP's, `reason` Kubernetes' own word."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"Kubernetes refused: {message or reason or status}")
+        self.status = status
+        self.reason = reason
+
+
+class Api:
+    """Requests to one cluster. `timeout` is how many seconds one answer may take."""
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self.cluster = cluster
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._session: requests.Session | None = None
+        self._pid = 0
+
+    def ask(self, method: str, path: str, body: Json | None = None, query: Query = NOTHING) -> Json:
+        """Send one request; return the object that comes back.
+
+        Raises:
+            Refused: with the server's message.
+            EngineUnavailable: nobody answers, or our credentials are not accepted.
+        """
+        for left in reversed(range(TRIES)):
+            with _translated():
+                answer = self._send(method, path, body, query, self.timeout)
+                with contextlib.closing(answer):
+                    if answer.status_code != TOO_MANY or not left:
+                        return _taken(answer)
+                    wait = answer.headers.get("Retry-After", "")
+            time.sleep(min(LONGEST_WAIT, float(wait)) if wait.isdecimal() else 1.0)
+        raise AssertionError("the last try has returned")
+
+    def text(self, path: str, most: int, query: Query = NOTHING) -> str:
+        """Return a plain text, as much of it as `most` bytes."""
+        with _translated(), contextlib.closing(self._send("GET", path, None, query, self.timeout)) as answer:
+            if answer.status_code >= 300:
+                _taken(answer)
+            return _content(answer, most, cut=True).decode("utf-8", "replace")
+
+    def items(self, path: str, query: Query = NOTHING) -> Iterator[Json]:
+        """Yield the objects of a list, page by page; those that are none are passed over."""
+        page = dict(query, limit=str(PAGE))
+        while True:
+            answer = self.ask("GET", path, query=page)
+            yield from (item for item in answer.get("items") or () if isinstance(item, dict))
+            more = (answer.get("metadata") or {}).get("continue")
+            if not isinstance(more, str) or not more:
+                return
+            page["continue"] = more
+
+    @contextlib.contextmanager
+    def watch(self, path: str, seconds: float, query: Query = NOTHING) -> Iterator[Lines]:
+        """Open a watch that nothing comes out of for so many seconds at most."""
+        with _translated():
+            answer = self._send("GET", path, None, dict(query, watch="true"), seconds)
+        with contextlib.closing(answer):
+            with _translated():
+                if answer.status_code >= 300:
+                    _taken(answer)
+            yield Lines(answer.iter_content(chunk_size=None))
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next request opens one."""
+        with self._lock:
+            if self._session is not None and self._pid == os.getpid():
+                self._session.close()
+            self._session = None
+
+    def _send(self, method: str, path: str, body: Json | None, query: Query, seconds: float) -> requests.Response:
+        authorization = self.cluster.authorization()
+        return self._http().request(
+            method,
+            self.cluster.server + path,
+            params=dict(query),
+            json=body,
+            headers={"Authorization": authorization} if authorization else {},
+            timeout=seconds,
+            stream=True,
+            allow_redirects=False,
+        )
+
+    def _http(self) -> requests.Session:
+        """The session of this process: a forked child makes one of its own."""
+        with self._lock:
+            if self._session is None or self._pid != os.getpid():
+                self._session, self._pid = _session(self.cluster), os.getpid()
+            return self._session
+
+
+def _session(cluster: Cluster) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False  # no ~/.netrc, no proxy: the cluster's credentials go to the cluster
+    session.mount("http://", HTTPAdapter(pool_maxsize=MAX_CONNECTIONS))
+    adapter = HTTPAdapter(pool_maxsize=MAX_CONNECTIONS)
+    if cluster.server_name:
+        adapter.init_poolmanager(
+            10, MAX_CONNECTIONS, server_hostname=cluster.server_name, assert_hostname=cluster.server_name
+        )
+    session.mount("https://", adapter)
+    session.verify = (cluster.authorities or True) if cluster.is_verified else False
+    session.cert = cluster.certificate
+    return session
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (requests.RequestException, OSError) as exc:
+        raise EngineUnavailable(
+            f"No Kubernetes API server answers ({told(str(exc))}). `agent-tools doctor` shows what is wrong."
+        ) from exc
+
+
+def _taken(answer: requests.Response) -> Json:
+    """Return the object of an answer, or raise what it says."""
+    status = answer.status_code
+    if status < 300:
+        return parsed(_content(answer, MAX_ANSWER))
+    try:
+        said = parsed(_content(answer, MAX_ANSWER))
+    except EngineError:
+        said = {}
+    message = told(said.get("message") or answer.reason or "")
+    if status == UNAUTHORIZED:
+        raise EngineUnavailable(f"The Kubernetes API server does not accept our credentials ({message}).")
+    raise Refused(status, str(said.get("reason") or "")[:80], message)
+
+
+def _content(answer: requests.Response, most: int, *, cut: bool = False) -> bytes:
+    content = bytearray()
+    for piece in answer.iter_content(65_536):
+        content += piece
+        if len(content) > most:
+            if cut:
+                return bytes(content[:most])
+            raise EngineError(f"The Kubernetes API server's answer has more than {most:,} bytes.")
+    return bytes(content)
+
+
+def quoted(*path: str) -> str:
+    """Return parts of a path, each whole."""
+    return "/".join(quote(part, safe="") for part in path)
+
+
+def told(value: object) -> str:
+    """Return some words of the server in one line of bounded length."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return one_line(shorten(" ".join(text.split()), MOST_TOLD))

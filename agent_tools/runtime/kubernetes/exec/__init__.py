@@ -1,0 +1,1 @@
+"""A program executed in a pod, with its streams over a WebSocket."""

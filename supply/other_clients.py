@@ -1,0 +1,112 @@
+"""The clients of the gateway that `scripts/clients` tries, with their versions, and what each has to say at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEPT = ("The end: x is 41", "The end: x is 42")
+"""The answers to two questions, if code ran in both and the second found the variable of the first."""
+PASSED_ON = ("The end: passed on",)
+"""The answer that a model gives to a client whose tools are its own, if it has any."""
+ITS_OWN = ("The end: its own 42",)
+"""The answer to a client whose own command the model had called: it ran there, and its output came back."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client.
+
+    Attributes:
+        title: what of it is tried.
+        packages: its distributions, pinned; of npm, if its script is one of Node.
+        script: the file in `tests/other_clients`.
+        says: what its script reports if all is well.
+        settings: those of the gateway that it needs.
+        reason: the sentence that says why it cannot do more, for one that does not keep state.
+    """
+
+    title: str
+    packages: tuple[str, ...]
+    script: str
+    says: tuple[str, ...] = KEPT
+    settings: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_node(self) -> bool:
+        """True if it is a client of Node."""
+        return self.script.endswith(".mjs")
+
+
+FRAMEWORKS = ("pydantic-ai", "llama-index", "agno", "strands", "agent-framework", "openai-agents")
+"""Agents that `scripts/integrations NAME -k openais_code` tries: code, their own function, code, a second turn."""
+CLIENTS = {
+    "haystack": Client("Haystack, `OpenAIResponsesChatGenerator`", ("haystack-ai==3.4.0",), "haystack_client.py"),
+    "semantic-kernel": Client(
+        "Semantic Kernel, `OpenAIResponsesAgent`", ("semantic-kernel==1.45.0",), "semantic_kernel_client.py"
+    ),
+    "crewai": Client('CrewAI, `LLM(api="responses")`', ("crewai==1.15.30",), "crewai_client.py"),
+    "litellm": Client("LiteLLM, `litellm.responses`", ("litellm[proxy]==1.106.2",), "litellm_sdk_client.py"),
+    "litellm-proxy": Client(
+        "`openai` by LiteLLM's proxy, streamed", ("litellm[proxy]==1.106.2",), "litellm_proxy_client.py"
+    ),
+    "open-webui": Client("Open WebUI, `api_type: responses`: its requests", (), "open_webui_client.py"),
+    "llama-index-ts": Client(
+        "LlamaIndex.TS, `openaiResponses`",
+        ("@llamaindex/openai@0.4.23", "@llamaindex/core@0.6.23", "@llamaindex/env@0.1.31"),
+        "llama_index_ts.mjs",
+    ),
+    "mastra": Client(
+        "Mastra, an agent with the AI SDK's tool", ("@mastra/core@1.71.0", "@ai-sdk/openai@4.0.118"), "mastra.mjs"
+    ),
+    "codex": Client(
+        "Codex CLI, `codex exec`",
+        ("@openai/codex@0.169.0",),
+        "codex.mjs",
+        ITS_OWN,
+        ("unknown_tools=ignore",),
+        "Its tools are its own, and run where it runs.",
+    ),
+    "opencode": Client(
+        "opencode, `opencode run`",
+        ("opencode-ai@1.18.33",),
+        "opencode.mjs",
+        PASSED_ON,
+        reason="Its tools are its own, and run where it runs.",
+    ),
+    "adk": Client(
+        "Google's ADK by LiteLLM, a function of its own",
+        ("google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"),
+        "adk_client.py",
+        ITS_OWN,
+        reason="It speaks chat completions, and has no way to name OpenAI's tool: its functions are its own.",
+    ),
+    "inspect": Client(
+        "Inspect, `code_execution()`",
+        ("inspect-ai==0.3.285", "openai==3.54.0"),
+        "inspect_ai_client.py",
+        PASSED_ON,
+        reason="To a model whose name it does not know it offers a function of its own, and not OpenAI's tool.",
+    ),
+    "instructor": Client(
+        "instructor, `RESPONSES_TOOLS`",
+        ("instructor==1.17.0",),
+        "instructor_client.py",
+        PASSED_ON,
+        reason="It asks for an answer's form by a function; it takes built-in tools out of its other mode itself.",
+    ),
+    "smolagents": Client(
+        "smolagents, `OpenAIModel`",
+        ("smolagents[openai]==1.26.0",),
+        "smolagents_client.py",
+        PASSED_ON,
+        reason="It runs its agents' code itself: in our sandbox with [its adapter](integrations/smolagents.md).",
+    ),
+    "llm": Client(
+        "`llm`, the command, and its conversation",
+        ("llm==0.32.1",),
+        "llm_cli_client.py",
+        (*PASSED_ON, *PASSED_ON),
+        reason="It has no built-in tools.",
+    ),
+}

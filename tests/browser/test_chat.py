@@ -1,0 +1,354 @@
+"""The page's conversation in a real browser, on real sandboxes, with models of a script."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from agent_tools.models.base import Usage
+from agent_tools.testing import ScriptedReply
+from tests.browser.conftest import NewVisit, Visit, is_shown_whole
+from tests.browser.test_page import GATED, KEY, MARKUP, PHONE
+from tests.gateway.asking import code, post, until
+
+pytestmark = pytest.mark.docker
+
+ROLLS = """# Roll two dice 10,000 times
+rolls = np.random.default_rng(7).integers(1, 7, (10_000, 2)).sum(axis=1)
+counts = pd.Series(rolls).value_counts().sort_index()
+table = pd.DataFrame({"rolls": counts, "share": (counts / len(rolls)).round(3)})
+table.index.name = "sum"
+table.to_csv("dice.csv")
+print(table.head(4))
+
+plt.figure(figsize=(9, 3))
+plt.bar(counts.index, counts, color="#4f46e5")
+plt.xlabel("sum of two dice"); plt.xticks(range(2, 13))
+plt.show()"""
+SAID = "Seven comes up most, in **one roll of six**: [dice.csv](sandbox:/mnt/data/dice.csv) has all of it."
+DESKTOP = {"viewport": {"width": 1280, "height": 1240}}
+
+
+def rolls() -> list[Any]:
+    first = code(ROLLS, piece=12, reasoning="Ten thousand rolls are quick.", usage=Usage(388, 176))
+    return [first, ScriptedReply(text=SAID, piece=9, usage=Usage(1204, 31))]
+
+
+def test_a_question_is_worked_out_before_ones_eyes(visit: NewVisit, artefacts: Path) -> None:
+    here = visit(view="chat", models={"qwen3-coder-30b": rolls()}, **DESKTOP)
+    page = here.page
+    expect(page.get_by_label("Model")).to_have_value("qwen3-coder-30b")
+    page.screenshot(path=artefacts / "page-chat-start.png")
+    here.ask("Simulate 10,000 rolls of two dice and draw how often each sum comes up.")
+    here.answered()
+    call = page.get_by_role("region", name="Code")
+    expect(call.locator(".state")).to_contain_text("done")
+    expect(call.locator(".token-comment")).to_have_text("# Roll two dice 10,000 times")
+    expect(call.get_by_role("columnheader")).to_have_text(["sum", "rolls", "share"])
+    expect(call.get_by_role("row")).to_have_count(5)
+    expect(page.get_by_alt_text("a figure that the code drew")).to_be_visible()
+    expect(page.locator(".prose strong")).to_have_text("one roll of six")
+    expect(page.locator(".foot")).to_contain_text("qwen3-coder-30b · ")
+    expect(page.locator(".foot")).to_contain_text("1,592 tokens in, 207 out")
+    page.get_by_text("Thinking").click()
+    expect(page.get_by_text("Ten thousand rolls are quick.")).to_be_visible()
+    page.get_by_text("Thinking").click()
+    expect(page.locator("#files")).to_contain_text("dice.csv")
+    page.screenshot(path=artefacts / "page-chat.png")
+    for place in (page.locator(".prose"), page.locator("#files")):
+        with page.expect_download() as saved:
+            place.get_by_role("button", name="dice.csv", exact=True).click()
+        assert saved.value.path().read_text().startswith("sum,rolls,share\n2,")
+
+
+def test_code_is_seen_while_the_model_still_writes_it_and_while_it_runs(visit: NewVisit) -> None:
+    midway = threading.Event()
+    here = visit(
+        view="chat", models={"m": [code("first = 1\nsecond = 2\n" * 9 + GATED, piece=8, wait_midway=midway), "Done."]}
+    )
+    here.ask("Go.")
+    call = here.page.get_by_role("region", name="Code")
+    expect(call.locator("code")).to_contain_text("first = 1")
+    expect(call.locator(".state")).to_contain_text("writing")
+    assert "print" not in call.locator("code").inner_text()
+    midway.set()
+    expect(call.locator(".state")).to_contain_text("running")
+    gate(here)
+    here.answered()
+    expect(call.locator(".outputs")).to_have_text("first\nsecond")
+
+
+def test_after_a_reload_the_conversation_is_there_and_goes_on(visit: NewVisit) -> None:
+    replies = [*rolls(), code("print('sum is', int(counts.sum()))"), "Ten thousand."]
+    here = visit(view="chat", models={"a-model": ["Not asked."], "m": replies})
+    here.page.get_by_label("Model").select_option("m")
+    here.ask("Go.")
+    here.answered()
+    here.page.get_by_label("Question").fill("A draft")
+    here.page.reload()
+    here.answered()
+    expect(here.page.locator(".question")).to_have_text("Go.")
+    expect(here.page.locator(".prose")).to_contain_text("Seven comes up most")
+    expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_visible()
+    expect(here.page.get_by_label("Question")).to_have_value("A draft")
+    expect(here.page.get_by_label("Model")).to_have_value("m")
+    here.ask("And in all?")
+    here.answered(2)
+    expect(here.page.get_by_role("region", name="Code").last).to_contain_text("sum is 10000")
+    assert len(here.gateway.services.containers.running()) == 1
+
+
+def test_a_reload_in_the_middle_loses_nothing(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code(GATED), "Both were printed."]})
+    here.ask("Go.")
+    expect(here.page.locator(".call .state")).to_contain_text("running")
+    here.page.reload()
+    expect(here.page.locator(".call .state")).to_contain_text("running")
+    gate(here)
+    here.answered()
+    expect(here.page.locator(".call")).to_contain_text("first\nsecond")
+    expect(here.page.locator(".prose")).to_have_text("Both were printed.")
+    expect(here.page.locator(".answer")).to_have_count(1)
+
+
+def test_a_connection_that_breaks_is_made_again(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("print('ran')"), "Here."]})
+
+    def cut(route: Route) -> None:
+        whole = route.fetch()
+        text = whole.text()
+        route.fulfill(response=whole, body=text[: text.index("event: response.code_interpreter_call.completed")])
+
+    here.page.route("**/v1/responses", cut)
+    here.ask("Go.")
+    here.answered()
+    expect(here.page.locator(".call .outputs")).to_have_text("ran")
+    expect(here.page.locator(".prose")).to_have_text("Here.")
+
+
+@pytest.mark.parametrize("key", ["Escape", ""])
+def test_a_response_is_stopped_and_the_conversation_goes_on(visit: NewVisit, key: str) -> None:
+    here = visit(view="chat", models={"m": [code("print('on', flush=True)\nwhile True: pass"), "I was stopped."]})
+    here.ask("Go.")
+    expect(here.page.locator(".call .state")).to_contain_text("running")
+    if key:
+        here.page.get_by_label("Question").press(key)
+    else:
+        here.page.get_by_role("button", name="Stop").click()
+    expect(here.page.locator(".foot")).to_contain_text("stopped")
+    expect(here.page.locator(".call .state")).not_to_contain_text("running")
+    here.ask("What happened?")
+    here.answered(2)
+    expect(here.page.locator(".prose").last).to_have_text("I was stopped.")
+
+
+def test_a_file_goes_with_the_question_and_another_into_the_container(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("print(open('a.txt').read(), open('b.txt').read())"), "Read."]})
+    page = here.page
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach files").click()
+    chooser.value.set_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"from the question"})
+    expect(page.locator("#attachments")).to_contain_text("a.txt · 17 bytes")
+    page.locator("#chosen-files").set_input_files({"name": "b.txt", "mimeType": "text/plain", "buffer": b"by hand"})
+    expect(page.locator("#files")).to_contain_text("b.txt")
+    here.ask("Read both.")
+    here.answered()
+    expect(page.locator(".call .outputs")).to_have_text("from the question by hand")
+    expect(page.locator(".question")).to_contain_text("a.txt")
+    expect(page.locator("#attachments .chip")).to_have_count(0)
+    page.get_by_role("button", name="Delete b.txt").click()
+    expect(page.locator("#files li")).to_have_count(1)
+
+
+def test_a_model_that_fails_is_told_and_can_be_asked_again(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [ScriptedReply(status=400, error="The context is full."), "Better."]})
+    here.ask("Go.")
+    expect(here.page.get_by_role("alert")).to_contain_text("The context is full.")
+    here.ask("Again.")
+    expect(here.page.locator(".prose")).to_have_text("Better.")
+
+
+def test_an_upstream_that_is_away_is_told_and_code_runs_all_the_same(visit: NewVisit) -> None:
+    here = visit({"upstream": "http://127.0.0.1:9/v1"}, view="chat")
+    expect(here.page.locator("#notice")).to_contain_text("No model to talk to")
+    expect(here.page.get_by_role("button", name="Send")).to_be_disabled()
+    here.page.get_by_role("link", name="Code").click()
+    here.run("6 * 7")
+    here.ends("Done in")
+    assert here.complaints  # the browser tells of the answer that was no success
+    here.complaints.clear()
+
+
+def test_nothing_that_a_model_says_becomes_markup(visit: NewVisit) -> None:
+    text = (
+        f"{MARKUP}\n\n# {MARKUP}\n\n* {MARKUP}\n\n| a | b |\n|---|---|\n| {MARKUP} | x |\n\n```html\n{MARKUP}\n```\n\n"
+        f"**{MARKUP}** [click](javascript:alert(1)) [there](https://example.org) ![x](https://example.org/x.png)"
+    )
+    name = f"m{MARKUP}"
+    here = visit(view="chat", models={name: [code(f"print({MARKUP!r})", reasoning=MARKUP), text]})
+    here.ask(MARKUP)
+    here.answered()
+    for place in (
+        ".question",
+        ".thinking",
+        ".call pre",
+        ".call .outputs",
+        ".prose h3",
+        ".prose li",
+        ".prose td",
+        ".prose pre",
+    ):
+        expect(here.page.locator(place).first).to_contain_text("<img src=x onerror=")
+    assert here.page.locator("#transcript img, #transcript a, #transcript script, #transcript iframe").count() == 0
+    expect(here.page.locator(".prose")).to_contain_text("[click](javascript:alert(1)) [there](https://example.org)")
+    for view in ("Responses", "Connect"):
+        here.page.get_by_role("link", name=view).click()
+        expect(here.page.locator(f"section[data-view={view.lower()}]")).to_contain_text("m<img src=x")
+    assert here.page.locator("script").count() == 1
+    assert here.page.title() == "agent_tools gateway"
+
+
+def test_a_clients_response_is_listed_and_gone_on_from(visit: NewVisit, artefacts: Path) -> None:
+    here = visit(view="responses", models={"m": [code("x = 41"), "Set.", code("x + 1"), "42."]})
+    expect(here.page.locator("#recent")).to_contain_text("None yet")
+    id_ = post(here.gateway, input="From a client.", include=["code_interpreter_call.outputs"]).json()["id"]
+    here.page.get_by_role("button", name="Refresh").click()
+    row = here.page.locator("#recent tbody tr")
+    cells = ["just now", "m", "completed", "1", "20", "10", re.compile(r"\d+ s"), "Open"]
+    expect(row.get_by_role("cell")).to_have_text(cells)
+    here.page.screenshot(path=artefacts / "page-responses.png")
+    here.page.get_by_role("button", name=f"Open {id_}").click()
+    expect(here.page.locator(".question")).to_have_text("From a client.")
+    here.ask("Go on.")
+    here.answered(2)
+    expect(here.page.locator(".call .outputs").last).to_have_text("42")
+
+
+def test_a_key_and_what_was_said_are_not_kept_by_the_browser(visit: NewVisit) -> None:
+    here = visit({"api_keys": (KEY,)}, view="chat", models={"m": ["The secret answer."]})
+    unlock(here.page)
+    here.ask("A secret question.")
+    here.answered()
+    kept = here.page.evaluate(
+        "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie, location.href])"
+    )
+    assert "resp_" in kept
+    assert KEY not in kept
+    assert "secret" not in kept
+    here.page.reload()
+    expect(here.page.get_by_label("Question")).to_be_hidden()
+    assert "secret" not in here.page.content()
+    unlock(here.page)
+    expect(here.page.locator(".prose")).to_have_text("The secret answer.")
+
+
+def test_below_a_path_of_a_proxy_all_works(visit: NewVisit) -> None:
+    here = visit({"root_path": "/code"}, view="chat", models={"m": rolls()})
+    here.ask("Go.")
+    here.answered()
+    expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_visible()
+    here.page.get_by_role("link", name="Connect").click()
+    expect(here.page.locator("#base-url")).to_have_text(f"{here.gateway.url}/code/v1")
+
+
+def test_figures_at_the_gateway_are_shown_and_enlarged(visit: NewVisit) -> None:
+    here = visit({"image_urls": "content"}, view="chat", models={"m": rolls()}, **DESKTOP)
+    here.ask("Go.")
+    here.answered()
+    figure = here.page.get_by_alt_text("a figure that the code drew")
+    expect(figure).to_have_attribute("src", re.compile("^data:image/png;base64,"))
+    figure.click()
+    large = here.page.get_by_role("dialog", name="Figure")
+    assert large.get_by_role("img").evaluate("image => image.naturalWidth") > 300
+    with here.page.expect_download() as saved:
+        large.get_by_role("button", name="Save").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    here.page.keyboard.press("Escape")
+    expect(large).to_be_hidden()
+
+
+def test_a_file_that_a_model_only_names_is_told_to_be_missing(visit: NewVisit) -> None:
+    said = "See [it](sandbox:/mnt/data/last.txt) and [that](sandbox:/mnt/data/none.txt)."
+    many = "for n in range(101): open(f'{n}.txt', 'w').close()"
+    here = visit(view="chat", models={"m": [code("open('last.txt', 'w').write('here')\n" + many), said]})
+    here.ask("Go.")
+    here.answered()
+    with here.page.expect_download() as saved:
+        here.page.get_by_role("button", name="it", exact=True).click()
+    assert saved.value.path().read_text() == "here"
+    here.page.get_by_role("button", name="that", exact=True).click()
+    expect(here.page.locator("#files-state")).to_have_text("/mnt/data/none.txt: there is no such file")
+
+
+def test_a_new_chat_has_a_container_of_its_own(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("x = 1"), "One.", code("print('x' in globals())"), "New."]})
+    here.ask("Go.")
+    here.answered()
+    here.page.get_by_role("button", name="New chat").click()
+    expect(here.page.get_by_role("heading", name="What should be worked out?")).to_be_visible()
+    here.ask("Is it there?")
+    here.answered()
+    expect(here.page.locator(".call .outputs")).to_have_text("False")
+    expect(here.page.locator("#containers li")).to_have_count(2)
+
+
+def test_a_container_that_is_gone_is_told_and_replaced(visit: NewVisit) -> None:
+    here = visit(view="code", models={"m": [code("print('x' in globals())"), "It is not."]})
+    here.run("x = 1")
+    here.ends("Done in")
+    here.page.get_by_role("button", name="Delete container").click()
+    expect(here.page.locator("#containers li")).to_have_count(0)
+    here.page.get_by_role("link", name="Chat").click()
+    here.ask("Is it there?")
+    here.answered()
+    expect(here.page.locator("#transcript .note")).to_contain_text("the code gets a new one")
+    expect(here.page.locator(".call .outputs")).to_have_text("False")
+
+
+def test_of_a_long_conversation_the_newest_turns_are_shown(visit: NewVisit) -> None:
+    here = visit(view="responses", models={"m": ["Yes."] * 51})
+    previous = None
+    for _ in range(51):
+        previous = post(here.gateway, tools=[], previous_response_id=previous).json()["id"]
+    here.page.get_by_role("button", name="Refresh").click()
+    here.page.get_by_role("button", name=f"Open {previous}").click()
+    expect(here.page.locator("#transcript .note")).to_have_text("Earlier turns are not shown.")
+    here.answered(50)
+
+
+def test_chat_and_code_share_a_container(visit: NewVisit) -> None:
+    here = visit(view="code", models={"m": [code("x += 1; print(x)"), "Counted."]})
+    here.run("x = 41")
+    here.ends("Done in")
+    here.page.get_by_role("link", name="Chat").click()
+    here.ask("Count.")
+    here.answered()
+    expect(here.page.locator(".call .outputs")).to_have_text("42")
+
+
+def test_a_phone_shows_a_conversation_whole(visit: NewVisit, artefacts: Path) -> None:
+    here = visit(view="chat", models={"m": [*rolls(), "A" * 300]}, **PHONE)
+    assert is_shown_whole(here.page)
+    here.ask("Q" * 300)
+    here.answered()
+    assert is_shown_whole(here.page)
+    here.page.screenshot(path=artefacts / "page-chat-phone.png")
+    for view in ("Responses", "Connect"):
+        here.page.get_by_role("link", name=view).click()
+        assert is_shown_whole(here.page)
+
+
+def gate(here: Visit) -> None:
+    """Let code go on that waits for it, once its sandbox is there."""
+    (id_,) = until(here.gateway.services.containers.running)
+    here.gateway.services.containers.folder(id_).joinpath("gate").touch()
+
+
+def unlock(page: Page) -> None:
+    page.get_by_label("API key").fill(KEY)
+    page.get_by_label("API key").press("Enter")

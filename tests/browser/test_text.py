@@ -1,0 +1,197 @@
+"""The page's readers of text, in a real browser: code into colours, frames into tables, prose into paragraphs.
+
+What they read comes from models and files. So whatever it is, no character is lost, none becomes markup, and a long
+input is done before the test's time limit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.gateway.conftest import NewGateway
+
+LANGUAGES = ("python", "javascript", "sh", "toml", "json", "nonsense", "constructor")
+PIECES = (
+    *(
+        "'",
+        '"',
+        "'''",
+        '"""',
+        "`",
+        "```",
+        "\\",
+        "\n",
+        "\r",
+        " ",
+        "  ",
+        "#",
+        "//",
+        "/*",
+        "*/",
+        "*",
+        "**",
+        "[",
+        "](",
+        ")",
+        "|",
+    ),
+    *(
+        "|---|",
+        "sandbox:",
+        "<b>",
+        "&amp;",
+        "f'",
+        "0x",
+        "1e5",
+        "e",
+        "@",
+        "%",
+        "def",
+        "x(",
+        "é",
+        "中",
+        "😀",
+        "\0",
+        "- ",
+        "1. ",
+        "## ",
+    ),
+)
+LONG = 20_000
+ALLOWED = "P H3 H4 H5 H6 UL OL LI PRE CODE SPAN DIV BUTTON STRONG EM TABLE THEAD TBODY TR TH TD"
+
+
+@pytest.fixture
+def page(chromium: Browser, new_gateway: NewGateway) -> Iterator[Page]:
+    with chromium.new_context() as context:
+        opened = context.new_page()
+        opened.goto(new_gateway({}).url)
+        yield opened
+
+
+def call(page: Page, module: str, expression: str, given: Any) -> Any:
+    """Evaluate an expression of a module's names and of `given`."""
+    return page.evaluate(
+        f"async given => {{ const m = await import('/page/text/{module}.js'); return {expression} }}", given
+    )
+
+
+def noise(seed: int, pieces: int) -> str:
+    chosen = random.Random(seed)
+    return "".join(chosen.choice(PIECES) for _ in range(pieces))
+
+
+def tokens(page: Page, code: str, language: str = "python") -> list[tuple[str, str]]:
+    found = call(page, "highlight", "[...m.tokens(...given)]", [code, language])
+    return [(kind, text) for kind, text in found]
+
+
+def test_python_is_told_apart(page: Page) -> None:
+    code = 'def f(x):  # twice\n    return rf"a{x}" + """b\n"c""" + str(0x1F)\n@wraps\nclass_ = 1e-3'
+    kinds = [(kind, text) for kind, text in tokens(page, code) if kind]
+    assert kinds == [
+        *(("keyword", "def"), ("call", "f"), ("comment", "# twice"), ("keyword", "return"), ("string", 'rf"a{x}"')),
+        *(("string", '"""b\n"c"""'), ("call", "str"), ("number", "0x1F"), ("meta", "@wraps"), ("number", "1e-3")),
+    ]
+
+
+def test_colours_lose_no_character(page: Page) -> None:
+    inputs = [noise(seed, 60) for seed in range(150)]
+    inputs += [piece * (LONG // len(piece)) for piece in PIECES]
+    for language in LANGUAGES:
+        joined = call(
+            page,
+            "highlight",
+            "given[0].map(code => [...m.tokens(code, given[1])].map(t => t[1]).join(''))",
+            [inputs, language],
+        )
+        assert joined == inputs, language
+
+
+def test_code_that_is_too_long_stays_plain(page: Page) -> None:
+    assert tokens(page, "def " * LONG) == [("", "def " * LONG)]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"day": ["Fri 01", "Sat 02"], "sold": [12, 9]}),
+        pd.DataFrame({"a b": [1.5, None], "c": ["x", "y z"]}, index=["one", "two"]),
+        pd.DataFrame({"n": [1, 2]}, index=pd.Index(["Ulm", "Bonn"], name="city")),
+        pd.DataFrame({"n": range(100)}),
+        pd.DataFrame({"城市": ["柏林"], "n": [1]}),
+    ],
+    ids=["range", "labels", "named", "cut", "wide"],
+)
+def test_a_frame_is_a_table(page: Page, frame: pd.DataFrame) -> None:
+    before, table, after = call(page, "table", "m.partsOf(given)", f"before\n{frame}\nafter")
+    assert (before.strip(), after.strip().split("\n")[-1]) == ("before", "after")
+    assert table["columns"] == [frame.index.name or "", *frame.columns]
+    assert table["rows"][0] == [str(frame.index[0]), *map(str, frame.iloc[0])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0    1\n1    2\ndtype: int64",
+        "  indented\n  text",
+        "    a   b\n0  1   2\n1  10  20 and more",
+        "x\n\n  y\nz",
+        "     a  b\\\n0  1  2  \\",
+    ],
+)
+def test_what_is_no_frame_stays_text(page: Page, text: str) -> None:
+    assert call(page, "table", "m.partsOf(given)", text) == [text]
+
+
+def test_a_long_frame_and_long_prose_stay_text(page: Page) -> None:
+    lines = ["      n", *(f"{row:<4} {row:>2}"[:7].ljust(7) for row in range(10, 99))]
+    assert isinstance(call(page, "table", "m.partsOf(given)[0]", "\n".join(lines)), dict)
+    long = "\n".join([lines[0], *lines[1:] * 6])
+    assert call(page, "table", "m.partsOf(given)", long) == [long]
+    expression = (
+        "(() => { const box = document.createElement('div'); box.append(m.prose(given)); return box.innerHTML })()"
+    )
+    assert call(page, "prose", expression, "# a\n" * 50_001).startswith("<p># a\n# a")
+
+
+def test_tables_lose_no_letter_of_any_text(page: Page) -> None:
+    inputs = [noise(seed, 80) for seed in range(200)] + [
+        f"  {piece}\n" * (LONG // (len(piece) + 3)) for piece in PIECES
+    ]
+    expression = (
+        "given.map(text => m.partsOf(text).map(p => typeof p === 'string' ? p : "
+        "[p.columns, ...p.rows].map(r => r.join(' ')).join('\\n')).join('\\n'))"
+    )
+    for text, read in zip(inputs, call(page, "table", expression, inputs), strict=True):
+        assert "".join(read.split()) == "".join(text.split())
+
+
+def test_prose_is_made_of_what_it_needs_and_nothing_else(page: Page) -> None:
+    inputs = [noise(seed, 120) for seed in range(200)] + [piece * (LONG // len(piece)) for piece in PIECES]
+    expression = (
+        "given.map(text => { const box = document.createElement('div'); box.append(m.prose(text));"
+        " return [...new Set([...box.querySelectorAll('*')].map(e => e.tagName))] })"
+    )
+    allowed = set(ALLOWED.split())
+    for found in call(page, "prose", expression, inputs):
+        assert set(found) <= allowed
+
+
+def test_prose_is_read_as_it_is_meant(page: Page) -> None:
+    text = "# Title\nOne *two* **three** `four`.\n\n- a\n- b\n  goes on\n\n1. c\n\n| x | y |\n|--|--|\n| 1 | 2 |\n\n"
+    text += "```py\nx = 1\n```"
+    expression = (
+        "(() => { const box = document.createElement('div'); box.append(m.prose(given));"
+        " return [...box.children].map(e => [e.tagName, e.textContent]) })()"
+    )
+    assert call(page, "prose", expression, text) == [
+        *(["H3", "Title"], ["P", "One two three four."], ["UL", "ab\ngoes on"], ["OL", "c"]),
+        *(["DIV", "xy12"], ["DIV", "x = 1Copy"]),
+    ]

@@ -1,0 +1,10 @@
+"""The image that an engine under test runs."""
+
+from agent_tools.runtime.docker.image import tag_for
+from agent_tools.runtime.engine import Engine
+from tests.doubles import ProcessEngine
+
+
+def image_of(engine: Engine) -> str:
+    """Its name; any word where there are no images."""
+    return "none" if isinstance(engine, ProcessEngine) else tag_for()

@@ -1,0 +1,238 @@
+"""Two processes that share rows and folders: one at a time has the sandbox of a container."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.containers import leases
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
+from agent_tools.containers.leases import Leases
+from agent_tools.containers.records import Container
+from agent_tools.containers.rows import MemoryRows, Rows
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.runtime.runtime import Runtime
+from tests.doubles import ProcessEngine
+from tests.gateway.asking import Clock, until
+
+LOCK = "import threading; lock = threading.Lock()"
+
+
+class Service:
+    """Processes, by name, each with its containers, on rows and a folder that they share."""
+
+    def __init__(self, data_dir: Path, rows: Rows) -> None:
+        self.clock = Clock()
+        self.rows = rows
+        self.config = GatewayConfig("http://u/v1", data_dir=data_dir, pool=0)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self.alive: set[str] = set()
+        self.runtimes: dict[str, Runtime] = {}
+        self.processes: dict[str, Containers[GatewayConfig]] = {}
+
+    def start(self, name: str) -> Containers[GatewayConfig]:
+        self.alive.add(name)
+        runtime = self.runtimes[name] = Runtime(ProcessEngine(), lambda packages: "none")
+        lease = Leases(self.rows, name, self.alive.__contains__, patience=10)
+        made = self.processes[name] = Containers(self.config, self.rows, runtime, self.clock, lease)
+        return made
+
+    def run(self, name: str, id_: str, text: str) -> str:
+        hold = Hold(self.processes[name], id_)
+        try:
+            return ContainerTool(hold).call({"code": text})
+        finally:
+            hold.close()
+
+    def row(self, id_: str) -> Container:
+        found = self.rows.get(Container, id_)
+        assert found
+        return found
+
+    def tend(self, name: str, *, until_set: threading.Event) -> None:
+        """Do what a gateway does all the time."""
+        while not until_set.wait(0.05):
+            self.processes[name].endings.tend()
+
+
+@pytest.fixture
+def service(work_dir: Path) -> Iterator[Service]:
+    store = Store(f"sqlite:///{work_dir / 's.db'}")
+    made = Service(work_dir / "data", store)
+    for name in ("one", "two"):
+        made.start(name)
+    ended = threading.Event()
+    tending = [threading.Thread(target=made.tend, args=(name,), kwargs={"until_set": ended}) for name in made.processes]
+    for each in tending:
+        each.start()
+    yield made
+    ended.set()
+    for each in tending:
+        each.join()
+    for name in made.processes:
+        made.processes[name].close()
+        made.runtimes[name].close_all()
+    store.close()
+
+
+@pytest.fixture
+def new(service: Service) -> Callable[[], str]:
+    return lambda: service.processes["one"].create("me", ContainerSpec("c")).id
+
+
+def test_variables_go_from_one_to_the_other_and_back_and_that_is_told(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, f"x = 1; {LOCK}")
+    assert (service.row(id_).gateway, service.row(id_).generation) == ("one", 1)
+    answer = service.run("two", id_, "x += 1; x")
+    assert "2" in answer.rpartition("result")[2]
+    assert "variables are kept" in answer
+    assert "lock (TypeError" in answer
+    assert (service.row(id_).gateway, service.row(id_).generation) == ("two", 2)
+    assert service.processes["one"].running() == {}
+    answer = service.run("one", id_, "x")
+    assert "2" in answer.rpartition("result")[2]
+    assert "variables are kept" in answer
+
+
+def test_while_nobody_else_wants_it_it_stays_where_it_is(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, LOCK)
+    for _ in range(3):
+        assert "'lock'" in service.run("one", id_, "type(lock).__name__")
+    assert service.row(id_).generation == 1
+
+
+def test_of_one_that_is_gone_files_are_kept_and_variables_lost(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, "x = 1; open('kept', 'w').write('k')")
+    service.alive.discard("one")
+    answer = service.run("two", id_, "open('kept').read(), 'x' in globals()")
+    assert "('k', False)" in answer
+    assert "variables are lost" in answer
+    assert service.row(id_).generation == 2
+
+
+def test_one_that_only_seemed_gone_drops_what_it_has(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, "x = 1")
+    service.alive.discard("one")
+    service.run("two", id_, "x = 2")
+    service.alive.add("one")
+    until(lambda: service.processes["one"].running() == {})
+    answer = service.run("one", id_, "x")
+    assert "2" in answer.rpartition("result")[2]
+    assert "variables are kept" in answer
+
+
+def test_an_old_sandbox_is_never_taken_for_the_one_of_now(work_dir: Path) -> None:
+    """Also where nobody tends: the generation tells."""
+    service = Service(work_dir / "data", MemoryRows())
+    one, two = service.start("one"), service.start("two")
+    id_ = one.create("me", ContainerSpec("c")).id
+    service.run("one", id_, "x = 1")
+    service.alive.clear()
+    service.run("two", id_, "x = 2")
+    two.close()  # which saves them
+    answer = service.run("one", id_, "x")
+    assert "2" in answer.rpartition("result")[2]
+    assert "variables are kept" in answer
+    one.close()
+    for runtime in service.runtimes.values():
+        assert runtime.engine.processes == {}  # type: ignore[attr-defined]
+        runtime.close_all()
+
+
+def test_one_in_use_is_waited_for_and_not_for_ever(service: Service, new: Any) -> None:
+    id_ = new()
+    service.processes["two"].leases.patience = 0.3
+    with service.processes["one"].held(id_) as (interpreter, woken):
+        assert woken.result() == ""
+        interpreter.run("x = 1")
+        with pytest.raises(ContainerElsewhere, match="in use at another gateway"):
+            service.run("two", id_, "x")
+    service.processes["two"].leases.patience = 10
+    assert "variables are kept" in service.run("two", id_, "x")
+
+
+def test_both_at_once_agree_on_one(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, "count = 0")
+    answers: list[str] = []
+
+    def often(name: str) -> None:
+        answers.extend(service.run(name, id_, "count += 1; count") for _ in range(3))
+
+    threads = [threading.Thread(target=often, args=(name,)) for name in service.processes]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sorted(re.findall(r"```\n(\d+)\n```", "".join(answers))) == list("123456")
+
+
+def test_only_its_holder_has_a_container_expire(service: Service, new: Any) -> None:
+    id_ = new()
+    with service.processes["one"].held(id_):
+        service.clock.now += 10_000
+        assert service.processes["two"].sweep() == 0
+        assert service.processes["two"].find("me", id_).status == "active"
+        assert service.processes["one"].folder(id_).exists()
+    assert service.processes["one"].find("me", id_).status == "active"  # its last use is its release
+    service.clock.now += 10_000
+    service.processes["two"].sweep()
+    assert service.row(id_).status == "active"
+    service.processes["one"].sweep()
+    assert service.row(id_).status == "expired"
+    assert service.row(id_).gateway == ""
+
+
+def test_the_containers_of_one_that_is_gone_expire_all_the_same(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, "x = 1")
+    service.alive.discard("one")
+    service.clock.now += 10_000
+    assert service.processes["two"].sweep() == 0
+    assert service.row(id_).status == "expired"
+
+
+def test_one_that_is_deleted_elsewhere_leaves_nothing(service: Service, new: Any) -> None:
+    id_ = new()
+    service.run("one", id_, "open('f', 'w').write('x')")
+    service.processes["two"].delete("me", id_)
+    assert service.rows.get(Container, id_) is None
+    assert service.processes["one"].running() == {}
+    assert not service.processes["one"].folder(id_).exists()
+    with pytest.raises(ContainerExpired):
+        service.run("two", id_, "1")
+
+
+def test_one_that_is_not_deleted_in_time_is_told_so_and_left_to_its_holder(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(work_dir / "data", MemoryRows())
+    one, two = service.start("one"), service.start("two")
+    id_ = one.create("me", ContainerSpec("c")).id
+    service.run("one", id_, "x = 1")
+    monkeypatch.setattr(leases, "DELETE_PATIENCE", 0.2)
+    with pytest.raises(Exception, match="tried again"):
+        two.delete("me", id_)
+    assert two.sweep() == 0
+    assert two.folder(id_).exists()
+    assert list(one.running()) == [id_]
+    assert one.sweep() == 0  # also without being tended to
+    assert service.rows.get(Container, id_) is None
+    assert not one.folder(id_).exists()
+    for name in service.processes:
+        service.processes[name].close()
+        service.runtimes[name].close_all()

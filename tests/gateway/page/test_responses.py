@@ -1,0 +1,59 @@
+"""The list of the newest responses: an owner's own, with tokens and times, whichever client asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.gateway.asking import code, post
+from tests.gateway.conftest import Gateway, NewGateway
+
+
+def newest(gateway: Gateway, key: str = "any") -> list[dict[str, Any]]:
+    answer = httpx.get(f"{gateway.url}/page/responses", headers={"Authorization": f"Bearer {key}"})
+    found: list[dict[str, Any]] = answer.raise_for_status().json()["responses"]
+    return found
+
+
+def test_the_newest_comes_first_with_its_tokens_and_calls(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hello.", code("6 * 7"), "42."]})
+    plain, ran = post(gateway, tools=[]).json(), post(gateway).json()
+    first, second = newest(gateway)
+    assert [first["id"], second["id"]] == [ran["id"], plain["id"]]
+    assert (first["model"], first["status"], first["calls"]) == ("m", "completed", 1)
+    assert (first["input_tokens"], first["output_tokens"]) == (20, 10)
+    assert (second["calls"], second["input_tokens"], second["output_tokens"]) == (0, 10, 5)
+    assert 0 <= first["seconds"] < 60
+
+
+def test_what_was_not_stored_or_failed_is_told_as_it_is(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hello."]})
+    post(gateway, store=False)
+    post(gateway)  # the script is used up
+    (only,) = newest(gateway)
+    assert (only["status"], only["output_tokens"]) == ("failed", 0)
+
+
+def test_a_large_response_is_listed_without_being_read(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hello."]})
+    id_ = post(gateway, input="x" * 1_100_000).json()["id"]
+    (only,) = newest(gateway)
+    assert (only["id"], only["status"], only["is_read"]) == (id_, "completed", False)
+    assert "model" not in only
+
+
+def test_a_list_has_no_more_than_its_limit(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hello."] * 27})
+    ids = [post(gateway, tools=[]).json()["id"] for _ in range(27)]
+    assert {each["id"] for each in newest(gateway)} < set(ids)
+    assert len(newest(gateway)) == 25
+
+
+def test_nobody_sees_anothers(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Hello."]}, api_keys=("key-of-mine", "key-of-theirs"))
+    body = {"model": "m", "input": "Go."}
+    httpx.post(f"{gateway.url}/v1/responses", json=body, headers={"Authorization": "Bearer key-of-mine"})
+    assert len(newest(gateway, "key-of-mine")) == 1
+    assert newest(gateway, "key-of-theirs") == []
+    assert httpx.get(f"{gateway.url}/page/responses").status_code == 401
