@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
@@ -30,7 +29,7 @@ from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.shell.local_shell import LOCAL, local_shell
 from agent_tools.gateway.responses.stored_items import decided, resolved
-from agent_tools.gateway.responses.tools import CODE, MODEL_FACING, SHELL, ContainerChoice
+from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
 from agent_tools.gateway.store.store import StoreError
@@ -120,7 +119,7 @@ class Planner:
             self._services.upstream.model(request.model, upstream_key),
             tools,
             self._clients(),
-            options=_named_choice(request.options, self._names),
+            options=named_choice(request.options, self._names),
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
@@ -308,12 +307,3 @@ class Planner:
 
 def _reference(container_id: str) -> dict[str, str]:
     return {"type": "container_reference", "container_id": container_id}
-
-
-def _named_choice(options: Mapping[str, Any], names: Mapping[str, str]) -> JsonObject:
-    """Return the options with the names of built-in tools in place of what stood for them."""
-    choice = options.get("tool_choice")
-    known = {MODEL_FACING[kind]: name for kind, name in names.items()}
-    if isinstance(choice, dict) and (name := known.get(choice["function"]["name"])):
-        return {**options, "tool_choice": {"type": "function", "function": {"name": name}}}
-    return dict(options)

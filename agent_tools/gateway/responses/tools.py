@@ -293,3 +293,12 @@ def _allowed(given: Fields, offer: _Offer) -> tuple[_Offer, Any]:
 
 def _unknown_choice() -> ApiError:
     return invalid("'tool_choice' names a tool that is not in 'tools'.", "tool_choice", "invalid_value")
+
+
+def named_choice(options: Mapping[str, Any], names: Mapping[str, str]) -> JsonObject:
+    """Return the options with the names of built-in tools in place of what stood for them."""
+    choice = options.get("tool_choice")
+    known = {MODEL_FACING[kind]: name for kind, name in names.items()}
+    if isinstance(choice, dict) and (name := known.get(choice["function"]["name"])):
+        return {**options, "tool_choice": {"type": "function", "function": {"name": name}}}
+    return dict(options)
