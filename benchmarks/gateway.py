@@ -47,6 +47,7 @@ CODE = "1 + 1"
 CALLS = 3
 AUTO = {"type": "auto"}
 WARM_UP = 10.0  # seconds in which the busy clients get their first sandboxes
+PAUSE = 0.25  # seconds between two plain answers, so that they meet all that the busy clients do
 BESIDE = "beside {} clients"
 WRITTEN = "response.code_interpreter_call_code.done"
 RUNNING, RAN = "response.code_interpreter_call.interpreting", "response.code_interpreter_call.completed"
@@ -194,6 +195,7 @@ async def crowded(url: str, upstream: str, clients: int, rounds: int) -> Results
                     start = time.perf_counter()
                     (await client.post(path, json=sent)).raise_for_status()
                     times.append(1000 * (time.perf_counter() - start))
+                    await anyio.sleep(PAUSE)
 
         await measure("in quiet")
         for _ in range(clients):
