@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.code_mode.toolset import Toolset
 from agent_tools.runtime.engine import Container, SandboxSpec
 from agent_tools.runtime.pool.pools import MOST_KINDS
 from agent_tools.runtime.runtime import Runtime
@@ -89,10 +90,14 @@ def test_host_functions_of_the_session_are_served(new: Callable[..., Sandbox], p
     assert sandbox.run_code("await double(4)").value == 8
 
 
-def test_a_prelude_that_fails_is_told_as_without_a_pool(new: Callable[..., Sandbox], process_runtime: Runtime) -> None:
-    sandbox = new()
-    opening = sandbox._opening
-    opening._host_calls = lambda: (None, "1 / 0")  # type: ignore[method-assign]
+def test_a_prelude_that_fails_is_told_as_without_a_pool(
+    new: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    sandbox = new(hostcalls=[double])
+    monkeypatch.setattr(Toolset, "source", lambda _: "1 / 0")
     with pytest.raises(Exception, match="ZeroDivisionError: division by zero"):
         sandbox.run_code("1")
 
