@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
@@ -29,6 +30,8 @@ from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 
 MAX_SHOWN = 5  # names of files that cannot be had
+END_SECONDS = 5.0  # for code to let go of its folder once its sandbox has ended
+LOOK_SECONDS = 0.02
 WARM_UP = "__import__('sandbox').warm_up()"
 
 
@@ -72,6 +75,9 @@ class HeldSession:
         self._session.close()
         for host_run in list(self._runs.values()):
             host_run.abandon()
+        until = time.monotonic() + END_SECONDS
+        while self._session.is_busy and time.monotonic() < until:  # whose claim on the folder goes before the folder
+            time.sleep(LOOK_SECONDS)
         remove_tree(self.path)
 
     # -- files --------------------------------------------------------------------------------------------------------
