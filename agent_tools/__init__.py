@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent_tools.errors import SandboxGone as SandboxGone
     from agent_tools.errors import ToolServiceError as ToolServiceError
     from agent_tools.execution import Execution as Execution
+    from agent_tools.limits import Limits as Limits
     from agent_tools.messages import ContentItem as ContentItem
     from agent_tools.messages import FunctionCall as FunctionCall
     from agent_tools.messages import Message as Message
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from agent_tools.runtime.host_calls.function import Policy as Policy
     from agent_tools.sandbox.async_sandbox import AsyncSandbox as AsyncSandbox
     from agent_tools.sandbox.sandbox import Sandbox as Sandbox
-    from agent_tools.settings import Limits as Limits
     from agent_tools.tools.base import BaseTool as BaseTool
     from agent_tools.tools.base import BaseToolWithFileAccess as BaseToolWithFileAccess
     from agent_tools.tools.code_interpreter import CodeInterpreter as CodeInterpreter
@@ -45,7 +45,7 @@ else:
             "agent_tools.runtime.host_calls.function": "Policy",
             "agent_tools.sandbox.async_sandbox": "AsyncSandbox",
             "agent_tools.sandbox.sandbox": "Sandbox",
-            "agent_tools.settings": "Limits",
+            "agent_tools.limits": "Limits",
             "agent_tools.tools.base": "BaseTool BaseToolWithFileAccess",
             "agent_tools.tools.code_interpreter": "CodeInterpreter",
             "agent_tools.tools.registry": "TOOL_REGISTRY register_tool",

@@ -20,8 +20,8 @@ from typing import Any
 
 from agent_tools.code_mode import Template, Toolset
 from agent_tools.code_mode.script import Script
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.runtime import default_runtime
-from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools import CodeInterpreter
 
 SCRIPT = """

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent_tools.limits import MIB
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
-from agent_tools.settings import MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,8 @@ from typing import Any
 
 from agent_tools.code_mode.template import SandboxContext, Template
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import CallLimits, Limits
 from tests.doubles import ProcessEngine
 
 

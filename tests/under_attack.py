@@ -19,8 +19,8 @@ import pytest
 
 from agent_tools.blocks import NOTHING
 from agent_tools.execution import Execution, Output, Restarted, Stream, TimedOut
+from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 from agent_tools.tools.render import markdown
 from tests.fake_kernel import ATTACK, FakeEngine, Script, Turn

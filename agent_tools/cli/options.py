@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.recipe import FLAVOURS
-from agent_tools.settings import GIB, MIB
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 Command = TypeVar("Command", bound=Callable[..., Any])

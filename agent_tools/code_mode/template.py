@@ -25,6 +25,7 @@ from agent_tools.code_mode.replay import recorded
 from agent_tools.code_mode.script import Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.removal import remove_tree
@@ -32,7 +33,6 @@ from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import Sessions

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agent_tools.conformance.facts import ContainerFacts
 from agent_tools.conformance.finding import LIMITS
 from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 MOST_OPEN_FILES = 65_536
 

@@ -13,13 +13,13 @@ from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.finding import CATEGORIES, PRIVILEGES, Finding, one_line
 from agent_tools.conformance.host import host_findings
 from agent_tools.errors import EngineError
+from agent_tools.limits import Limits
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.settings import Limits
 
 SECONDS = 60.0  # for the code inside, which ends itself before
 OURS = "agent_tools.owner"  # a label of every sandbox of ours

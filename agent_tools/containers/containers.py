@@ -36,10 +36,10 @@ from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, check_memory, interpreter_cfg, usual_cfg
 from agent_tools.errors import AgentToolsError
+from agent_tools.limits import Limits
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sessions import RuntimeLike
-from agent_tools.settings import Limits
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 

@@ -11,7 +11,7 @@ from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.networks import network_cfg
 from agent_tools.containers.records import Container
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 WORK_DIR_URL = "sandbox:/mnt/data"
 

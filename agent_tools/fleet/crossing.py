@@ -13,12 +13,12 @@ from agent_tools.command import CommandResult
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import AgentToolsError
 from agent_tools.execution import Output
+from agent_tools.limits import KIB, MIB, CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.saved_state import VariablesReport
-from agent_tools.settings import KIB, MIB, CallLimits, Limits
 
 INLINE_BYTES = MIB
 """Bytes of files that travel with a message; what is more travels in pieces, in messages of its own."""
@@ -56,7 +56,7 @@ class RemoteSpec:
 
     @property
     def kind(self) -> RemoteSpec:
-        """What has to be alike in a sandbox made ahead: functions and the prelude can follow."""
+        """Return what a sandbox made ahead has to have in common with it: functions and the prelude can follow."""
         return replace(self, prelude="", call_limits=self.call_limits or CallLimits())
 
 

@@ -13,10 +13,10 @@ from typing import Union
 
 from agent_tools.errors import FileRejected
 from agent_tools.fleet.crossing import INLINE_BYTES, PIECE_BYTES, Files
+from agent_tools.limits import Limits
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.folder import Facts, Snapshot
 from agent_tools.runtime.files.mirror import is_plain_name
-from agent_tools.settings import Limits
 
 Changed = Mapping[str, Union[Facts, None]]
 """Files by name; None for one that was deleted."""

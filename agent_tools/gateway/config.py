@@ -17,10 +17,10 @@ from agent_tools.containers.config import ContainersConfig, Count, Seconds, Text
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
+from agent_tools.limits import GIB, KIB, MIB
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.settings import GIB, KIB, MIB
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")

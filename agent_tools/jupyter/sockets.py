@@ -15,7 +15,7 @@ from typing import Literal
 import zmq
 
 from agent_tools.jupyter.connection import Channel, ConnectionInfo
-from agent_tools.settings import KIB, MIB
+from agent_tools.limits import KIB, MIB
 
 MAX_FRAME_BYTES = 64 * MIB  # from a client; ZeroMQ hangs up on one that sends more
 MAX_UNSENT_BYTES = 256 * MIB  # of published messages that clients have not taken yet

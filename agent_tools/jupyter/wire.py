@@ -14,8 +14,8 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import MAX_PARTS
+from agent_tools.limits import MIB
 from agent_tools.marks import has_more_parts
-from agent_tools.settings import MIB
 
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
 MAX_IDENTITIES = 16  # frames before the delimiter

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, Tier, read_as
 from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))

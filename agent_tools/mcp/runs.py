@@ -8,12 +8,12 @@ from mcp_types import CallToolResult
 
 from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import Limits
 from agent_tools.mcp.activity import CodeRun, CommandRun, Place
 from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import Call
 from agent_tools.mcp.shapes import InContainer, Ran, RunCommand, RunPython, Said, Wait
 from agent_tools.sandbox.options import checked_code
-from agent_tools.settings import Limits
 
 
 async def run_python(call: Call, given: RunPython) -> CallToolResult:

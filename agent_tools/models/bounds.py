@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent_tools.errors import ModelError
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 MAX_REPLY_BYTES = 64 * MIB  # bytes of one reply as they are sent, JSON and event names included
 MAX_EVENT_BYTES = 16 * MIB  # bytes of one event of its stream

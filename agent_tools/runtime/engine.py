@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.settings import GIB, MIB
 
 GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"

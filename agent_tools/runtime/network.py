@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Union
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import EgressLimits
 from agent_tools.runtime.host.addresses import is_public
-from agent_tools.settings import EgressLimits
 
 TLS_PORT, PLAIN_PORT = 443, 80
 PACKAGE_INDEX = "pypi"

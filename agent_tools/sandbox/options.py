@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.sandbox.idle import MIN_SECONDS
 from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
-from agent_tools.settings import CallLimits, Limits
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike

@@ -14,6 +14,7 @@ import fastjsonschema
 
 from agent_tools import settings
 from agent_tools.errors import AgentToolsError, ToolServiceError
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
@@ -131,7 +132,7 @@ class BaseToolWithFileAccess(BaseTool):
             ToolServiceError: a file could not be brought in.
         """
         me = Guest.own()
-        workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, settings.Limits())
+        workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, Limits())
         for staged in workspace.stage(list(files or ())):
             if staged.name is None:
                 raise ToolServiceError(code="FileRejected", message=f"{staged.source}: {staged.error}")

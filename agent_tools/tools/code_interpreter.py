@@ -61,7 +61,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
       `agent_tools.runtime.engine.Isolation`.
-    * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.settings`.
+    * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.limits`.
     * checkpoint: whether a kernel that is killed makes way for a copy of itself: docs/checkpoints.md. Default True.
     * pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
       folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.

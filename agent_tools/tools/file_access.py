@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Protocol
 
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.execution import StagedFile
+from agent_tools.limits import MIB
 from agent_tools.runtime.files.folder import opened, safe_name, snapshot
-from agent_tools.settings import MIB
 from agent_tools.text import fence, neutralise, one_line
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.params import Params

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Union
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import Limits
 from agent_tools.sandbox.options import checked_code
-from agent_tools.settings import Limits
 from agent_tools.text import neutralise
 
 Params = Union[str, dict[str, Any]]

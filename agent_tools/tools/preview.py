@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, BinaryIO
 
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.text import fence, neutralise, one_line, shorten
 
 MAX_READ_BYTES = 16 * MIB  # of a file

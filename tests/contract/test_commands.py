@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
+from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
-from agent_tools.settings import MIB
 from tests.doubles import ProcessEngine
 
 pytestmark = pytest.mark.docker

@@ -14,11 +14,11 @@ import pytest
 from agent_tools.fleet import Fleet, SandboxHost
 from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.local import LocalHosts
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Engine, Isolation
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.settings import Limits
 from tests.contract import test_session as suite
 from tests.unit.fleet.conftest import PicklingLink
 

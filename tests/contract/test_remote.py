@@ -11,12 +11,12 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Died, Omitted
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
 KILL_ITSELF = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"

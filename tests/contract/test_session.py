@@ -16,6 +16,7 @@ import pytest
 
 from agent_tools.errors import SessionBusy, SessionClosed
 from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.engine import Engine, Isolation
 from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.removal import empty_folder
@@ -24,7 +25,6 @@ from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.settings import MIB, Limits
 from agent_tools.tools.render import markdown
 from tests.contract.images import image_of
 

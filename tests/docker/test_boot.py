@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from agent_tools.execution import TimedOut
+from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

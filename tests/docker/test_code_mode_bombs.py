@@ -12,8 +12,8 @@ import pytest
 
 from agent_tools.code_mode import Template, Toolset
 from agent_tools.errors import AgentToolsError
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import CallLimits, Limits
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

@@ -19,11 +19,11 @@ from agent_tools import Sandbox
 from agent_tools.command import CommandResult
 from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.execution import Died, TimedOut
+from agent_tools.limits import MIB
 from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 SPAWNS = 1_000

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.execution import Died, TimedOut
+from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

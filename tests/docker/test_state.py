@@ -27,7 +27,7 @@ def test_the_page_s_example_prints_what_the_page_says(capsys: pytest.CaptureFixt
 
 def test_the_page_names_the_limits_as_they_are() -> None:
     from agent_tools.gateway.config import GatewayConfig
-    from agent_tools.settings import GIB, MIB, Limits
+    from agent_tools.limits import GIB, MIB, Limits
 
     limits, config = Limits(), GatewayConfig("http://localhost/v1")
     assert (limits.max_variables_bytes, limits.max_archive_bytes) == (GIB, GIB)

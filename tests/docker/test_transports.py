@@ -23,12 +23,12 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Restarted, Stream, TimedOut
+from agent_tools.limits import MIB
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

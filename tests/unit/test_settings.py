@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_tools import settings
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 
 FIELDS = [field.name for field in dataclasses.fields(Limits)]
 

@@ -15,9 +15,9 @@ from agent_tools.errors import InvalidParams, SandboxGone
 from agent_tools.file_info import FileInfo
 from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import PIECE_BYTES, Printed
+from agent_tools.limits import Limits
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.commands.process import Process
-from agent_tools.settings import Limits
 
 Cancelling = Callable[[str, threading.Event], AbstractContextManager[None]]
 """Is around something that the session's `cancel` with this event ends."""

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.fleet.crossing import GuestWord
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.service import CallService
 from agent_tools.runtime.host_calls.serving import TakeOver
 from agent_tools.runtime.host_calls.wire import Wire
-from agent_tools.settings import CallLimits
 
 Order = Literal["answer", "hold", "go", "read_on"]
 """Of a caller: the bytes of an answer; let the run's clock stand, or go; read what the code sends, or leave it."""

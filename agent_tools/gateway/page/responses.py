@@ -8,8 +8,8 @@ from typing import Any
 
 from agent_tools.gateway.store.records import ResponseBody, ResponseListed
 from agent_tools.gateway.store.store import Store
+from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
-from agent_tools.settings import MIB
 
 MAX_LISTED = 25
 MAX_READ_BYTES = MIB  # of one response with its input and events; of a larger one only the short columns are read

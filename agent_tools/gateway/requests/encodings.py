@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.settings import KIB
+from agent_tools.limits import KIB
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.requests.failures import invalid, too_large
-from agent_tools.settings import KIB, MIB
+from agent_tools.limits import KIB, MIB
 
 MAX_FIELDS = 16  # beside the file
 MAX_FIELD_BYTES = 64 * KIB  # of one field

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from agent_tools.settings import KIB
+from agent_tools.limits import KIB
 
 LARGE = 256 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
 _T = TypeVar("_T")

@@ -14,8 +14,8 @@ from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, read_decisions
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
+from agent_tools.limits import MIB
 from agent_tools.models.base import Json, JsonObject
-from agent_tools.settings import MIB
 
 MAX_DECIDED = 64 * MIB  # bytes of the responses that hold the requests for approval of one request
 

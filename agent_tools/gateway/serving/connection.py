@@ -16,7 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools.gateway.requests.failures import Refusal, SecurityEvent, late
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import Limits
 from agent_tools.sandbox.options import checked_code
-from agent_tools.settings import Limits
 from agent_tools.tools.params import load_json
 
 MAX_COMMANDS = 16  # of one call; they run at once

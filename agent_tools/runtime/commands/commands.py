@@ -11,9 +11,9 @@ from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
 from agent_tools.guest.wire.waiting import await_either, await_input
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.commands.process import LOST, Drive, Process
 from agent_tools.runtime.commands.pump import pump
-from agent_tools.settings import MIB, Limits
 
 LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from agent_tools.limits import EgressLimits
 from agent_tools.runtime.egress.journal import Entry
 from agent_tools.runtime.egress.refusal import Refused
-from agent_tools.settings import EgressLimits
 
 
 class Meter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from agent_tools.limits import EgressLimits
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.exchange import Exchange
@@ -12,7 +13,6 @@ from agent_tools.runtime.egress.link import Channel
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusal import Refused
 from agent_tools.runtime.network import Target
-from agent_tools.settings import EgressLimits
 
 CHUNK = 64 * 1024
 

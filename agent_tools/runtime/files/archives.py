@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from agent_tools.limits import Limits
 from agent_tools.runtime.files.conversation import Conversation, Head
 from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
 from agent_tools.saved_state import MissingVariable, VariablesReport
-from agent_tools.settings import Limits
 from agent_tools.text import one_line
 
 MARK = b".agent_tools.variables"

@@ -22,8 +22,9 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
+from agent_tools.limits import Limits
 from agent_tools.runtime.host.addresses import is_public
-from agent_tools.settings import Limits, ca_bundle
+from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

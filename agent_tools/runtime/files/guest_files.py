@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from agent_tools.errors import SandboxGone
 from agent_tools.file_info import FileInfo, FileKind
+from agent_tools.limits import Limits
 from agent_tools.runtime.files.conversation import CHUNK, Conversation, Head
-from agent_tools.settings import Limits
 
 FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle
 MAX_PIECE = 1024 * 1024

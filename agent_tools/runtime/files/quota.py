@@ -16,10 +16,10 @@ from pathlib import Path
 
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
+from agent_tools.limits import Limits
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
 from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
-from agent_tools.settings import Limits
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs
 IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes

@@ -19,11 +19,11 @@ from urllib.parse import unquote, urlsplit
 
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
 from agent_tools.runtime.files.guest_ids import owner_of
 from agent_tools.runtime.files.way import parts_below
-from agent_tools.settings import Limits
 
 CHUNK = 256 * 1024  # bytes of a file that are read at once
 

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import HostFunction, Refused
-from agent_tools.settings import CallLimits
 
 REFUSAL_BYTES = 64 * 1024  # a refused call that is longer counts once for each of these
 

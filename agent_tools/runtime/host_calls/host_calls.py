@@ -16,6 +16,7 @@ from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.wire.budget import Budget, GivenUp
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import Rich, decode
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
@@ -24,7 +25,6 @@ from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_r
 from agent_tools.runtime.host_calls.service import CallService
 from agent_tools.runtime.host_calls.serving_loop import serving_loop
 from agent_tools.runtime.host_calls.wire import Wire
-from agent_tools.settings import CallLimits
 
 
 class HostCalls:

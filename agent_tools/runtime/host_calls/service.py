@@ -8,9 +8,9 @@ from typing import Any
 
 from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, pack
 from agent_tools.guest.wire.values import Rich
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.wire import Wire
-from agent_tools.settings import CallLimits
 
 MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
 

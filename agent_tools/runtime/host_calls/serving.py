@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from agent_tools.execution import HostCall, Omitted
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 from agent_tools.runtime.host_calls.wire import Wire
-from agent_tools.settings import CallLimits
 
 TakeOver = Callable[[], Sequence[HostCall | Omitted]]
 """Gives the calls that are over by now, each once."""

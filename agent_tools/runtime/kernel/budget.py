@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from agent_tools.execution import Cleared, Display, HostCall, Omitted, Output, Result, Stream, pictures_of
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 
 
 def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:

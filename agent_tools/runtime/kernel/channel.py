@@ -18,9 +18,9 @@ from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.waiting import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
+from agent_tools.limits import MIB
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.settings import MIB
 from agent_tools.text import neutralise
 
 READ_SIZE = 64 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 
 from agent_tools.guest.wire.words import Exit
+from agent_tools.limits import GIB
 from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
-from agent_tools.settings import GIB
 
 
 def describe(ended: Ended, memory: int) -> str:

@@ -30,7 +30,7 @@ from typing import Any, Union
 
 from agent_tools.execution import Cause
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
 END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill

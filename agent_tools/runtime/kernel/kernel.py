@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from agent_tools.execution import Cause, Died, Error, Output, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked
+from agent_tools.limits import Limits
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
 from agent_tools.runtime.kernel.endings import describe
@@ -25,7 +26,6 @@ from agent_tools.runtime.kernel.request import Request
 from agent_tools.runtime.kernel.runs import RunKind, Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.settings import Limits
 
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})

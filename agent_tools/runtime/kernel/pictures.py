@@ -10,7 +10,7 @@ import binascii
 import struct
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 JPEG_MAGIC = b"\xff\xd8\xff"

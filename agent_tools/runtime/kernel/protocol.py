@@ -17,9 +17,9 @@ from typing import Any, Literal
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.guest.wire.messages import SHELL, pack
+from agent_tools.limits import MIB, Limits
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
-from agent_tools.settings import MIB, Limits
 from agent_tools.text import neutralise, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
+from agent_tools.limits import KIB
 from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from agent_tools.runtime.kubernetes.cluster.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, Json, Refused, quoted
 from agent_tools.runtime.kubernetes.exec.stdio import ExecStdio
@@ -35,7 +36,6 @@ from agent_tools.runtime.kubernetes.pods.pod import (
 )
 from agent_tools.runtime.kubernetes.pods.progress import Progress, progress_of, table
 from agent_tools.runtime.kubernetes.pods.watch import Watch
-from agent_tools.settings import KIB
 
 CLAIMED = "claim/"  # begins the ids of sandboxes that came out of a pool
 LOG_TAIL = 2 * KIB  # bytes of a failed sandbox's log that are shown

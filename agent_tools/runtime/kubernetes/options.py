@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 Seccomp = Literal["localhost", "runtime-default"]
 NetworkPolicies = Literal["unknown", "enforced"]
@@ -21,7 +21,7 @@ _REPOSITORY = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """Where sandboxes are made, and of what.
+    """The place where sandboxes are made, and what they are made of.
 
     Raises:
         InvalidParams: a value cannot be used, or options go together badly.

@@ -6,10 +6,10 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest, Isolation
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.settings import Limits
 
 PRELOAD = "AGENT_TOOLS_PRELOAD"  # guest/preload.py reads it, and nobody after that
 _OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # watched from the host

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_tools.guest.wire.limits import USUAL, MessageLimits
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.settings import Limits
 
 if TYPE_CHECKING:
     from agent_tools.runtime.host_calls.serving import ServesCalls

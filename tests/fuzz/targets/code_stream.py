@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools.agents.turn.code_stream import CodeStream
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import FileRejected
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.mirror import Mirror
-from agent_tools.settings import MIB, Limits
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 

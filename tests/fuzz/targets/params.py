@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from agent_tools.errors import InvalidParams
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 from agent_tools.tools.params import code_of, load_json
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target

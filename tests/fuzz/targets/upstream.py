@@ -17,9 +17,10 @@ from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ModelError
 from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
+from agent_tools.limits import Limits
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.settings import Endpoint, Limits
+from agent_tools.settings import Endpoint
 from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target

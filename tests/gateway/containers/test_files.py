@@ -11,7 +11,7 @@ import pytest
 from openai.types import FileObject
 from openai.types.containers import FileCreateResponse
 
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import DRAW, INCLUDE, code, in_container, outputs, post, stream
 from tests.gateway.conftest import NewGateway

@@ -23,8 +23,8 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import INCLUDE, Clock, code, in_container, outputs, post, until

@@ -12,7 +12,7 @@ from agent_tools.containers.records import Container
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, KEYS, code, nearly_full, outputs, refused, upload
 from tests.gateway.conftest import NewGateway

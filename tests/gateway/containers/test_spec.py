@@ -10,8 +10,8 @@ import pytest
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import interpreter_cfg, usual_cfg
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.limits import GIB
 from agent_tools.sandbox.options import Options
-from agent_tools.settings import GIB
 
 CONFIG = GatewayConfig("http://u", pool=2, allowed_domains=("pypi",))
 USUAL = Container(

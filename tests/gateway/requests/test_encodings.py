@@ -17,7 +17,7 @@ import pytest
 from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway

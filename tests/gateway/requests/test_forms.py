@@ -17,7 +17,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.forms import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
 from agent_tools.gateway.store.store import Store
-from agent_tools.settings import GIB, MIB
+from agent_tools.limits import GIB, MIB
 from tests.gateway.conftest import Gateway, NewGateway
 
 BOUNDARY = {"Content-Type": "multipart/form-data; boundary=b"}

@@ -13,9 +13,9 @@ import pytest
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.large_json import LARGE, LargeJson
+from agent_tools.limits import MIB
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import post
 from tests.gateway.conftest import NewGateway

@@ -14,10 +14,10 @@ import pytest
 from agent_tools.agents import Assistant, Cancel, FileAccessAgent, PythonExecAgent, ReActChat, TwoAgents
 from agent_tools.agents.steps import CallDone, CallReady
 from agent_tools.agents.turn import Turn
+from agent_tools.limits import MIB
 from agent_tools.messages import FIGURES, USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import MIB
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 from agent_tools.tools import CodeInterpreter
 

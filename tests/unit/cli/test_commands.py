@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.options import Size
-from agent_tools.settings import GIB, MIB
+from agent_tools.limits import GIB, MIB
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -8,7 +8,7 @@ from agent_tools.conformance.facts import ContainerFacts, MountPoint, Process, r
 from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import RULES, host_findings
 from agent_tools.conformance.inspected import ContainerSettings
-from agent_tools.settings import GIB
+from agent_tools.limits import GIB
 
 STATUS = {
     "Uid": "10001\t10001\t10001\t10001",

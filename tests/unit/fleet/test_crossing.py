@@ -19,12 +19,12 @@ from agent_tools.fleet import crossing
 from agent_tools.fleet.crossing import Ended, GuestWord, HostFacts, Load, Printed, RemoteSpec, SessionUnknown
 from agent_tools.fleet.links import HostGone
 from agent_tools.fleet.specs import image_word, remote_spec
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
-from agent_tools.settings import CallLimits, Limits
 
 VALUES = [
     RemoteSpec(Isolation(network=NetworkPolicy.read({"allow": ["pypi"]})), Limits(), call_limits=CallLimits()),

@@ -15,9 +15,9 @@ from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStar
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import CallLimits, Limits
 from tests.doubles import ProcessEngine
 from tests.unit.fleet.conftest import process_host
 

@@ -10,7 +10,7 @@ import pytest
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.host.relay import MAX_WAITING_ORDERS, Relay
 from agent_tools.guest.wire.frames import Reader
-from agent_tools.settings import CallLimits
+from agent_tools.limits import CallLimits
 
 
 class Wire:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from agent_tools.execution import Died, Execution
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
 BIND = {"x86_64": 49, "aarch64": 200}[platform.machine()]

@@ -12,8 +12,8 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.served_kernel import ServedKernel
+from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 from tests.unit.jupyter.talking import PATIENCE, Talk, talking
 

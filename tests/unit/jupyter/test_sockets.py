@@ -8,7 +8,7 @@ import zmq
 
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.sockets import MAX_UNSENT_BYTES, Sockets
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 
 def test_what_waits_for_a_client_that_does_not_read_is_bounded(info: ConnectionInfo) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ModelError
+from agent_tools.limits import MIB
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta, TextDelta, Usage
-from agent_tools.settings import MIB, Endpoint
+from agent_tools.settings import Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.testing.script import Script
 from tests.recorder import Answer, Recorder

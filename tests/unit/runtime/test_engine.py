@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.engine import Isolation
-from agent_tools.settings import GIB, MIB
 
 
 def test_the_defaults_isolate() -> None:

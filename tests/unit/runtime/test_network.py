@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import EgressLimits
 from agent_tools.runtime.network import NetworkPolicy, Target, read_host, read_target
 from agent_tools.sandbox.options import Options
-from agent_tools.settings import EgressLimits
 
 SECRET = "Bearer c0ffee"
 LIST = [

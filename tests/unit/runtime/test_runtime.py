@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineUnavailable, SessionClosed
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import MIB, Limits
 from agent_tools.sandbox.options import timeout_of
-from agent_tools.settings import MIB, Limits
 from agent_tools.tools.params import MAX_JSON5_PARTS, code_of, load_json
 
 LIMITS = Limits()

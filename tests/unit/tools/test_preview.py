@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.tools.preview import MAX_CHARS, MAX_COLUMNS, MAX_PARTS, MAX_READ_BYTES, preview
 
 

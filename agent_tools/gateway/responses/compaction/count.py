@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
-from agent_tools.settings import MIB
 
 BYTES_PER_TOKEN = 4  # of UTF-8: what OpenAI tells of English, and near it for most other scripts
 PER_MESSAGE = 4  # tokens around each message

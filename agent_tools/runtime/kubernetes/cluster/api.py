@@ -19,9 +19,9 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.limits import MIB
 from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
 from agent_tools.runtime.kubernetes.cluster.lines import Lines, parsed
-from agent_tools.settings import MIB
 from agent_tools.text import one_line, shorten
 
 MAX_ANSWER = 32 * MIB

@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from agent_tools.errors import EngineError
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 
 MAX_LINE = 4 * MIB
 

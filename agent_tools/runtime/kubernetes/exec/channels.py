@@ -19,9 +19,9 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from agent_tools.errors import EngineError
+from agent_tools.limits import KIB, MIB
 from agent_tools.runtime.kubernetes.cluster.api import Refused, told
 from agent_tools.runtime.kubernetes.cluster.lines import parsed
-from agent_tools.settings import KIB, MIB
 
 STDIN, STDOUT, STDERR, STATUS = 0, 1, 2, 3
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -98,7 +98,7 @@ class Channels:
 
     @property
     def last_words(self) -> str:
-        """How it ended and what it said on stderr, in one line; '' if it said nothing."""
+        """Return how it ended and what it said on stderr, in one line; '' if it said nothing."""
         said = bytes(self._stderr).decode("utf-8", "replace")
         return told(" ".join(part for part in (self._told_status(), said.strip()) if part))
 

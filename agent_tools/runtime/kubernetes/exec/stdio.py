@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping
 
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.limits import KIB
 from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
 from agent_tools.runtime.kubernetes.exec.channels import Channels
 from agent_tools.runtime.threads.rounds import rounds
-from agent_tools.settings import KIB
 
 READ_SIZE = 256 * KIB
 MOST_SENT = 64 * KIB  # of stdin in one frame
@@ -53,7 +53,7 @@ class ExecStdio:
 
     @property
     def last_words(self) -> str:
-        """How the program ended, and what it said on stderr."""
+        """Return how the program ended, and what it said on stderr."""
         return self._channels.last_words
 
     # -- the Stdio protocol -------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
 from agent_tools.runtime.engine import GUEST_HOME, GUEST_SESSION, GUEST_WORK_DIR, Isolation, SandboxSpec
 from agent_tools.runtime.first_process import COMMAND, PYTHON, environment
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes.pods.seccomp import Profiles
-from agent_tools.settings import MIB
 
 CONTAINER = "sandbox"
 USER = 10001

@@ -23,7 +23,7 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is.
+    """The state of a start: how far it is.
 
     Attributes:
         failure: why it will not run; '' if it may.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.limits import Limits
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.settings import Limits
 
 SERVER = "import sys; from agent_tools.guest.files import files; files.serve(int(sys.argv[1]), sys.argv[2])"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from agent_tools.guest.wire.limits import VARIABLE, MessageLimits, heard
-from agent_tools.settings import CallLimits, Limits
+from agent_tools.limits import CallLimits, Limits
 
 
 def test_the_usual_limits_are_those_of_the_settings_and_need_no_word() -> None:

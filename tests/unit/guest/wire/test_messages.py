@@ -23,7 +23,7 @@ from agent_tools.guest.wire.messages import (
     Reader,
     pack,
 )
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from tests.fake_kernel import message, sizes
 
 LIMIT = 16 * MIB

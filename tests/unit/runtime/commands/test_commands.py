@@ -11,8 +11,8 @@ import pytest
 from agent_tools.errors import SandboxGone
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import Ended, Event, Printed, Started
+from agent_tools.limits import Limits
 from agent_tools.runtime.commands.commands import Commands, Request
-from agent_tools.settings import Limits
 
 
 def connecting(*answers: tuple[Event, ...]) -> Callable[[], socket.socket | None]:

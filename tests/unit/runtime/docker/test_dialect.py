@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
 from agent_tools.runtime.docker.dialect import MOST_PROCESSES, engine_name, podman_config, processes_of_user
 from agent_tools.runtime.docker.payload import container_config, local_log
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest
-from agent_tools.settings import MIB
 from tests.unit.runtime.docker.test_payload import spec
 
 FILES = Path("/usr/lib/agent_tools/docker")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.docker.payload import SHARES, SHARES_AHEAD, container_config
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.runtime.first_process import CACHE_ENVIRONMENT, ENVIRONMENT, NETWORK_ENVIRONMENT
 from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.settings import GIB, MIB
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())

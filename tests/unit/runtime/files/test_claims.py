@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.private_base import private_base, remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
 INSIDE = "lies inside the work_dir of a live sandbox.*Give a folder beside that one, or close that sandbox first"

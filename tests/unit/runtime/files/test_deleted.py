@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.limits import MIB
 from agent_tools.runtime.files.deleted import Held, held_files
-from agent_tools.settings import MIB
 
 STRANGER = 54321  # a uid of nobody's
 Starts = Callable[..., int]

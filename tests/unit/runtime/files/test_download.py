@@ -10,10 +10,10 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.execution import StagedFile
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.download import _checked, _public_address, open_url
 from agent_tools.runtime.files.workspace import Workspace, is_url, safe_name
-from agent_tools.settings import Limits
 
 DRIPS = 150  # pieces of a slow answer, one every 0.02 s
 

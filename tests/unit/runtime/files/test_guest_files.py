@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent_tools.errors import SandboxGone
+from agent_tools.limits import Limits
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.settings import Limits
 
 
 class Service:

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
-from agent_tools.settings import MIB, Limits
 
 ME = (os.getuid(), os.getgid())
 SERVER = "import sys\nfrom agent_tools.guest.files import files\nfiles.serve(int(sys.argv[1]), sys.argv[2])"

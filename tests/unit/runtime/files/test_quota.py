@@ -12,6 +12,7 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.quota import (
     IDLE_LOOK_EVERY,
@@ -23,7 +24,6 @@ from agent_tools.runtime.files.quota import (
     QuotaWatch,
 )
 from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds
-from agent_tools.settings import MIB, Limits
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
 HASTE = 50  # how many seconds of a watch pass in one of ours

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace, safe_name
-from agent_tools.settings import Limits
 
 NOBODY = 65534
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))

@@ -20,13 +20,13 @@ from agent_tools.execution import HostCall
 from agent_tools.guest.wire.budget import Budget
 from agent_tools.guest.wire.frames import SHORT_HEAD, Reader, pack
 from agent_tools.guest.wire.values import encode
+from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.function import Refused
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, CallReading
 from agent_tools.runtime.host_calls.script_call import ScriptCall
 from agent_tools.runtime.host_calls.wire import CallWire
-from agent_tools.settings import CallLimits
 
 
 class Clock:

@@ -18,9 +18,9 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
 )
+from agent_tools.limits import Limits
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.settling import settle
-from agent_tools.settings import Limits
 
 TEN = Limits(max_text_chars=10)
 

@@ -21,6 +21,7 @@ from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
 from agent_tools.guest.wire.waiting import await_input
 from agent_tools.guest.wire.words import Exit, Failed
+from agent_tools.limits import MIB
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel.channel import (
     MAX_REPORTS_AT_ONCE,
@@ -36,7 +37,6 @@ from agent_tools.runtime.kernel.channel import (
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
-from agent_tools.settings import MIB
 from tests.fake_kernel import CONTROL, IOPUB, SHELL, STDIN, message, sizes
 
 LIMIT = 16 * MIB

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent_tools.guest.wire.words import Exit
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.kernel.endings import describe, describe_exit
 from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
-from agent_tools.settings import GIB, MIB
 
 EXITS: list[tuple[Exit, str]] = [
     (Exit(1), "its process exited with code 0"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
+from agent_tools.limits import Limits
 from agent_tools.runtime.kernel.escalation import (
     END_GRACE,
     HANG_UP_GRACE,
@@ -41,7 +42,6 @@ from agent_tools.runtime.kernel.escalation import (
     lapse,
     order_on_entering,
 )
-from agent_tools.settings import Limits
 
 LIMITS = Limits(interrupt_grace=0.2, kill_grace=0.5, cancel_grace=0.4)
 DEADLINE = 100.0

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from tests.fake_kernel import (
     ATTACK,
     CHANNELS,

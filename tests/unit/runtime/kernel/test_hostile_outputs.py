@@ -16,7 +16,7 @@ import pytest
 
 from agent_tools.blocks import NOTHING
 from agent_tools.execution import Died, Display, Error, Omitted, Restarted, Result, Stream, TimedOut
-from agent_tools.settings import MIB
+from agent_tools.limits import MIB
 from agent_tools.text import fence
 from agent_tools.tools.render import markdown
 from tests.fake_kernel import (

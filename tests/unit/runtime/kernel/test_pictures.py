@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
-from agent_tools.settings import MIB, Limits
 
 LIMITS = Limits()
 

@@ -8,8 +8,8 @@ import pytest
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import MIB
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
-from agent_tools.settings import MIB
 
 DEFAULTS = {
     "kubeconfig": "",

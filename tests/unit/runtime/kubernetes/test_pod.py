@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
 from agent_tools.runtime.engine import GUEST_SESSION
 from agent_tools.runtime.kubernetes.pods.claim import claim, pool, pool_name
 from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.settings import MIB
 from tests.unit.runtime.kubernetes.specs import maker, spec
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pod.json"

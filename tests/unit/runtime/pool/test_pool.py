@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agent_tools.errors import EngineUnavailable, PreludeError
+from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.blank import Blank
 from agent_tools.runtime.files.quota import Quota
@@ -20,7 +21,6 @@ from agent_tools.runtime.pool.pool import Pool
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.threads.background import do_now
-from agent_tools.settings import Limits
 from tests.doubles import ProcessEngine
 
 ENOUGH = 20.0  # seconds for what takes milliseconds
