@@ -59,10 +59,14 @@ class Endings:
             if id_ not in rows or rows[id_].generation != generation:
                 self._places.drop(id_, generation)
         for row in rows.values():
+            if row.wanted_by and row.status != "deleting":
+                failures(partial(self._places.hand_over, row.id))
+        for row in rows.values():
             if row.status == "deleting":
-                self._end(row.id, "deleting")
-            elif row.wanted_by:
-                self._places.hand_over(row.id)
+                failures(partial(self._end_deleted, row.id))
+
+    def _end_deleted(self, id_: str) -> None:
+        self._end(id_, "deleting")
 
     def clear(self, id_: str, close: Callable[[], None]) -> None:
         """Close a sandbox that had lost its place; remove what it made again of a container that is over."""

@@ -92,8 +92,9 @@ class Places:
                 return None
             stale = live if live and live.generation != taken.generation else None
             if live is None or stale:
+                made = taken.make()  # which may fail, and so comes before anybody makes room for it
                 victims = self._victims(0 if stale else 1)
-                live = self._live[id_] = LiveContainer(taken.make(), taken.generation, saved_at=self._clock())
+                live = self._live[id_] = LiveContainer(made, taken.generation, saved_at=self._clock())
                 if not self.soon(partial(self._wake, id_, live, victims, stale, has_run=taken.has_run)):
                     live.woken.set_result("")
             live.holders += 1

@@ -59,6 +59,9 @@ class Background:
         """Return a response's columns as they are now; it has failed if its gateway was lost before its end."""
         if head.status not in ACTIVE:
             return head
+        with self._lock:
+            if head.id in self._ours and head.id not in self._unstored:  # it goes on here, whenever its sign was given
+                return head
         if head.id in self._unstored:
             self._fail_unstored(head.id)
             return self._store.get(ResponseHead, head.id) or head
@@ -77,7 +80,7 @@ class Background:
         for id_ in ours:
             self._store.change(BackgroundClaim, id_, seen_at=time.time())
         for claim in self._store.find(BackgroundClaim):
-            if _is_lost(claim):
+            if claim.id not in ours and _is_lost(claim):
                 self._fail(claim.id, stopped().message)
                 self._store.delete(BackgroundClaim, id=claim.id)
 

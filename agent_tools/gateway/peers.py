@@ -56,7 +56,7 @@ class Peers:
         self._config = config
         self._presence = presence
         patience = httpx.Timeout(config.turn_timeout + config.queue_timeout, connect=CONNECT_SECONDS)
-        self._client = httpx.AsyncClient(timeout=patience, limits=httpx.Limits(max_connections=None))
+        self._client = httpx.AsyncClient(timeout=patience, limits=httpx.Limits(max_connections=None), trust_env=False)
 
     def has_sent(self, headers: Mapping[str, str]) -> bool:
         """Return True if another gateway has sent a request on.

@@ -24,6 +24,7 @@ from agent_tools.runtime.host.owner import Owner, is_orphan
 
 BEAT_EVERY = 2.0  # seconds between two signs of life
 MAX_SILENCE = 20.0  # seconds without one, after which a gateway on another machine counts as gone
+PATIENCE = 3 * BEAT_EVERY  # seconds in which others may give a sign, after this gateway itself could give none
 FOLDER_ID = "folder-id"  # the file in data_dir that tells it from others
 _MAX_ID = 64  # characters
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Presence:
         self._store = store
         self._lock = threading.Lock()
         self._others: dict[str, GatewayRow] = {}
+        self._beat_at = self._patient_until = time.monotonic()
         self._row = GatewayRow(
             id=self.id,
             created_at=time.time(),
@@ -71,8 +73,9 @@ class Presence:
             _log.warning("the database did not hear of this gateway for so long that others took its place")
             self._store.add_if_new(replace(self._row, seen_at=now))
         rows = [row for row in self._store.find(GatewayRow) if row.id != self.id]
+        self._note_gap()
         with self._lock:
-            self._others = {row.id: row for row in rows if not is_gone(row, now)}
+            self._others = {row.id: row for row in rows if not self._is_gone(row, now)}
         for row in rows:
             if row.id not in self._others:
                 self._store.delete(GatewayRow, id=row.id, seen_at=row.seen_at)
@@ -91,7 +94,18 @@ class Presence:
         with self._lock:
             known = self._others.get(id_)
         row = known or self._store.get(GatewayRow, id_)
-        return row if row and row.id != self.id and not is_gone(row, time.time()) else None
+        return row if row and row.id != self.id and not self._is_gone(row, time.time()) else None
+
+    def _note_gap(self) -> None:
+        """Be patient with the others after a time without a sign of one's own: the database was away for all."""
+        now = time.monotonic()
+        if now - self._beat_at > MAX_SILENCE / 2:
+            self._patient_until = now + PATIENCE
+        self._beat_at = now
+
+    def _is_gone(self, row: GatewayRow, now: float) -> bool:
+        is_patient = time.monotonic() < self._patient_until
+        return is_orphan(json.loads(row.owner)) if is_patient else is_gone(row, now)
 
 
 def check_others(store: Store, folder: str) -> None:

@@ -58,6 +58,7 @@ class Services:
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
+        self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
             self._join_others(undo)
@@ -146,7 +147,10 @@ class Services:
         """Accept the named keys of now, and end what those that were revoked have under way."""
         if revoked := NamedKeys(self.store).read_into(self.keys):
             self.end_jobs_of(revoked)
-            self.containers.stop(revoked)
+            self._revoked |= revoked
+        if self._revoked:  # until it is done: the database may fail just then
+            self.containers.stop(self._revoked)
+            self._revoked = frozenset()
 
     def _tend(self) -> None:
         """Do what other gateways wait for."""

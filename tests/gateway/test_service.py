@@ -15,7 +15,7 @@ from agent_tools.containers.records import Container
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.peers import FORWARDED
-from agent_tools.gateway.presence import MAX_SILENCE, Presence, check_others, folder_id
+from agent_tools.gateway.presence import MAX_SILENCE, PATIENCE, Presence, check_others, folder_id
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -269,3 +269,18 @@ def test_two_processes_are_one_service_and_one_outlives_the_other(database: str,
     finally:
         for each in (one, two):
             each.close()
+
+
+def test_others_are_not_taken_for_gone_after_a_time_in_which_the_database_heard_of_nobody(work_dir: Path) -> None:
+    store = Store(f"sqlite:///{work_dir}/s.db")
+    one, other = (Presence(GatewayConfig("http://u", data_dir=work_dir), store) for _ in range(2))
+    one.join()
+    other.join()
+    store.change(GatewayRow, other.id, seen_at=0)
+    one._beat_at -= 2 * MAX_SILENCE  # nor did it hear of this one
+    one.beat()
+    assert one.is_alive(other.id)
+    one._patient_until -= 2 * PATIENCE
+    one.beat()
+    assert not one.is_alive(other.id)
+    store.close()

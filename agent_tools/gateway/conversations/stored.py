@@ -172,8 +172,8 @@ class StoredConversations:
 
     def delete(self, id_: str) -> None:
         """Delete a conversation with its items."""
+        self._store.delete(StoredConversation, id=id_)  # first: an answer that is added meanwhile finds none
         self._store.delete(ConversationItem, conversation_id=id_)
-        self._store.delete(StoredConversation, id=id_)
 
     def sweep(self) -> None:
         """Delete what was not used for `retention` seconds."""

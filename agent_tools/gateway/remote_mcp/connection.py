@@ -167,7 +167,8 @@ class Connection:
 
 
 def _portal() -> Any:
-    logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # it writes URLs, and what servers say, into the log
+    for name in ("mcp.client", "httpx", "httpx2"):  # they write URLs, and what servers say, into the log
+        logging.getLogger(name).setLevel(logging.CRITICAL if name == "mcp.client" else logging.WARNING)
     return start_blocking_portal(name="gateway-mcp")
 
 

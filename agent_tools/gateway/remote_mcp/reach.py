@@ -82,15 +82,13 @@ class Reach:
             ServerRefused: it has no address, one where it may not lie, or would be spoken to without TLS in public.
         """
         target = self.target(url)
-        if target.is_address:
-            return target.host
         try:
-            addresses = self._look_up(target.host, target.port)
+            addresses = [target.host] if target.is_address else self._look_up(target.host, target.port)
         except (OSError, UnicodeError):
             addresses = []
         if not addresses:
             raise ServerRefused(f"{target} has no address.")
-        if not all(map(self._policy.may_lie_at, addresses)):
+        if not target.is_address and not all(map(self._policy.may_lie_at, addresses)):
             raise ServerRefused(f"{target} has a private or reserved address, which is not listed (mcp_private).")
         if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
             raise ServerRefused(f"{target} is on the public internet: give an https URL.")

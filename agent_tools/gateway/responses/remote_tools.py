@@ -117,13 +117,13 @@ class RemoteTools:
             messages.insert(call.index, answer(call, text))
 
     def _decision(self, call: OpenCall) -> Decision | None:
-        """Take the decision that is about a call: by its id, else by what was asked for."""
-        for decision in self._decisions:
-            asked = (model_name(decision.label, decision.name), decision.arguments)
-            if call.id == decision.request_id or (call.name, call.arguments) == asked:
-                self._decisions.remove(decision)
-                return decision
-        return None
+        """Take the decision that is about a call: by its id, else a new one by what was asked for."""
+        by_id = (each for each in self._decisions if each.request_id == call.id)
+        alike = (each for each in self._decisions if each.is_new and _asked(each) == (call.name, call.arguments))
+        decision = next(by_id, None) or next(alike, None)
+        if decision:
+            self._decisions.remove(decision)
+        return decision
 
     def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
         """Make a call, and return what the model is told."""
@@ -141,3 +141,8 @@ class RemoteTools:
             return f"The tool {call.name} failed: {exc}"
         yield from composer.placed(item, item.ran(text))
         return text
+
+
+def _asked(decision: Decision) -> tuple[str, str]:
+    """The call that a decision is about, as the model made it."""
+    return model_name(decision.label, decision.name), decision.arguments

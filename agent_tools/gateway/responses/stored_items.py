@@ -11,7 +11,7 @@ from typing import Any
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, read_decisions
+from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import MIB
@@ -63,10 +63,14 @@ def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlie
     Raises:
         ApiError: 404, a request is not stored, or is another owner's; 400, it is none.
     """
-    known = {str(item.get("id")): item for item in [*earlier, *items] if item.get("type") == REQUEST}
+    said = [*earlier, *items]
+    known, over = {str(item.get("id")): item for item in said if item.get("type") == REQUEST}, executed(said)
     outputs, found = _Outputs(store, owner, MAX_DECIDED), []
-    for decision, path in [*read_decisions(earlier), *read_decisions(items)]:
+    before = [(replace(decision, is_new=False), path) for decision, path in read_decisions(earlier)]
+    for decision, path in [*before, *read_decisions(items)]:
         id_, param = decision.request_id, f"{path}.approval_request_id"
+        if id_ in over:  # its call was made: it allows no other
+            continue
         asked = known.get(id_) or outputs.find({"id": id_}, param)
         if asked.get("type") != REQUEST:
             raise invalid(f"'{id_[:80]}' is no request for approval.", param, "invalid_value")

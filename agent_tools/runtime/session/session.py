@@ -63,9 +63,8 @@ class Session(WithContents):
     ) -> Generator[Output, None, Execution]:
         """Run code and yield its outputs while it runs; the generator returns the settled whole.
 
-        `timeout` is in seconds; waiting for one's turn does not count.
-
-        Setting `cancelled` and then calling `cancel` ends the run, or keeps it from ever starting.
+        `timeout` is in seconds; waiting for one's turn does not count. Setting `cancelled` and then calling `cancel`
+        ends the run, or keeps it from ever starting.
 
         Raises:
             SessionClosed: the session was closed, before or during the run.

@@ -16,7 +16,7 @@ MAX_REASON = 2_000  # characters that the model is told
 
 @dataclass(frozen=True)
 class Decision:
-    """An answer to a request. `name` is the tool's own, of the server `label`."""
+    """An answer to a request. `name` is the tool's own, of the server `label`; `is_new` if it came with this input."""
 
     request_id: str
     is_approved: bool
@@ -24,6 +24,7 @@ class Decision:
     label: str = ""
     name: str = ""
     arguments: str = ""
+    is_new: bool = True
 
     @property
     def refusal(self) -> str:
