@@ -97,6 +97,16 @@ def session(new_session: Callable[..., FleetSession]) -> FleetSession:
     return new_session()
 
 
+@pytest.fixture
+def own_session(new_session: Callable[..., FleetSession]) -> FleetSession:
+    return new_session()
+
+
+@pytest.fixture
+def used_sessions(new_session: Callable[..., FleetSession]) -> Callable[..., FleetSession]:
+    return new_session
+
+
 @pytest.fixture(scope="module")
 def shared_session(fleet: Fleet, tag: str) -> Iterator[FleetSession]:
     path = Path(tempfile.mkdtemp(prefix="agent-tools-test-"))

@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "deploy.md").read_text()
 COMMANDS = [
     shlex.split(line, comments=True)
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    for line in block.splitlines()
+    for line in block.replace("\\\n", "").splitlines()
     if line.startswith("agent-tools ")
 ]
 

@@ -14,7 +14,7 @@ from agent_tools.runtime.host import machine
 from agent_tools.runtime.host.machine import machine_id, start_time
 from agent_tools.runtime.host.owner import UNKNOWN, Owner, is_orphan
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 ELSEWHERE = """
 import os, sys, time
 from agent_tools.runtime.host.machine import start_time
