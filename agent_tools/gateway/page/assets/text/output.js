@@ -6,8 +6,15 @@ import { partsOf, tableOf } from "./table.js";
 
 const LABELS = { stdout: "", logs: "", result: "value" };
 
-/** What a terminal would show: a carriage return starts its line again. */
-const folded = (text) => text.replace(/\r+\n/g, "\n").replace(/[^\n\r]*\r+(?=[^\n\r])/g, "");
+/** What a terminal would show of a line: a carriage return starts it again, and one at the end waits for what follows. */
+const shown = (line, isWhole) => {
+  let end = line.length;
+  while (end && line[end - 1] === "\r") end -= 1;
+  const start = end ? line.lastIndexOf("\r", end - 1) + 1 : 0;
+  return line.slice(start, isWhole ? end : undefined);
+};
+
+const folded = (text) => text.split("\n").map((line, at, all) => shown(line, at < all.length - 1)).join("\n");
 
 export class Output {
   #box;
@@ -50,9 +57,9 @@ export class Output {
     const block = goesOn ? last : this.#block(kind, title);
     const lines = this.#line + text;
     const end = lines.lastIndexOf("\n") + 1;
-    this.#line = lines.slice(end);
+    this.#line = folded(lines.slice(end));
     block.lastChild.before(folded(lines.slice(0, end)));
-    block.lastChild.data = folded(this.#line);
+    block.lastChild.data = this.#line;
   }
 
   #block(kind, title) {
