@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agent_tools.conformance.engine import Check
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.kubernetes.pods.pod import MANAGED_BY
+from agent_tools.runtime.kubernetes.pods.progress import table, tables
 from agent_tools.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -69,18 +71,53 @@ def _may(engine: KubernetesEngine, group: str, resource: str, verb: str) -> bool
 
 
 def _policy(engine: KubernetesEngine) -> Check:
-    """Look for a policy that takes everything from every pod of the namespace."""
     path = f"/apis/networking.k8s.io/v1/namespaces/{engine.maker.options.namespace}/networkpolicies"
-    for item in engine.api.items(path):
-        spec = item.get("spec")
-        if (
-            isinstance(spec, dict)
-            and not spec.get("podSelector")
-            and not spec.get("ingress")
-            and not spec.get("egress")
-        ):
-            return Check("network policy", "ok", "one denies everything to every pod")
-    return Check("network policy", "warn", "none denies everything in the namespace", _MANIFESTS)
+    return check_of_policies(list(engine.api.items(path)))
+
+
+def check_of_policies(policies: list[dict[str, Any]]) -> Check:
+    """Look for a policy that takes everything from every pod, and for others that give some of it back: they add up."""
+    specs = [(str(table(each.get("metadata")).get("name")), table(each.get("spec"))) for each in policies]
+    if not any(_denies_everything(spec) for _, spec in specs):
+        return Check("network policy", "warn", "none denies everything in the namespace", _MANIFESTS)
+    allowing = [name for name, spec in specs if _has_rules(spec) and _may_select_ours(spec.get("podSelector"))]
+    if allowing:
+        return Check(
+            "network policy",
+            "warn",
+            f"one denies everything, but others may allow sandboxes some of it: {', '.join(allowing):.200}",
+            "Policies add up: remove these, or have them select pods without our labels.",
+        )
+    return Check("network policy", "ok", "one denies everything to every pod")
+
+
+def _denies_everything(spec: dict[str, Any]) -> bool:
+    """Return whether it is for every pod, for both ways (`policyTypes`), and without rules, which would allow some."""
+    types = spec.get("policyTypes")
+    is_for_both = isinstance(types, list) and "Ingress" in types and "Egress" in types
+    return is_for_both and not spec.get("podSelector") and not _has_rules(spec)
+
+
+def _has_rules(spec: dict[str, Any]) -> bool:
+    return bool(spec.get("ingress") or spec.get("egress"))
+
+
+def _may_select_ours(selector: object) -> bool:
+    """Return False where a label of ours is asked to be another; other labels may have been added to our pods."""
+    found = table(selector)
+    for name, ours in MANAGED_BY.items():
+        if table(found.get("matchLabels")).get(name, ours) != ours:
+            return False
+        for each in tables(found.get("matchExpressions")):
+            if each.get("key") == name and not _may_hold(each, ours):
+                return False
+    return True
+
+
+def _may_hold(expression: dict[str, Any], value: str) -> bool:
+    values = expression.get("values")
+    is_listed = isinstance(values, list) and value in values
+    return {"In": is_listed, "NotIn": not is_listed, "DoesNotExist": False}.get(str(expression.get("operator")), True)
 
 
 def _seal(engine: KubernetesEngine) -> Check:

@@ -8,6 +8,7 @@ Theory of operation
     listened to, and no code has run by then. What an engine cannot limit in a pod, PID 1 limits at its start.
 """
 
+import contextlib
 import os
 import resource
 import socket
@@ -19,6 +20,7 @@ from .lifeline import Received, StdioLifeline
 
 MODE = "hold"
 CREDENTIALS = struct.Struct("3i")  # unix(7), SO_PEERCRED: pid, uid, gid
+STREAMS = 2  # stdin and stdout
 
 
 class Hold:
@@ -46,12 +48,12 @@ class Hold:
             SystemExit: nobody has handed them over in time; the sandbox ends.
         """
         self._listener.settimeout(self._patience)
-        with self._listener:
-            try:
+        try:
+            with self._listener:
                 bearer, _ = self._listener.accept()
-            except TimeoutError:
-                sys.exit("nobody has handed over a stream")
-        _, descriptors, _, _ = socket.recv_fds(bearer, 1, 2, socket.MSG_CMSG_CLOEXEC)
+            descriptors = handed_over(bearer, self._patience)
+        except OSError:  # a TimeoutError, too
+            sys.exit("nobody has handed over a stream")
         silence()
         return HeldLifeline(bearer, *descriptors)
 
@@ -79,6 +81,25 @@ class HeldLifeline(StdioLifeline):
         """Let go of it, in a fork."""
         super().close()
         self.bearer.close()
+
+
+def handed_over(bearer: socket.socket, patience: float | None) -> list[int]:
+    """Return the two descriptors that somebody brings.
+
+    Raises:
+        OSError: these do not come in time, or others do; nothing of them stays open.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(bearer.close)
+        bearer.settimeout(patience)
+        _, descriptors, flags, _ = socket.recv_fds(bearer, 1, STREAMS, socket.MSG_CMSG_CLOEXEC)
+        for descriptor in descriptors:
+            undo.callback(os.close, descriptor)
+        if len(descriptors) != STREAMS or flags & socket.MSG_CTRUNC:
+            raise OSError("these are not two streams")
+        bearer.settimeout(None)
+        undo.pop_all()
+    return list(descriptors)
 
 
 def limit(what: int, most: int) -> None:

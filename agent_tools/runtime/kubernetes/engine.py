@@ -175,7 +175,12 @@ class KubernetesEngine:
             time.sleep(EXEC_PAUSE)
 
     def _try_to_remove(self, container: Container) -> None:
-        """Remove what may have been made; where that fails, the pod ends by itself, as nobody hands over a stream."""
+        """Remove what may have been made.
+
+        Where that fails, a pod of our own ends by itself after HOLD_SECONDS, as nobody hands over a stream. One out of
+        a pool waits without an end, and nothing in the cluster tells whether it was ever executed in: a sweep of this
+        host removes its claim after the end of this process, or else the claim's `shutdownTime` comes.
+        """
         with contextlib.suppress(AgentToolsError):
             self.remove(container)
 

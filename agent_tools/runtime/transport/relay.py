@@ -57,6 +57,7 @@ class Relay:
         self._lock = threading.RLock()  # guards the mux and what is watched, and is never held while waiting
         self._watched: dict[int, int] = {}  # events, by descriptor
         self._has_more = False
+        self._is_new = True  # nothing was heard yet; what the stdio has read on already makes no descriptor ready
         self._is_ended = False
         self._ready = threading.Event()
         self._ended = threading.Event()
@@ -144,7 +145,7 @@ class Relay:
         readers, writers = self._mux.wants()
         waiting = len(self._mux.out)
         events: dict[int, int] = {self._stdio.fileno(): READ}
-        if waiting:
+        if waiting or self._is_new:  # a new one can be written to, so that it gets a first step at once
             writer = self._stdio.writer()
             events[writer] = events.get(writer, 0) | WRITE
         if waiting < MAX_OUT:
@@ -159,7 +160,7 @@ class Relay:
             self._loop.forget(descriptor)
 
     def _exchange(self, ready: set[int]) -> None:
-        if self._has_more or self._stdio.fileno() in ready:
+        if self._has_more or self._is_new or self._stdio.fileno() in ready:
             self._hear()
         self._take_words()
         self._mux.exchange(ready)
@@ -168,7 +169,7 @@ class Relay:
 
     def _hear(self) -> None:
         """Take in what the sandbox says, but not forever."""
-        self._has_more = False
+        self._has_more = self._is_new = False
         over = time.monotonic() + STEP_SECONDS
         for number in range(READS_PER_STEP):
             if number and time.monotonic() > over:

@@ -30,7 +30,7 @@ MOST_TOLD = 500  # characters of the server's words in an error of ours
 TRIES = 4  # where the server asks us to wait
 LONGEST_WAIT = 10.0  # seconds, whatever it asks for
 PAGE = 500  # objects of a list in one answer
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 401, 403, 404, 409, 429
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY, INTERNAL = 401, 403, 404, 409, 429, 500
 
 Json = dict[str, Any]
 Query = Mapping[str, str]
@@ -69,8 +69,8 @@ class Api:
                 with contextlib.closing(answer):
                     if answer.status_code != TOO_MANY or not left:
                         return _taken(answer)
-                    wait = answer.headers.get("Retry-After", "")
-            time.sleep(min(LONGEST_WAIT, float(wait)) if wait.isdecimal() else 1.0)
+                    wait = _asked_to_wait(answer)
+            time.sleep(wait)
         raise AssertionError("the last try has returned")
 
     def text(self, path: str, most: int, query: Query = NOTHING) -> str:
@@ -92,15 +92,34 @@ class Api:
             page["continue"] = more
 
     @contextlib.contextmanager
-    def watch(self, path: str, seconds: float, query: Query = NOTHING) -> Iterator[Lines]:
-        """Open a watch that nothing comes out of for so many seconds at most."""
-        with _translated():
-            answer = self._send("GET", path, None, dict(query, watch="true"), seconds)
+    def watch(self, path: str, opening: float, seconds: float, query: Query = NOTHING) -> Iterator[Lines]:
+        """Open a watch in `opening` seconds, or in one answer's; nothing comes out of it for so many seconds at most.
+
+        One that the server is too busy for, or that it does not open in time, ends without a word.
+        """
+        answer = self._opened(path, min(opening, self.timeout), query)
+        if answer is None:
+            yield Lines(iter(()))
+            return
         with contextlib.closing(answer):
-            with _translated():
-                if answer.status_code >= 300:
-                    _taken(answer)
+            if socket := getattr(answer.raw.connection, "sock", None):  # None where it is closed after this answer
+                socket.settimeout(seconds)
             yield Lines(answer.iter_content(chunk_size=None))
+
+    def _opened(self, path: str, seconds: float, query: Query) -> requests.Response | None:
+        with _translated():
+            try:
+                answer = self._send("GET", path, None, dict(query, watch="true"), seconds)
+            except requests.Timeout:
+                return None
+            if answer.status_code < 300:
+                return answer
+            with contextlib.closing(answer):
+                if answer.status_code == TOO_MANY:
+                    time.sleep(min(seconds, _asked_to_wait(answer)))
+                elif answer.status_code < INTERNAL:
+                    _taken(answer)
+        return None
 
     def close(self) -> None:
         """Close the connections that are kept; the next request opens one."""
@@ -153,6 +172,12 @@ def _translated() -> Iterator[None]:
         raise EngineUnavailable(
             f"No Kubernetes API server answers ({told(str(exc))}). `agent-tools doctor` shows what is wrong."
         ) from exc
+
+
+def _asked_to_wait(answer: requests.Response) -> float:
+    """Return the seconds after which the server is to be asked again."""
+    wait = answer.headers.get("Retry-After", "")
+    return min(LONGEST_WAIT, float(wait)) if wait.isdecimal() else 1.0
 
 
 def _taken(answer: requests.Response) -> Json:

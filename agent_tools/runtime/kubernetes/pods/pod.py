@@ -58,13 +58,17 @@ class PodMaker:
         }
 
     def pod_spec(self, spec: SandboxSpec, hold_seconds: int) -> dict[str, Any]:
-        """Return what comes below `spec`; its PID 1 waits so long for a host, FOR_EVER without an end."""
+        """Return what comes below `spec`; its PID 1 waits so long for a host, FOR_EVER without an end.
+
+        A pod that waits for ever has no deadline either, which would count from the pod's start and not from its
+        session's: the claim that takes it has one (claim.py).
+        """
         limits = spec.isolation
         runtime = limits.runtime or self.options.runtime_class
         self._check(spec, runtime)
         return {
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": round(self.options.deadline),
+            **({"activeDeadlineSeconds": round(self.options.deadline)} if hold_seconds != FOR_EVER else {}),
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,

@@ -1,10 +1,11 @@
 """The pods that somebody waits for, by one watch of the API server for all of them.
 
 Theory of operation
-    Whoever waits first reads the watch, for everybody: it notes what comes about any object, and wakes those who wait.
-    When its own is there it goes, and one of the others reads on. So there is one watch, no thread of ours, and nothing
-    is left when nobody waits. A watch begins with what is there, so nothing that happened before it is missed; one that
-    ends, as servers end them now and then, is begun anew. What is about to be made is expected before it is made.
+    Whoever waits first reads the watch, for everybody: it notes what comes about any object, and wakes those who
+    wait. When its own is there it goes, and one of the others reads on. So there is one watch, no thread of ours, and
+    nothing is left when nobody waits. A watch begins with what is there, so nothing that happened before it is
+    missed; one that ends, as servers end them now and then, or that a busy one does not open, is begun anew. What is
+    about to be made is expected before it is made.
 """
 
 from __future__ import annotations
@@ -80,9 +81,10 @@ class Watch:
     def _read(self, name: str, deadline: float) -> None:
         """Read until this pod is decided, the watch ends, or the deadline comes."""
         started = time.monotonic()
+        opening = max(LOOK_SECONDS, deadline - started)
         with ExitStack() as opened:
             lines: Lines = opened.enter_context(
-                self._api.watch(self._path, LOOK_SECONDS, {"labelSelector": self._selector})
+                self._api.watch(self._path, opening, LOOK_SECONDS, {"labelSelector": self._selector})
             )
             while not _is_decided(self._progress(name)) and time.monotonic() < deadline:
                 event = lines.next()

@@ -89,6 +89,32 @@ def test_one_that_nobody_comes_to_ends(address: str) -> None:
         Hold(FEW, FEW, "0.05").await_host()
 
 
+def test_one_that_somebody_comes_to_and_says_nothing_ends(address: str) -> None:
+    held = Hold(FEW, FEW, "0.2")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.connect(address)
+        with pytest.raises(SystemExit, match="nobody"):
+            held.await_host()
+
+
+@pytest.mark.parametrize("handed_over", [0, 1, 3])
+def test_whoever_brings_other_than_two_streams_ends_it(address: str, handed_over: int) -> None:
+    held = Hold(FEW, FEW, LONG)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bearer:
+        bearer.connect(address)
+        if handed_over:
+            socket.send_fds(bearer, [b"\0"], [0] * handed_over)
+        bearer.shutdown(socket.SHUT_WR)
+        with pytest.raises(SystemExit, match="nobody"):
+            held.await_host()
+
+
+def test_the_bearer_may_say_nothing_for_as_long_as_it_likes(bearer: subprocess.Popen[bytes]) -> None:
+    lifeline = Hold(FEW, FEW, LONG).await_host()
+    assert lifeline.bearer.gettimeout() is None
+    lifeline.close()
+
+
 def test_the_program_waits_for_pid_1_but_not_for_ever(address: str) -> None:
     with pytest.raises(OSError, match="refused"):
         hand_over.connected(address, 0.0)

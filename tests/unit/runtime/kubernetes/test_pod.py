@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,19 @@ def test_a_pool_holds_just_what_would_be_made() -> None:
     waiting = template["spec"]["podTemplate"]["spec"]
     assert waiting["containers"][0]["command"][-1] == "0"
     waiting["containers"][0]["command"][-1] = "120"
-    assert waiting == made
+    assert waiting == {name: value for name, value in made.items() if name != "activeDeadlineSeconds"}
     assert warm["spec"]["replicas"] == 3
     assert template["spec"]["networkPolicy"] == {"ingress": [], "egress": []}
+
+
+def test_how_long_a_pod_has_waited_does_not_count_in_its_sessions_time() -> None:
+    """The pod's deadline would count from its start; a claim's is a time, made when it is taken."""
+    template, _ = pool(maker(deadline=3600.0), spec(), 1)
+    assert "activeDeadlineSeconds" not in template["spec"]["podTemplate"]["spec"]
+    assert pool_name(maker(deadline=3600.0), spec()) == pool_name(maker(), spec())
+    end = claim(maker(deadline=3600.0), spec(), "sandbox-1")["spec"]["lifecycle"]["shutdownTime"]
+    left = datetime.strptime(end, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)
+    assert timedelta(seconds=3500) < left <= timedelta(seconds=3601)
 
 
 def test_another_spec_has_another_pool() -> None:

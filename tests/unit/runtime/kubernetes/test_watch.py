@@ -31,7 +31,7 @@ class Stream:
         self.opened = self.most = 0
 
     @contextlib.contextmanager
-    def watch(self, path: str, seconds: float, query: dict[str, str]) -> Iterator[Lines]:
+    def watch(self, path: str, opening: float, seconds: float, query: dict[str, str]) -> Iterator[Lines]:
         own: queue.Queue[bytes] = queue.Queue()
         with self.lock:
             self.opened += 1

@@ -253,6 +253,27 @@ def test_a_full_pipe_is_written_on_once_there_is_room_though_the_sandbox_says_no
         os.close(each)
 
 
+class Holding(SocketStdio):
+    """A stdio that has read on already: what it holds makes its descriptor ready no more."""
+
+    def __init__(self, pipe: socket.socket, held: bytes) -> None:
+        super().__init__(pipe)
+        self._held = held
+
+    def receive(self) -> bytes | None:
+        held, self._held = self._held, b""
+        return held or super().receive()
+
+
+def test_what_a_stdio_holds_already_is_heard_though_its_descriptor_is_silent() -> None:
+    (pipe, guest), (words, end) = socket.socketpair(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relay = Relay(Holding(pipe, frame(0, b"ready")), words)
+    assert relay.await_ready(time.monotonic() + 2, lambda: True)
+    relay.close()
+    for each in (guest, end):
+        each.close()
+
+
 def _frames(data: bytes) -> int:
     """The frames that these bytes begin."""
     count = at = 0
