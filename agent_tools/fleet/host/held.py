@@ -51,6 +51,7 @@ class HeldSession:
         self._runs: dict[str, HostRun] = {}
         self._spool: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
 
     @property
     def session(self) -> Session:
@@ -71,10 +72,13 @@ class HeldSession:
 
     def close(self) -> None:
         """End all of it and remove the folder."""
+        with self._lock:
+            self._is_closed = True
+            host_runs = list(self._runs.values())
+        for host_run in host_runs:  # first: one that nobody reads would hold up the ends of the others
+            host_run.abandon()
         self._runtime.close(self._key)
         self._session.close()
-        for host_run in list(self._runs.values()):
-            host_run.abandon()
         until = time.monotonic() + END_SECONDS
         while self._session.is_busy and time.monotonic() < until:  # whose claim on the folder goes before the folder
             time.sleep(LOOK_SECONDS)
@@ -184,8 +188,15 @@ class HeldSession:
             self._relay.order(run, number, what, data)
 
     def _begun(self, run: str, host_run: HostRun) -> Batch:
-        host_run.start()
-        self._runs[run] = host_run
+        with self._lock:
+            if self._is_closed:
+                raise EngineError(GIVEN_UP)
+            self._runs[run] = host_run
+        try:
+            host_run.start()
+        except BaseException:
+            self._runs.pop(run, None)
+            raise
         return self._next(run, host_run)
 
     def _next(self, run: str, host_run: HostRun) -> Batch:

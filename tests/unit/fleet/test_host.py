@@ -13,8 +13,10 @@ import pytest
 from agent_tools import __version__
 from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStartError
 from agent_tools.fleet import SandboxHost
-from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
+from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
+from agent_tools.fleet.host.held import _pass_on
+from agent_tools.fleet.host.run import MAX_QUEUED
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
@@ -202,3 +204,20 @@ def test_after_its_end_a_host_opens_nothing(new_host: Callable[..., SandboxHost]
 def test_a_host_without_slots_is_refused() -> None:
     with pytest.raises(InvalidParams, match="1 or more"):
         process_host(0)
+
+
+def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.open("a", replace(SPEC, call_limits=CallLimits()))
+    host.begin("a", "run", "code", "print(1, flush=True)\nimport time; time.sleep(60)", 60.0, {})
+    held = host._held["a"]
+    assert held._relay
+    held._relay._own.loop.call_soon_threadsafe(
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]
+    )
+    until(lambda: held._runs["run"]._queue.full())
+    closing = threading.Thread(target=host.close, args=["a"], daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert host.load().taken == 0
