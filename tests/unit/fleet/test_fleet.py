@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_tools import CodeInterpreter, InvalidParams
-from agent_tools.errors import EngineUnavailable
+from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet import connect
 from agent_tools.fleet.leases import Leases
 from agent_tools.fleet.links import HostGone
@@ -152,3 +152,26 @@ def test_without_ray_the_extra_is_named() -> None:
 def test_a_word_without_a_fleet_is_refused(word: str) -> None:
     with pytest.raises(InvalidParams):
         connect(word)
+
+
+def test_a_renewal_that_fails_is_tried_again_and_holds_up_no_other_host() -> None:
+    full, other = Kept(HostFull("no")), Kept([], name="other")
+    leases = Leases(0.2, lambda: [full, other])
+    leases.begin()
+    until(lambda: len(full.asked) > 2 and len(other.asked) > 2)
+    leases.end()
+    assert not full.lost
+
+
+def test_leases_that_cannot_be_listed_once_are_renewed_the_next_time() -> None:
+    kept, failures = Kept([]), [RuntimeError("changed size")]
+
+    def leased() -> list[Kept]:
+        if failures:
+            raise failures.pop()
+        return [kept]
+
+    leases = Leases(0.2, leased)
+    leases.begin()
+    until(lambda: bool(kept.asked))
+    leases.end()
