@@ -15,6 +15,7 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import threading
@@ -34,6 +35,8 @@ from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.threads.background import begun, do_all
+
+log = logging.getLogger("agent_tools.fleet")
 
 VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
 """Methods of a session that a caller may call by name."""
@@ -123,35 +126,40 @@ class SandboxHost:
         try:
             held.hand_over(spec)
         except BaseException:
-            held.close()
-            self._free_slots(1)
+            self._close_held(held)
             raise
         with self._lock:
             held.expires = self._clock() + self._lease
-            self._held[id_] = held
+            is_over = self._is_closed.is_set()
+            kept = held if is_over else self._held.setdefault(id_, held)
+            kept.expires = held.expires
+        if is_over or kept is not held:  # an opening that was asked for again had come through the first time
+            self._close_held(held)
+        if is_over:
+            raise HostFull("The host is closed.")
 
     def close(self, id_: str) -> None:
         """Close a session, or end a reservation; one that is not there is no error."""
         with self._lock:
             held, reservation = self._held.pop(id_, None), self._reservations.pop(id_, None)
-        if held:
-            held.close()
-            self._free_slots(1)
-        if reservation:
-            reservation.end()
+        self._end(held, reservation)
 
     def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
         """Begin to make so many sandboxes ahead, at most as many as there are slots; return how many."""
         with self._lock:
+            self.used_at = self._clock()
             count = min(count, self._slots - self._taken)
-        if count < 1 or self._is_closed.is_set():
-            return 0
-        self._take_slots(count)
+            if count < 1 or self._is_closed.is_set():
+                return 0
+            self._taken += count
         make = partial(self._started, give_back=_nothing, is_ahead=True)
         reservation = Reservation(spec, count, make, self._free_slots)
         with self._lock:
             reservation.expires = self._clock() + self._lease
-            self._reservations[id_] = reservation
+            is_wanted = not self._is_closed.is_set() and self._reservations.setdefault(id_, reservation) is reservation
+        if not is_wanted:
+            reservation.end()
+            return 0
         return count
 
     def release(self, id_: str) -> None:
@@ -228,8 +236,7 @@ class SandboxHost:
             return None
         taken = reservation.take(spec.limits.start_timeout)
         if taken and not taken.session.is_alive:
-            taken.close()
-            self._free_slots(1)
+            self._close_held(taken)
             taken = None
         with self._lock:
             if reservation.left == 0:
@@ -263,6 +270,26 @@ class SandboxHost:
         with self._lock:
             self._taken -= count
 
+    def _close_held(self, held: HeldSession) -> None:
+        try:
+            held.close()
+        finally:
+            self._free_slots(1)
+
+    def _end(self, held: HeldSession | None, reservation: Reservation | None) -> None:
+        try:
+            if held:
+                self._close_held(held)
+        finally:
+            if reservation:
+                reservation.end()
+
+    def _end_late(self, held: HeldSession | None, reservation: Reservation | None) -> None:
+        try:
+            self._end(held, reservation)
+        except Exception as exc:  # noqa: BLE001  (nobody else would hear of it, and the other leases are to be tended)
+            log.warning("what was not renewed could not be closed: %r", exc)
+
     def _renewed(self, id_: str) -> bool:
         with self._lock:
             leased: HeldSession | Reservation | None = self._held.get(id_) or self._reservations.get(id_)
@@ -278,7 +305,11 @@ class SandboxHost:
             with self._lock:
                 late = [id_ for id_, each in self._held.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]
-            do_all(partial(self.close, id_) for id_ in late)
+                ends = [
+                    partial(self._end_late, self._held.pop(id_, None), self._reservations.pop(id_, None)) for id_ in late
+                ]
+            if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
+                do_all(ends)
 
 
 def _known(verb: str, verbs: frozenset[str]) -> str:
