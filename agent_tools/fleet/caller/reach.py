@@ -51,7 +51,7 @@ class Reach:
     @property
     def place(self) -> tuple[HostLink, str] | None:
         """The host that has the session, and its id there."""
-        return None if self.is_closed else self._place
+        return None if self.is_closed or os.getpid() != self._owner_pid else self._place
 
     def placed(self) -> tuple[HostLink, str]:
         """Return the host that has the session; one is found if there is none.
