@@ -30,6 +30,7 @@ from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpe
 from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
+from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.recipe import Recipe
@@ -207,15 +208,15 @@ class SandboxHost:
         given = arguments[:-1] if options else arguments
         return getattr(self._find(id_).session.files, _known(verb, FILE_VERBS))(*given, **options)
 
-    def put_piece(self, id_: str, name: str, data: bytes, is_last: bool) -> None:
-        """Take a piece of a file of the caller's; `is_last` puts it into its place."""
-        self._find(id_).put_piece(name, data, is_last)
+    def put_piece(self, id_: str, name: str, facts: Facts, offset: int, data: bytes) -> None:
+        """Take a piece of a file of the caller's; the last one puts it into its place."""
+        self._find(id_).put_piece(name, facts, offset, data)
 
-    def spool(self, id_: str, name: str, data: bytes) -> None:
+    def spool(self, id_: str, name: str, offset: int, data: bytes) -> None:
         """Take a piece of an archive that is to be loaded."""
-        self._find(id_).spool(name, data)
+        self._find(id_).spool(name, offset, data)
 
-    def get_piece(self, id_: str, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
+    def get_piece(self, id_: str, name: str, facts: Facts, offset: int) -> bytes:
         """Return a piece of a file that the code wrote."""
         return self._find(id_).piece(name, facts, offset)
 
