@@ -180,6 +180,17 @@ class HeldSession:
             self._relay.order(run, number, what, data)
 
     def _begun(self, run: str, host_run: HostRun) -> Batch:
+        try:
+            self._register(run, host_run)
+            host_run.start()
+        except BaseException:
+            self._runs.pop(run, None)
+            host_run.at_end()
+            raise
+        return self._next(run, host_run)
+
+    def _register(self, run: str, host_run: HostRun) -> None:
+        """Have a run found from now on, unless it was ended before it came. Raises EngineError: nobody wants it."""
         with self._lock:
             early = self._early.taken(run)
             if self._is_closed or early == "drop":
@@ -187,12 +198,6 @@ class HeldSession:
             if early == "cancel":
                 host_run.cancelled.set()
             self._runs[run] = host_run
-        try:
-            host_run.start()
-        except BaseException:
-            self._runs.pop(run, None)
-            raise
-        return self._next(run, host_run)
 
     def _next(self, run: str, host_run: HostRun) -> Batch:
         is_over = True

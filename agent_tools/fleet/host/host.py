@@ -30,6 +30,7 @@ from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpe
 from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
+from agent_tools.fleet.host.verbs import FILE_VERBS, GOING_ON, VERBS, known
 from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
@@ -38,13 +39,6 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.threads.background import begun, do_all
 
 log = logging.getLogger("agent_tools.fleet")
-
-VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
-"""Methods of a session that a caller may call by name."""
-FILE_VERBS = frozenset(("read", "write", "scan", "stat", "move", "remove", "make_dir"))
-"""Methods of its files, likewise."""
-GOING_ON = frozenset(("code", "command", "save", "load"))
-"""What goes on for a while, and gives items meanwhile."""
 
 
 class SandboxHost:
@@ -176,7 +170,7 @@ class SandboxHost:
             InvalidParams: it is none of these.
         """
         held = self._find(id_)
-        return getattr(held, f"begin_{_known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
+        return getattr(held, f"begin_{known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
 
     def more(self, id_: str, run: str) -> Batch:
         """Wait for the next items of something that goes on."""
@@ -200,13 +194,13 @@ class SandboxHost:
         Raises:
             InvalidParams: it is none that may be called from elsewhere.
         """
-        return getattr(self._find(id_).session, _known(verb, VERBS))(*arguments)
+        return getattr(self._find(id_).session, known(verb, VERBS))(*arguments)
 
     def file(self, id_: str, verb: str, *arguments: Any) -> Any:
         """Call a method of its files; the last argument may be a dict of options. Errors as above, and OSError."""
         options = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
         given = arguments[:-1] if options else arguments
-        return getattr(self._find(id_).session.files, _known(verb, FILE_VERBS))(*given, **options)
+        return getattr(self._find(id_).session.files, known(verb, FILE_VERBS))(*given, **options)
 
     def put_piece(self, id_: str, name: str, facts: Facts, offset: int, data: bytes) -> None:
         """Take a piece of a file of the caller's; the last one puts it into its place."""
@@ -311,12 +305,6 @@ class SandboxHost:
                 ]
             if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
                 do_all(ends)
-
-
-def _known(verb: str, verbs: frozenset[str]) -> str:
-    if verb not in verbs:
-        raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")
-    return verb
 
 
 def _nothing(_: int) -> None:

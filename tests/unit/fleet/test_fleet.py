@@ -175,3 +175,34 @@ def test_leases_that_cannot_be_listed_once_are_renewed_the_next_time() -> None:
     leases.begin()
     until(lambda: bool(kept.asked))
     leases.end()
+
+
+def test_a_reserve_that_cannot_be_topped_up_fails_no_opening(rig: Rig) -> None:
+    failed: list[Any] = []
+
+    def reserve(*arguments: Any) -> int:
+        failed.append(arguments)
+        raise EngineUnavailable("no")
+
+    for link in rig.links:
+        link.host.reserve = reserve  # type: ignore[method-assign]
+    assert rig.sandbox({"pool": 2}).run_code("1").value == 1
+    until(lambda: bool(failed))
+
+
+def test_a_run_is_read_on_where_messages_had_to_wait(rig: Rig) -> None:
+    sandbox = rig.sandbox()
+    sandbox.start()
+    host, refused = rig.link_of(sandbox).host, [2]
+    more = host.more
+
+    def more_later(*arguments: Any) -> Any:
+        if refused[0]:
+            refused[0] -= 1
+            raise HostFull("4,096 calls wait")
+        return more(*arguments)
+
+    host.more = more_later  # type: ignore[method-assign]
+    code = "print('on', flush=True)\nimport time; time.sleep(0.3)\nprint('off')"
+    assert sandbox.run_code(code).stdout == "on\noff\n"
+    assert refused == [0]
