@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -22,8 +24,10 @@ from agent_tools.runtime.engine import Container, Guest
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.recipe import RecipeLike
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import do_all
+from agent_tools.runtime.threads.background import begun, do_all
 from agent_tools.sandbox.options import Config, Options
+
+log = logging.getLogger("agent_tools.fleet")
 
 
 class Fleet:
@@ -45,9 +49,11 @@ class Fleet:
         copies_files: bool = True,
     ) -> None:
         self._hosts = hosts
+        self._owner_pid = os.getpid()
         self._copies_files = copies_files
         self._placement = Placement(hosts, patience)
         self._lock = threading.RLock()
+        self._topping = threading.Lock()
         self._sessions: dict[str, FleetSession] = {}
         self._reserved = Reserved()
         self._leases = Leases(lease, self._leased)
@@ -73,7 +79,9 @@ class Fleet:
         return self._reserve(self._spec_of(Options.read(cfg or {})), count)
 
     def disconnect(self) -> None:
-        """Close every session and let go of the hosts; those that serve others go on."""
+        """Close every session and let go of the hosts; those that serve others go on. In a forked child nothing happens."""
+        if os.getpid() != self._owner_pid:
+            return
         self.close_all()
         self._leases.end()
         self._hosts.close()
@@ -165,16 +173,24 @@ class Fleet:
         if link is None:
             link, _ = self._placement.place(lambda link: self._open_on(link, id_, spec))
         if keep:
-            self._keep(spec.kind, keep)
+            work = partial(self._top_up, spec.kind, keep)
+            begun(work, "agent-tools-reserve")  # without a thread, the next opening does it
         return link
+
+    def _top_up(self, kind: RemoteSpec, size: int) -> None:
+        try:
+            self._keep(kind, size)
+        except Exception as exc:  # noqa: BLE001  (the session that took one is open; the next opening tries again)
+            log.warning("the reserve could not be topped up: %r", exc)
 
     def _open_on(self, link: HostLink, id_: str, spec: RemoteSpec) -> None:
         self._placement.greet(link)
         link.call("open", id_, spec)
 
     def _keep(self, kind: RemoteSpec, size: int) -> None:
-        if (missing := size - self._reserved.left(kind)) > 0:
-            self._reserve(kind, missing)
+        with self._topping:
+            if (missing := size - self._reserved.left(kind)) > 0:
+                self._reserve(kind, missing)
 
     def _reserve(self, kind: RemoteSpec, count: int) -> int:
         self._leases.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -10,6 +11,8 @@ from typing import Protocol
 
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.runtime.threads.background import begun, do_all
+
+log = logging.getLogger("agent_tools.fleet")
 
 RENEWALS = 4
 """How often a lease is renewed while it lasts."""
@@ -41,7 +44,8 @@ class Leases:
     def begin(self) -> None:
         """Renew from now on."""
         with self._lock:
-            if self._thread is None and not self._is_over.is_set():
+            is_going_on = self._thread is not None and self._thread.is_alive()  # in a forked child it is not
+            if not is_going_on and not self._is_over.is_set():
                 self._thread = begun(self._go_on, "agent-tools-leases")
 
     def end(self) -> None:
@@ -58,7 +62,10 @@ class Leases:
 
     def _go_on(self) -> None:
         while not self._is_over.wait(self._seconds / RENEWALS):
-            self.renew()
+            try:
+                self.renew()
+            except Exception as exc:  # noqa: BLE001  (the next round is to come, whatever became of this one)
+                log.warning("leases could not be renewed: %r", exc)
 
     def _renew(self, entries: list[tuple[HostLink, str, Leased]]) -> None:
         by_id = {id_: leased for _, id_, leased in entries}
@@ -69,5 +76,9 @@ class Leases:
                 for leased in by_id.values():
                     leased.note_lost("the machine that ran it is gone")
             return
+        except Exception as exc:  # noqa: BLE001  (whatever one host fails at: the others, and the next round, go on)
+            log.warning("the host %s did not renew its leases: %r", entries[0][0].name, exc)
+            return
         for id_ in missing:
-            by_id[id_].note_lost("the machine that ran it has closed it")
+            if id_ in by_id:
+                by_id[id_].note_lost("the machine that ran it has closed it")

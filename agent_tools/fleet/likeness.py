@@ -49,18 +49,18 @@ class Likeness:
         changed = (name for name, facts in now.items() if self._known.get(name) != facts)
         return {**news, **{name: now[name] for name in changed if is_plain_name(name)}}
 
-    def small(self, news: Changed) -> Files:
-        """Return those that travel in one message, with their contents; the other side knows them from now on."""
+    def small(self, news: Changed, *, noting: bool = True) -> Files:
+        """Return those that travel in one message, with their contents; with `noting`, the other side knows them."""
         left, files = INLINE_BYTES, dict[str, Union[bytes, None]]()
         for name, facts in news.items():
             if facts is None:
-                self._known.pop(name, None)
                 files[name] = None
             elif facts[0] <= left:
                 data = self.piece(name, facts, 0) if facts[0] else b""
                 left -= len(data)
                 files[name] = data
-                self._known[name] = facts
+        if noting:
+            self.note_all({name: news[name] for name in files})
         return files
 
     def pieces(self, name: str, facts: Facts) -> Iterator[bytes]:
@@ -84,6 +84,14 @@ class Likeness:
     def note(self, name: str, facts: Facts) -> None:
         """The other side has this file as it is here."""
         self._known[name] = facts
+
+    def note_all(self, news: Changed) -> None:
+        """The other side has these as they are here."""
+        for name, facts in news.items():
+            if facts is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = facts
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write a file of the other side.

@@ -91,6 +91,10 @@ class FarCommands:
         """Run a command to its end."""
         run = uuid.uuid4().hex
         with self._cancelling(run, cancelled):
+            self._reach.refuse_closed()
+            self._reach.placed()
+            if cancelled.is_set():  # before there was a host to be told
+                self._reach.tell("cancel", run)
             for item in self._reach.follow("command", run, request):
                 match item:
                     case Printed(stream, data) if on_output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,28 +26,31 @@ class Exchange:
         if self._likeness:
             self._likeness.forget()
 
-    def sent(self, ask: Ask) -> Files:
-        """Send larger files in pieces, and return those that travel with the run.
+    def sent(self, ask: Ask, cancelled: threading.Event) -> Files | None:
+        """Send larger files in pieces, and return those that travel with the run; None if it was cancelled meanwhile.
 
         Raises:
             FileRejected: there are too many, or they changed meanwhile; no code was run.
         """
         if self._likeness is None:
-            return {}
+            return None if cancelled.is_set() else {}
         with all_or_none(self._likeness):
             news = self._likeness.news()
-            small = self._likeness.small(news)
+            small = self._likeness.small(news, noting=False)
             for name, facts in news.items():
                 if name not in small and facts is not None:
                     self._send(name, facts, ask)
+            if cancelled.is_set():
+                return None
+            self._likeness.note_all({name: news[name] for name in small})
         return small
 
     def _send(self, name: str, facts: Facts, ask: Ask) -> None:
         assert self._likeness
         sent = 0
         for piece in self._likeness.pieces(name, facts):
+            ask("put_piece", name, facts, sent, piece)
             sent += len(piece)
-            ask("put_piece", name, piece, sent >= facts[0])
 
     def fetched(self, ended: Ended, ask: Ask) -> str:
         """Bring what a run changed here; return what cannot be had, in words, '' if all can."""

@@ -8,17 +8,23 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from agent_tools.errors import EngineError, SessionClosed, SessionLost
+from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
 from agent_tools.execution import Restarted
 from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
 from agent_tools.fleet.links import HostGone, HostLink
 
 CLOSE_SECONDS = 10.0
 """Seconds that closing waits for the host, which closes by itself what is not renewed."""
+SEND_SECONDS = 60.0
+"""Seconds for which what a run has made is asked for where too many messages wait for its host."""
+LOOK_SECONDS = 0.2  # between two tries
+READING = ("get_piece",)
+"""Methods that follow code that was run."""
 _CLOSED_MEANWHILE = "The session was closed while its code ran."
 
 Open = Callable[[str, RemoteSpec], HostLink]
@@ -51,7 +57,7 @@ class Reach:
     @property
     def place(self) -> tuple[HostLink, str] | None:
         """The host that has the session, and its id there."""
-        return None if self.is_closed else self._place
+        return None if self.is_closed or os.getpid() != self._owner_pid else self._place
 
     def placed(self) -> tuple[HostLink, str]:
         """Return the host that has the session; one is found if there is none.
@@ -88,6 +94,8 @@ class Reach:
         self.refuse_closed()
         link, id_ = self.placed()
         with self._losing(link):
+            if method in READING:
+                return self._sent(link, method, id_, *arguments)
             return link.call(method, id_, *arguments)
 
     def follow(self, what: str, run: str, *arguments: Any) -> Generator[Any, None, None]:
@@ -101,11 +109,23 @@ class Reach:
             yield from items
             while not is_over:
                 with self._losing(link):
-                    items, is_over = link.call("more", id_, run)
+                    items, is_over = self._sent(link, "more", id_, run)
                 yield from items
         finally:
             if not is_over:
                 link.tell("drop", id_, run)
+
+    def _sent(self, link: HostLink, method: str, *arguments: Any) -> Any:
+        """Call a method in the middle of something: where no message can be sent now, it is sent a little later."""
+        until = time.monotonic() + SEND_SECONDS
+        while True:
+            try:
+                return link.call(method, *arguments)
+            except HostFull as exc:
+                self.refuse_closed_meanwhile()
+                if time.monotonic() > until:
+                    raise HostGone(f"the host {link.name} takes no messages of this process") from exc
+            time.sleep(LOOK_SECONDS)
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Call a method of the host, if there is one, and wait for nothing."""

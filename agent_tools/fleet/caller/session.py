@@ -114,12 +114,16 @@ class FleetSession:
                 yield lost
             with self.cancelling(run, cancelled):
                 if not cancelled.is_set():
-                    yield from self._outputs(run, code, timeout, times)
+                    yield from self._outputs(run, code, timeout, times, cancelled)
             self._reach.refuse_closed_meanwhile()
 
-    def _outputs(self, run: str, code: str, timeout: float, times: Course) -> Iterator[Output]:
+    def _outputs(
+        self, run: str, code: str, timeout: float, times: Course, cancelled: threading.Event
+    ) -> Iterator[Output]:
         """Yield the outputs of the code, and among them the host calls that are over."""
-        files = self._exchange.sent(self._reach.ask)
+        files = self._exchange.sent(self._reach.ask, cancelled)
+        if files is None:
+            return
         items = self._reach.follow("code", run, code, timeout, files)
         if self._calls is None:
             yield from self._taken(items, times, None)
@@ -229,8 +233,14 @@ class FleetSession:
     def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
         """Unpack an archive into a folder, and set its variables; return what became of these. As `Session.load`."""
         run = uuid.uuid4().hex
-        for piece in joined(archive):
-            self._reach.ask("spool", run, piece)
+        sent = 0
+        try:
+            for piece in joined(archive):
+                self._reach.ask("spool", run, sent, piece)
+                sent += len(piece)
+        except BaseException:
+            self._reach.tell("drop", run)
+            raise
         for item in self._reach.follow("load", run, path, variables):
             if isinstance(item, VariablesReport):
                 return item

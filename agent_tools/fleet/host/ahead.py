@@ -6,15 +6,16 @@ reservation lives by a lease, as a session does, and ends when all of it is take
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
-from agent_tools.errors import AgentToolsError
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.runtime.threads.background import begun
+
+log = logging.getLogger("agent_tools.fleet")
 
 MAX_OPENS = 4
 """Sandboxes of one host that start at the same time: more make each of them slower."""
@@ -65,17 +66,21 @@ class Reservation:
             unused = list(self._ready)
             self._ready.clear()
             self._changed.notify_all()
-        for held in unused:
-            held.close()
-        self._give_back(freed)
+        try:
+            for held in unused:
+                _close(held)
+        finally:
+            self._give_back(freed)
         for thread in filter(None, self._threads):
             thread.join()
 
     def _work(self) -> None:
         while self._begin_one():
             made = None
-            with contextlib.suppress(AgentToolsError, OSError):  # a session that asks starts cold, and is told
+            try:
                 made = self._make(self.kind)
+            except Exception as exc:  # noqa: BLE001  (a session that asks starts cold, and is told)
+                log.info("a sandbox could not be made ahead: %r", exc)
             self._keep(made)
 
     def _begin_one(self) -> bool:
@@ -95,5 +100,13 @@ class Reservation:
             self._changed.notify_all()
         if not is_wanted:
             if made:
-                made.close()
+                _close(made)
             self._give_back(1)
+
+
+def _close(held: HeldSession) -> None:
+    """Close one that nobody took; what that fails at is no reason to keep the others, or their slots."""
+    try:
+        held.close()
+    except Exception as exc:  # noqa: BLE001  (whatever it is: its slot is to be given back)
+        log.warning("a sandbox made ahead could not be closed: %r", exc)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -11,16 +10,18 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from agent_tools.command import CommandResult
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.execution import Execution, Output, finished
 from agent_tools.fleet.crossing import Ended, Files, GuestWord, Printed, RemoteSpec
 from agent_tools.fleet.host.relay import Relay
+from agent_tools.fleet.host.arrivals import Early, Spools
 from agent_tools.fleet.host.run import GIVEN_UP, Abandoned, Batch, HostRun, Put
 from agent_tools.fleet.likeness import Likeness
 from agent_tools.runtime.commands.commands import Request
+from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.files.guest_files import pieces
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -49,8 +50,10 @@ class HeldSession:
         self._session = runtime.open(key, _session_spec(runtime, spec, self.path, self._relay))
         self._likeness = Likeness(self.path, guest.outside, spec.limits)
         self._runs: dict[str, HostRun] = {}
-        self._spool: dict[str, BinaryIO] = {}
+        self._spools = Spools(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
+        self._early = Early()
         self._lock = threading.Lock()
+        self._is_closed = False
 
     @property
     def session(self) -> Session:
@@ -71,10 +74,14 @@ class HeldSession:
 
     def close(self) -> None:
         """End all of it and remove the folder."""
+        with self._lock:
+            self._is_closed = True
+            host_runs = list(self._runs.values())
+        for host_run in host_runs:  # first: one that nobody reads would hold up the ends of the others
+            host_run.abandon()
+        self._spools.close()
         self._runtime.close(self._key)
         self._session.close()
-        for host_run in list(self._runs.values()):
-            host_run.abandon()
         until = time.monotonic() + END_SECONDS
         while self._session.is_busy and time.monotonic() < until:  # whose claim on the folder goes before the folder
             time.sleep(LOOK_SECONDS)
@@ -87,40 +94,22 @@ class HeldSession:
         self._likeness.refuse_excess(len(data) for data in files.values() if data is not None)
         self._likeness.take(files)
 
-    def put_piece(self, name: str, data: bytes, is_last: bool) -> None:
-        """Take the next piece of a larger file of the caller's; with the last one it is in its place.
+    def put_piece(self, name: str, facts: Facts, offset: int, data: bytes) -> None:
+        """Take a piece of a larger file of the caller's, which has these facts there; once whole it is in its place.
 
         Raises:
-            FileRejected: it is too large, or cannot be written.
+            FileRejected: it is too large, cannot be written, or is not the piece that comes next.
         """
-        with self._lock:
-            spooled = self._spooled(name)
-        spooled.write(data)
-        self._likeness.refuse_excess([spooled.tell()])
-        if is_last:
-            with self._spooled_whole(name) as whole:
+        self._spools.add(name, offset, data)
+        if offset + len(data) >= facts[0]:
+            with self._spools.whole(name, facts[0]) as whole:
                 self._likeness.put(name, iter(partial(whole.read, 1024 * 1024), b""))
 
-    def spool(self, name: str, data: bytes) -> None:
-        """Keep the next piece of an archive. Raises FileRejected."""
-        with self._lock:
-            spooled = self._spooled(name)
-        spooled.write(data)
-        self._likeness.refuse_excess([spooled.tell()])
+    def spool(self, name: str, offset: int, data: bytes) -> None:
+        """Keep a piece of an archive. Raises FileRejected."""
+        self._spools.add(name, offset, data)
 
-    def _spooled_whole(self, name: str) -> BinaryIO:
-        with self._lock:
-            spooled = self._spooled(name)
-            del self._spool[name]
-        spooled.seek(0)
-        return spooled
-
-    def _spooled(self, name: str) -> BinaryIO:
-        if name not in self._spool:
-            self._spool[name] = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  (closed when it is whole)
-        return self._spool[name]
-
-    def piece(self, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
+    def piece(self, name: str, facts: Facts, offset: int) -> bytes:
         """Return a part of a larger file that the code wrote. Raises FileRejected."""
         data = self._likeness.piece(name, facts, offset)
         if offset + len(data) >= facts[0]:
@@ -152,7 +141,7 @@ class HeldSession:
         """Unpack the archive that came in pieces under the name of the run: the `VariablesReport`."""
 
         def load(put: Put) -> None:
-            with self._spooled_whole(run) as archive:
+            with self._spools.whole(run) as archive:
                 put(self._session.load(path, pieces(archive), variables=variables))
 
         return self._begun(run, HostRun(load))
@@ -169,13 +158,20 @@ class HeldSession:
         return self._next(run, host_run)
 
     def cancel(self, run: str) -> None:
-        """End a run or a command."""
-        if host_run := self._runs.get(run):
+        """End a run or a command, also one that is still on its way here."""
+        with self._lock:
+            if (host_run := self._runs.get(run)) is None:
+                self._early.note(run, "cancel")
+        if host_run:
             self._session.cancel(host_run.cancelled)
 
     def drop(self, run: str) -> None:
-        """End something that nobody reads any more."""
-        if host_run := self._runs.pop(run, None):
+        """End something that nobody reads any more, also what is still on its way here."""
+        with self._lock:
+            if (host_run := self._runs.pop(run, None)) is None:
+                self._early.note(run, "drop")
+        self._spools.drop(run)
+        if host_run:
             self._finish(host_run)
 
     def order(self, run: str, number: int, what: Any, data: Any) -> None:
@@ -184,9 +180,24 @@ class HeldSession:
             self._relay.order(run, number, what, data)
 
     def _begun(self, run: str, host_run: HostRun) -> Batch:
-        host_run.start()
-        self._runs[run] = host_run
+        try:
+            self._register(run, host_run)
+            host_run.start()
+        except BaseException:
+            self._runs.pop(run, None)
+            host_run.at_end()
+            raise
         return self._next(run, host_run)
+
+    def _register(self, run: str, host_run: HostRun) -> None:
+        """Have a run found from now on, unless it was ended before it came. Raises EngineError: nobody wants it."""
+        with self._lock:
+            early = self._early.taken(run)
+            if self._is_closed or early == "drop":
+                raise EngineError(GIVEN_UP)
+            if early == "cancel":
+                host_run.cancelled.set()
+            self._runs[run] = host_run
 
     def _next(self, run: str, host_run: HostRun) -> Batch:
         is_over = True
@@ -197,6 +208,8 @@ class HeldSession:
                 self._runs.pop(run, None)
                 self._finish(host_run)
         for item in items:
+            if isinstance(item, Ended):  # what nobody has read comes back with the next run
+                host_run.at_read()
             if isinstance(item, GuestWord) and self._relay:
                 self._relay.heard(item)
         return items, is_over
@@ -210,20 +223,22 @@ class HeldSession:
         with closing(self._session.stream(code, timeout, host_run.cancelled)) as outputs:
             execution = finished(_put(outputs, put))
         host_run.at_end()
-        put(self._ended(execution))
+        put(self._ended(execution, host_run))
 
-    def _ended(self, execution: Execution) -> Ended:
+    def _ended(self, execution: Execution, host_run: HostRun) -> Ended:
         ended = Ended(execution.connections, execution.connections_left_out)
         try:
             news = self._likeness.news()
-            small = self._likeness.small(news)
+            small = self._likeness.small(news, noting=False)
         except FileRejected as exc:
             return replace(ended, missing=f"changes to files: {exc}")
         most = self.spec.limits.max_file_bytes
         larger = {name: facts for name, facts in news.items() if name not in small and facts is not None}
         huge = [name for name, facts in larger.items() if facts[0] > most]
+        told = {name: news[name] for name in (*small, *huge)}
         for name in huge:
-            self._likeness.note(name, larger.pop(name))
+            del larger[name]
+        host_run.at_read = partial(self._likeness.note_all, told)
         return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
 
     def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:

@@ -15,6 +15,7 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import threading
@@ -29,18 +30,15 @@ from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpe
 from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
+from agent_tools.fleet.host.verbs import FILE_VERBS, GOING_ON, VERBS, known
+from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.threads.background import begun, do_all
 
-VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
-"""Methods of a session that a caller may call by name."""
-FILE_VERBS = frozenset(("read", "write", "scan", "stat", "move", "remove", "make_dir"))
-"""Methods of its files, likewise."""
-GOING_ON = frozenset(("code", "command", "save", "load"))
-"""What goes on for a while, and gives items meanwhile."""
+log = logging.getLogger("agent_tools.fleet")
 
 
 class SandboxHost:
@@ -123,35 +121,40 @@ class SandboxHost:
         try:
             held.hand_over(spec)
         except BaseException:
-            held.close()
-            self._free_slots(1)
+            self._close_held(held)
             raise
         with self._lock:
             held.expires = self._clock() + self._lease
-            self._held[id_] = held
+            is_over = self._is_closed.is_set()
+            kept = held if is_over else self._held.setdefault(id_, held)
+            kept.expires = held.expires
+        if is_over or kept is not held:  # an opening that was asked for again had come through the first time
+            self._close_held(held)
+        if is_over:
+            raise HostFull("The host is closed.")
 
     def close(self, id_: str) -> None:
         """Close a session, or end a reservation; one that is not there is no error."""
         with self._lock:
             held, reservation = self._held.pop(id_, None), self._reservations.pop(id_, None)
-        if held:
-            held.close()
-            self._free_slots(1)
-        if reservation:
-            reservation.end()
+        self._end(held, reservation)
 
     def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
         """Begin to make so many sandboxes ahead, at most as many as there are slots; return how many."""
         with self._lock:
+            self.used_at = self._clock()
             count = min(count, self._slots - self._taken)
-        if count < 1 or self._is_closed.is_set():
-            return 0
-        self._take_slots(count)
+            if count < 1 or self._is_closed.is_set():
+                return 0
+            self._taken += count
         make = partial(self._started, give_back=_nothing, is_ahead=True)
         reservation = Reservation(spec, count, make, self._free_slots)
         with self._lock:
             reservation.expires = self._clock() + self._lease
-            self._reservations[id_] = reservation
+            is_wanted = not self._is_closed.is_set() and self._reservations.setdefault(id_, reservation) is reservation
+        if not is_wanted:
+            reservation.end()
+            return 0
         return count
 
     def release(self, id_: str) -> None:
@@ -167,7 +170,7 @@ class SandboxHost:
             InvalidParams: it is none of these.
         """
         held = self._find(id_)
-        return getattr(held, f"begin_{_known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
+        return getattr(held, f"begin_{known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
 
     def more(self, id_: str, run: str) -> Batch:
         """Wait for the next items of something that goes on."""
@@ -191,23 +194,23 @@ class SandboxHost:
         Raises:
             InvalidParams: it is none that may be called from elsewhere.
         """
-        return getattr(self._find(id_).session, _known(verb, VERBS))(*arguments)
+        return getattr(self._find(id_).session, known(verb, VERBS))(*arguments)
 
     def file(self, id_: str, verb: str, *arguments: Any) -> Any:
         """Call a method of its files; the last argument may be a dict of options. Errors as above, and OSError."""
         options = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
         given = arguments[:-1] if options else arguments
-        return getattr(self._find(id_).session.files, _known(verb, FILE_VERBS))(*given, **options)
+        return getattr(self._find(id_).session.files, known(verb, FILE_VERBS))(*given, **options)
 
-    def put_piece(self, id_: str, name: str, data: bytes, is_last: bool) -> None:
-        """Take a piece of a file of the caller's; `is_last` puts it into its place."""
-        self._find(id_).put_piece(name, data, is_last)
+    def put_piece(self, id_: str, name: str, facts: Facts, offset: int, data: bytes) -> None:
+        """Take a piece of a file of the caller's; the last one puts it into its place."""
+        self._find(id_).put_piece(name, facts, offset, data)
 
-    def spool(self, id_: str, name: str, data: bytes) -> None:
+    def spool(self, id_: str, name: str, offset: int, data: bytes) -> None:
         """Take a piece of an archive that is to be loaded."""
-        self._find(id_).spool(name, data)
+        self._find(id_).spool(name, offset, data)
 
-    def get_piece(self, id_: str, name: str, facts: tuple[int, int, int], offset: int) -> bytes:
+    def get_piece(self, id_: str, name: str, facts: Facts, offset: int) -> bytes:
         """Return a piece of a file that the code wrote."""
         return self._find(id_).piece(name, facts, offset)
 
@@ -228,8 +231,7 @@ class SandboxHost:
             return None
         taken = reservation.take(spec.limits.start_timeout)
         if taken and not taken.session.is_alive:
-            taken.close()
-            self._free_slots(1)
+            self._close_held(taken)
             taken = None
         with self._lock:
             if reservation.left == 0:
@@ -263,6 +265,26 @@ class SandboxHost:
         with self._lock:
             self._taken -= count
 
+    def _close_held(self, held: HeldSession) -> None:
+        try:
+            held.close()
+        finally:
+            self._free_slots(1)
+
+    def _end(self, held: HeldSession | None, reservation: Reservation | None) -> None:
+        try:
+            if held:
+                self._close_held(held)
+        finally:
+            if reservation:
+                reservation.end()
+
+    def _end_late(self, held: HeldSession | None, reservation: Reservation | None) -> None:
+        try:
+            self._end(held, reservation)
+        except Exception as exc:  # noqa: BLE001  (nobody else would hear of it, and the other leases are to be tended)
+            log.warning("what was not renewed could not be closed: %r", exc)
+
     def _renewed(self, id_: str) -> bool:
         with self._lock:
             leased: HeldSession | Reservation | None = self._held.get(id_) or self._reservations.get(id_)
@@ -278,13 +300,11 @@ class SandboxHost:
             with self._lock:
                 late = [id_ for id_, each in self._held.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]
-            do_all(partial(self.close, id_) for id_ in late)
-
-
-def _known(verb: str, verbs: frozenset[str]) -> str:
-    if verb not in verbs:
-        raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")
-    return verb
+                ends = [
+                    partial(self._end_late, self._held.pop(id_, None), self._reservations.pop(id_, None)) for id_ in late
+                ]
+            if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
+                do_all(ends)
 
 
 def _nothing(_: int) -> None:

@@ -37,12 +37,14 @@ class Abandoned(AgentToolsError):
 class HostRun:
     """`work` is done in a thread, and given what puts an item into the queue; what it raises is raised to the reader.
 
-    `cancelled` is set when nobody reads any more. `at_end` may be called more than once.
+    `cancelled` is set when nobody reads any more. `at_end` may be called more than once;
+    `at_read` is for what is to be noted once the result was read.
     """
 
     def __init__(self, work: Callable[[Put], None]) -> None:
         self.cancelled = threading.Event()
         self.at_end: Callable[[], object] = bool
+        self.at_read: Callable[[], object] = bool
         self._work = work
         self._queue: queue.Queue[Any] = queue.Queue(MAX_QUEUED)
         self._is_abandoned = False

@@ -87,7 +87,7 @@ class HostActor:
             return Raised(exc)
 
     def _end_when_idle(self) -> None:
-        while time.monotonic() - self._host.used_at < self._settings.idle_end:
+        while time.monotonic() - self._host.used_at < self._settings.idle_end or self._host.load().taken:
             time.sleep(min(5.0, self._settings.idle_end / 4))
         self._host.close_all()
         ray.kill(ray.get_runtime_context().current_actor)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+JOIN_SECONDS = 5.0  # for what the loop does at the moment to come to its end
 READING_THREADS = 1  # of a session, for large arguments: they wait for each other, and hold up no other session
 
 
@@ -54,7 +55,8 @@ class OwnLoop:
         if loop and thread and not loop.is_closed():
             if thread.is_alive():
                 loop.call_soon_threadsafe(loop.stop)
-                thread.join()
-            loop.close()
+                thread.join(JOIN_SECONDS)
+            if not thread.is_alive():  # else it stops as soon as it can, and nobody waits for it
+                loop.close()
         self._executor.shutdown(wait=False, cancel_futures=True)  # a function that hangs is its caller's matter
         self.reading.shutdown(wait=False, cancel_futures=True)

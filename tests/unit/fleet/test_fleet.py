@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_tools import CodeInterpreter, InvalidParams
-from agent_tools.errors import EngineUnavailable
+from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet import connect
 from agent_tools.fleet.leases import Leases
 from agent_tools.fleet.links import HostGone
@@ -152,3 +152,57 @@ def test_without_ray_the_extra_is_named() -> None:
 def test_a_word_without_a_fleet_is_refused(word: str) -> None:
     with pytest.raises(InvalidParams):
         connect(word)
+
+
+def test_a_renewal_that_fails_is_tried_again_and_holds_up_no_other_host() -> None:
+    full, other = Kept(HostFull("no")), Kept([], name="other")
+    leases = Leases(0.2, lambda: [full, other])
+    leases.begin()
+    until(lambda: len(full.asked) > 2 and len(other.asked) > 2)
+    leases.end()
+    assert not full.lost
+
+
+def test_leases_that_cannot_be_listed_once_are_renewed_the_next_time() -> None:
+    kept, failures = Kept([]), [RuntimeError("changed size")]
+
+    def leased() -> list[Kept]:
+        if failures:
+            raise failures.pop()
+        return [kept]
+
+    leases = Leases(0.2, leased)
+    leases.begin()
+    until(lambda: bool(kept.asked))
+    leases.end()
+
+
+def test_a_reserve_that_cannot_be_topped_up_fails_no_opening(rig: Rig) -> None:
+    failed: list[Any] = []
+
+    def reserve(*arguments: Any) -> int:
+        failed.append(arguments)
+        raise EngineUnavailable("no")
+
+    for link in rig.links:
+        link.host.reserve = reserve  # type: ignore[method-assign]
+    assert rig.sandbox({"pool": 2}).run_code("1").value == 1
+    until(lambda: bool(failed))
+
+
+def test_a_run_is_read_on_where_messages_had_to_wait(rig: Rig) -> None:
+    sandbox = rig.sandbox()
+    sandbox.start()
+    host, refused = rig.link_of(sandbox).host, [2]
+    more = host.more
+
+    def more_later(*arguments: Any) -> Any:
+        if refused[0]:
+            refused[0] -= 1
+            raise HostFull("4,096 calls wait")
+        return more(*arguments)
+
+    host.more = more_later  # type: ignore[method-assign]
+    code = "print('on', flush=True)\nimport time; time.sleep(0.3)\nprint('off')"
+    assert sandbox.run_code(code).stdout == "on\noff\n"
+    assert refused == [0]

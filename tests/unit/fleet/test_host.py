@@ -13,8 +13,10 @@ import pytest
 from agent_tools import __version__
 from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStartError
 from agent_tools.fleet import SandboxHost
-from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
+from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
+from agent_tools.fleet.host.held import _pass_on
+from agent_tools.fleet.host.run import MAX_QUEUED
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
@@ -202,3 +204,75 @@ def test_after_its_end_a_host_opens_nothing(new_host: Callable[..., SandboxHost]
 def test_a_host_without_slots_is_refused() -> None:
     with pytest.raises(InvalidParams, match="1 or more"):
         process_host(0)
+
+
+def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    host.open("a", replace(SPEC, call_limits=CallLimits()))
+    host.begin("a", "run", "code", "print(1, flush=True)\nimport time; time.sleep(60)", 60.0, {})
+    held = host._held["a"]
+    assert held._relay
+    held._relay._own.loop.call_soon_threadsafe(
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]
+    )
+    until(lambda: held._runs["run"]._queue.full())
+    closing = threading.Thread(target=host.close, args=["a"], daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert host.load().taken == 0
+
+
+def broken(held: Any) -> None:
+    """Have its closing fail, after it was done."""
+    close = held.close
+
+    def close_and_fail() -> None:
+        close()
+        raise RuntimeError("not ours")
+
+    held.close = close_and_fail
+
+
+def test_a_session_that_cannot_be_closed_gives_its_slot_back_and_leases_go_on(
+    new_host: Callable[..., SandboxHost],
+) -> None:
+    clock = Clock()
+    host = new_host(2, lease=2.0, clock=clock)
+    host.open("a", SPEC)
+    broken(host._held["a"])
+    clock.now = 3.0
+    until(lambda: host.load().taken == 0)
+    host.open("b", SPEC)
+    clock.now = 6.0
+    until(lambda: host.load().taken == 0)
+    host.open("c", SPEC)
+    broken(host._held["c"])
+    with pytest.raises(RuntimeError, match="not ours"):
+        host.close("c")
+    assert host.load().taken == 0
+
+
+def test_an_opening_that_is_asked_for_again_leaves_one_session(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(2)
+    host.open("a", SPEC)
+    first = host._held["a"]
+    host.open("a", SPEC)
+    assert host._held["a"] is first
+    assert host.load().taken == 1
+    assert first.session.is_alive
+
+
+def test_an_opening_under_way_does_not_survive_the_end_of_its_host(new_host: Callable[..., SandboxHost]) -> None:
+    host = new_host(1)
+    started = host._started
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        held = started(*arguments, **options)
+        host.close_all()
+        return held
+
+    host._started = late  # type: ignore[method-assign]
+    with pytest.raises(HostFull):
+        host.open("a", SPEC)
+    assert (host._held, host.load().taken) == ({}, 0)
