@@ -79,7 +79,7 @@ class Fleet:
         return self._reserve(self._spec_of(Options.read(cfg or {})), count)
 
     def disconnect(self) -> None:
-        """Close every session and let go of the hosts; those that serve others go on. In a forked child nothing happens."""
+        """Close every session and let go of the hosts; those that serve others go on. A forked child does nothing."""
         if os.getpid() != self._owner_pid:
             return
         self.close_all()

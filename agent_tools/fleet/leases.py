@@ -62,10 +62,13 @@ class Leases:
 
     def _go_on(self) -> None:
         while not self._is_over.wait(self._seconds / RENEWALS):
-            try:
-                self.renew()
-            except Exception as exc:  # noqa: BLE001  (the next round is to come, whatever became of this one)
-                log.warning("leases could not be renewed: %r", exc)
+            self._renew_surely()
+
+    def _renew_surely(self) -> None:
+        try:
+            self.renew()
+        except Exception as exc:  # noqa: BLE001  (the next round is to come, whatever became of this one)
+            log.warning("leases could not be renewed: %r", exc)
 
     def _renew(self, entries: list[tuple[HostLink, str, Leased]]) -> None:
         by_id = {id_: leased for _, id_, leased in entries}

@@ -16,8 +16,8 @@ from agent_tools.command import CommandResult
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.execution import Execution, Output, finished
 from agent_tools.fleet.crossing import Ended, Files, GuestWord, Printed, RemoteSpec
-from agent_tools.fleet.host.relay import Relay
 from agent_tools.fleet.host.arrivals import Early, Spools
+from agent_tools.fleet.host.relay import Relay
 from agent_tools.fleet.host.run import GIVEN_UP, Abandoned, Batch, HostRun, Put
 from agent_tools.fleet.likeness import Likeness
 from agent_tools.runtime.commands.commands import Request

@@ -101,9 +101,11 @@ class SandboxHost:
         self._is_closed.set()
         with self._lock:
             ids = [*self._held, *self._reservations]
-        do_all(partial(self.close, each) for each in ids)
-        self._runtime.close_all()
-        remove_tree(self._base)
+        try:
+            do_all(partial(self.close, each) for each in ids)
+        finally:
+            self._runtime.close_all()
+            remove_tree(self._base)
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -147,7 +149,7 @@ class SandboxHost:
             if count < 1 or self._is_closed.is_set():
                 return 0
             self._taken += count
-        make = partial(self._started, give_back=_nothing, is_ahead=True)
+        make = partial(self._started, give_back=bool, is_ahead=True)  # the reservation itself gives slots back
         reservation = Reservation(spec, count, make, self._free_slots)
         with self._lock:
             reservation.expires = self._clock() + self._lease
@@ -301,11 +303,8 @@ class SandboxHost:
                 late = [id_ for id_, each in self._held.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]
                 ends = [
-                    partial(self._end_late, self._held.pop(id_, None), self._reservations.pop(id_, None)) for id_ in late
+                    partial(self._end_late, self._held.pop(id_, None), self._reservations.pop(id_, None))
+                    for id_ in late
                 ]
             if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
                 do_all(ends)
-
-
-def _nothing(_: int) -> None:
-    """The reservation itself gives a slot back."""

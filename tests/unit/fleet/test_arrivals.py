@@ -115,7 +115,7 @@ def test_a_cancel_while_files_are_sent_keeps_the_code_from_running(rig: Rig) -> 
         session.cancel(cancelled)
         return news()
 
-    exchange._likeness.news = cancelling_news  # type: ignore[union-attr,method-assign,assignment]
+    exchange._likeness.news = cancelling_news  # type: ignore[union-attr,method-assign]
     (sandbox.workspace.path / "in.txt").write_text("in")
     assert session.run("open('ran', 'w').close()", 30, cancelled).outputs == ()
     assert sandbox.run_code("import os; print(sorted(os.listdir()))").stdout == "['in.txt']\n"

@@ -185,7 +185,7 @@ def test_a_reserve_that_cannot_be_topped_up_fails_no_opening(rig: Rig) -> None:
         raise EngineUnavailable("no")
 
     for link in rig.links:
-        link.host.reserve = reserve  # type: ignore[method-assign]
+        link.host.reserve = reserve  # type: ignore[method-assign,assignment]
     assert rig.sandbox({"pool": 2}).run_code("1").value == 1
     until(lambda: bool(failed))
 
@@ -202,7 +202,7 @@ def test_a_run_is_read_on_where_messages_had_to_wait(rig: Rig) -> None:
             raise HostFull("4,096 calls wait")
         return more(*arguments)
 
-    host.more = more_later  # type: ignore[method-assign]
+    host.more = more_later  # type: ignore[method-assign,assignment]
     code = "print('on', flush=True)\nimport time; time.sleep(0.3)\nprint('off')"
     assert sandbox.run_code(code).stdout == "on\noff\n"
     assert refused == [0]

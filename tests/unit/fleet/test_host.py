@@ -213,7 +213,7 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     held = host._held["a"]
     assert held._relay
     held._relay._own.loop.call_soon_threadsafe(
-        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]  # type: ignore[func-returns-value]
     )
     until(lambda: held._runs["run"]._queue.full())
     closing = threading.Thread(target=host.close, args=["a"], daemon=True)
