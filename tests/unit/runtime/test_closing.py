@@ -118,7 +118,7 @@ from pathlib import Path
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.settings import Limits
+from agent_tools.limits import Limits
 from tests.doubles import ProcessEngine
 
 class Slow(ProcessEngine):
