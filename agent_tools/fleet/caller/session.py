@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent_tools.checkpoint import Mark
@@ -38,9 +39,8 @@ from agent_tools.runtime.files.archives import Pieces
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.session.course import Course
+from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.saved_state import VariablesReport
 
@@ -89,12 +89,7 @@ class FleetSession:
             SessionLost: the host is gone; whether the code ran to its end is not known.
             HostFull: all hosts are full.
         """
-        times, arrived = Course(), Settling()
-        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
-            for output in outputs:
-                arrived.add(output)
-                yield output
-        return times.execution(arrived.outputs)
+        return followed(partial(self._stream, code, timeout, cancelled or threading.Event()))
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""

@@ -1,4 +1,4 @@
-"""What arrives at a session in pieces, or before its time: files that are not whole yet, words about runs to come."""
+"""Arrivals at a session in pieces, or before their time: files that are not whole yet, words about runs to come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may call by name."""
+"""The names by which a caller may call."""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from agent_tools.connection import NetworkConnection
 from agent_tools.execution import Execution, Output
+from agent_tools.runtime.kernel.settling import Settling
 
 
 @dataclass
@@ -29,3 +31,13 @@ class Course:
             connections=connections,
             connections_left_out=left_out,
         )
+
+
+def followed(stream: Callable[[Course], Generator[Output, None, None]]) -> Generator[Output, None, Execution]:
+    """Yield the outputs of a run, which notes its times in the course that it is given; return the settled whole."""
+    times, arrived = Course(), Settling()
+    with closing(stream(times)) as outputs:
+        for output in outputs:
+            arrived.add(output)
+            yield output
+    return times.execution(arrived.outputs)

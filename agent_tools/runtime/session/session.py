@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from agent_tools.checkpoint import Mark
 from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
@@ -21,12 +22,11 @@ from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
 from agent_tools.runtime.session.contents import WithContents
-from agent_tools.runtime.session.course import Course
+from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.succession import StartSandbox, Succession
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.runtime.threads.background import Do, do_now
@@ -73,12 +73,7 @@ class Session(WithContents):
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
             InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
         """
-        times, arrived = Course(), Settling()
-        with contextlib.closing(self._stream(code, timeout, cancelled or threading.Event(), times)) as outputs:
-            for output in outputs:
-                arrived.add(output)
-                yield output
-        return times.execution(arrived.outputs)
+        return followed(partial(self._stream, code, timeout, cancelled or threading.Event()))
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
         """Run code and return all it produced; arguments and errors as for `stream`."""
