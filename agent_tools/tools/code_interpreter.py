@@ -249,7 +249,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     ) -> None:
         await to_its_end(self.close)
 
-    def _description_withdescribe(self) -> str:
+    def _description_with_contents(self) -> str:
         contents = "" if self.options.image else describe(self.options.recipe)
         return self.description if contents in self.description else f"{self.description} {contents}"
 
