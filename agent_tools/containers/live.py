@@ -1,7 +1,8 @@
-"""A container that has a sandbox here, or is about to get one."""
+"""A container that has a sandbox here, or is about to get one; and one that was just taken."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ class LiveContainer:
     Attributes:
         generation: that of its row when it was taken; one that is not its row's any more is another process's now.
         holders: the uses that go on.
+        is_parked: it lost its place, and whoever took that closes its sandbox.
         woken: there once it may be used; its result is what a model is told of that.
     """
 
@@ -24,9 +26,19 @@ class LiveContainer:
     used_at: float = 0.0
     saved_at: float = 0.0
     has_changed: bool = False
+    is_parked: bool = False
     woken: Future[str] = field(default_factory=Future)
 
     @property
     def is_idle(self) -> bool:
         """Nobody uses it, and it is ready."""
         return not self.holders and self.woken.done()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
+
+    make: Callable[[], CodeInterpreter]
+    generation: int
+    has_run: bool

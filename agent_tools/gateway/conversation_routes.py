@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, conversation_shown
+from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, check_item_ids, conversation_shown
 from agent_tools.gateway.http import Json, JsonText, json_body, list_of_texts, owner_of, page_of_texts, services_of
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
@@ -129,9 +129,7 @@ def _items(services: Services, owner: str, given: list[JsonObject]) -> list[Json
         return _ANY_FILE
 
     messages_of_items(items, CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file), "items")
-    for index, item in enumerate(items):
-        if len(str(item.get("id") or "")) > MAX_NOTE_NAME:
-            raise invalid("An item's id has at most 64 characters.", f"items[{index}].id", "invalid_value")
+    check_item_ids(items, "items")
     return list(listed_items(items))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from agent_tools.containers.ids import new_id
 from agent_tools.containers.rows import Before
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import full, not_found
+from agent_tools.gateway.requests.failures import full, invalid, not_found
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject
 
+MAX_ITEM_ID = 64  # characters, as the column has it
 _MEND = "Delete some (DELETE /v1/conversations/{id}), or items of them."
 _NUMBER = "{}:{:012d}"
 
@@ -180,6 +181,19 @@ class StoredConversations:
         old = Before(time.time() - self._config.retention)
         for row in self._store.find(StoredConversation, used_at=old):
             self.delete(row.id)
+
+
+def check_item_ids(items: Iterable[Mapping[str, Any]], path: str) -> None:
+    """Check that items can be kept under the ids that they have.
+
+    Raises:
+        ApiError: 400, one of them cannot.
+    """
+    for index, item in enumerate(items):
+        id_ = item.get("id")
+        if id_ and not (isinstance(id_, str) and len(id_) <= MAX_ITEM_ID and "\0" not in id_):
+            message = f"An item's id is a text of at most {MAX_ITEM_ID} characters, without a NUL."
+            raise invalid(message, f"{path}[{index}].id", "invalid_value")
 
 
 def conversation_shown(row: StoredConversation) -> JsonObject:

@@ -227,7 +227,7 @@ def test_whoever_calls_a_container_that_is_being_parked_gets_it_with_its_variabl
     one.run(first, slow)
     parking = threading.Thread(target=one.run, args=(second, "y = 1"))
     parking.start()
-    until(lambda: first in one.containers.places._parking)
+    until(lambda: first in one.containers.places._turns)
     parking.join()
     assert "(7, 1)" in one.run(first, "slow, x")
 

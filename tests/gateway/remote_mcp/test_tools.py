@@ -19,6 +19,7 @@ from tests.gateway.remote_mcp.server import ToolServer, tool_server
 
 SAY = model_name("box", "say.it")  # which has a dot, and so a mark
 
+
 @pytest.fixture
 def server() -> Iterator[ToolServer]:
     with tool_server() as found:
