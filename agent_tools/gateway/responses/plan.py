@@ -165,7 +165,7 @@ class Planner:
             return None
         conversations = self.services.stored_conversations
         found = conversations.find(self._owner, self._request.conversation)
-        conversations.check_room(self._owner, found.id)
+        conversations.check_room(self._owner, found.id, self._request.input)
         check_item_ids(self._request.input, "input")
         self._request = replace(self._request, input=list(listed_items(self._request.input)))
         return found
