@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from agent_tools.tools.code_interpreter import CodeInterpreter
+
+
+class Waking(Future[str]):
+    """There once a container may be used. What a model is told of that is its first result; later ones are ''."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = threading.Lock()  # taken by whoever has the first result
+
+    def result(self, timeout: float | None = None) -> str:
+        """Wait for it, so many seconds at most, and return the note, once."""
+        note = super().result(timeout)
+        return note if self._first.acquire(blocking=False) else ""
 
 
 @dataclass(eq=False)
@@ -17,7 +31,7 @@ class LiveContainer:
         generation: that of its row when it was taken; one that is not its row's any more is another process's now.
         holders: the uses that go on.
         is_parked: it lost its place, and whoever took that closes its sandbox.
-        woken: there once it may be used; its result is what a model is told of that.
+        woken: there once it may be used; its first result is what a model is told of that.
     """
 
     interpreter: CodeInterpreter
@@ -27,7 +41,7 @@ class LiveContainer:
     saved_at: float = 0.0
     has_changed: bool = False
     is_parked: bool = False
-    woken: Future[str] = field(default_factory=Future)
+    woken: Waking = field(default_factory=Waking)
 
     @property
     def is_idle(self) -> bool:

@@ -125,7 +125,7 @@ class Places:
             return
 
         def started() -> None:
-            live.woken.result()
+            wait([live.woken])
             with suppress(AgentToolsError):
                 interpreter.start()
             self._tidy_if_over(id_, live)
@@ -288,7 +288,7 @@ class Places:
 
     def _park(self, id_: str, live: LiveContainer) -> None:
         """Save the variables of a container, and close its sandbox."""
-        live.woken.result()  # which would start it again
+        wait([live.woken])  # which would start it again
         try:
             if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
                 self._variables.keep(id_, live.interpreter, "parked")

@@ -35,9 +35,9 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     """
     request, owner = submission.request, submission.owner
     session = services.conversations.session(submission.headers)
-    look = services.peers.look_for_holder if submission.may_forward and services.peers.are_there else None
+    look = services.peers.look_for_holder if submission.may_forward else None
     new_planner = partial(Planner, services, owner, request, session, look)
-    if look:  # before a place is taken: who is sent on needs none here
+    if look and services.peers.are_there:  # before a place is taken: who is sent on needs none here
         await run_in_threadpool(new_planner().look)
     place = await jobs.enter(owner, needs_sandbox=request.tools.container is not None)
     try:
