@@ -27,9 +27,9 @@ from agent_tools.containers.failures import (
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.live import LiveContainer
+from agent_tools.containers.live import LiveContainer, Taken
 from agent_tools.containers.networks import check_network
-from agent_tools.containers.places import Places, Taken
+from agent_tools.containers.places import Places
 from agent_tools.containers.records import Container
 from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows

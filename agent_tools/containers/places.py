@@ -4,39 +4,30 @@ Theory of operation
     A container that is called becomes live, and stays so while there is room (room.py): then its next call finds its
     variables where they were. If there is none, the one that was unused for longest is parked: its variables are saved
     and its sandbox is closed. That, and bringing back what was kept of the container that is called, happens in a
-    thread, so that whoever called need not wait while a model still writes; `woken` tells when it is done. A container
-    that is called while it is being parked waits for that.
+    thread, so that whoever called need not wait while a model still writes; `woken` tells when it is done.
 
-    A container is live in one process only: its owner takes the lease when it becomes live, and gives it up once its
-    sandbox is closed (leases.py).
+    One at a time takes, parks or ends a container, and whoever else wants to waits for that (turns.py). So the lock of
+    all places is held for moments only, never while the rows are asked.
+
+    A container is live in one process only: its owner takes the lease first, and gives it up at the end (leases.py).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.live import LiveContainer
+from agent_tools.containers.live import LiveContainer, Taken
 from agent_tools.containers.room import Room
+from agent_tools.containers.turns import Turns
 from agent_tools.errors import AgentToolsError
 from agent_tools.tools.code_interpreter import CodeInterpreter
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
-
-    make: Callable[[], CodeInterpreter]
-    generation: int
-    has_run: bool
 
 
 class Owner(Protocol):
@@ -68,9 +59,9 @@ class Places:
         self._variables = variables
         self._owner = owner
         self._clock = owner.clock
-        self._change = threading.Condition()
+        self._turns = Turns()
+        self._change = self._turns.lock
         self._live: dict[str, LiveContainer] = {}
-        self._parking: set[str] = set()
         self._relieving = 0
         self.parked = self.handed_over = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
@@ -83,33 +74,38 @@ class Places:
         Raises:
             NoSandbox: as many as may run code at once are held.
         """
-        with self._change:  # which the end of a container takes, too
-            self._change.wait_for(lambda: id_ not in self._parking)
-            live = self._live.get(id_)
-            self._check_room(live)
+        with self._turns.alone(id_, self._check_room):
             taken = called()
             if taken is None:
                 return None
-            stale = live if live and live.generation != taken.generation else None
-            if live is None or stale:
-                made = taken.make()  # which may fail, and so comes before anybody makes room for it
-                victims = self._victims(0 if stale else 1)
-                live = self._live[id_] = LiveContainer(made, taken.generation, saved_at=self._clock())
-                if not self.soon(partial(self._wake, id_, live, victims, stale, has_run=taken.has_run)):
-                    live.woken.set_result("")
-            live.holders += 1
-            return live
+            with self._change:
+                live = self._live.get(id_)
+                if live and live.generation == taken.generation:
+                    live.holders += 1
+                    return live
+            made = taken.make()  # which may fail, and so comes before anybody makes room for it
+            return self._entered(id_, LiveContainer(made, taken.generation, 1, saved_at=self._clock()), taken.has_run)
 
-    def _check_room(self, live: LiveContainer | None) -> None:
-        """Check that one more may be held, which may be live already.
+    def _entered(self, id_: str, live: LiveContainer, has_run: bool) -> LiveContainer:
+        """Give a container a place, that of the one which is not its own any more if there is such."""
+        with self._change:
+            stale = self._live.get(id_)
+            victims = self._victims(0 if stale else 1)
+            self._live[id_] = live
+        if not self.soon(partial(self._wake, id_, live, victims, stale, has_run=has_run)):
+            live.woken.set_result("")
+        return live
+
+    def _check_room(self, id_: str) -> None:
+        """Check that one more may be held, which may be live already; with the lock.
 
         Raises:
             NoSandbox: it may not.
         """
-        lives = self._live.values()
-        is_all_held = not (live and live.holders) and sum(each.holders > 0 for each in lives) >= self.room.at_once
-        is_full = live is None and len(lives) >= self.room.kept and not any(each.is_idle for each in lives)
-        if is_all_held or is_full:
+        held = {other for other, live in self._live.items() if live.holders} | self._turns.taken
+        staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
+        is_all_held = id_ not in held and len(held) >= self.room.at_once
+        if is_all_held or (id_ not in self._live and len(staying) >= self.room.kept):
             raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer) -> None:
@@ -129,7 +125,7 @@ class Places:
             return
 
         def started() -> None:
-            live.woken.result()
+            wait([live.woken])
             with suppress(AgentToolsError):
                 interpreter.start()
             self._tidy_if_over(id_, live)
@@ -151,15 +147,15 @@ class Places:
 
     def _tidy_if_over(self, id_: str, live: LiveContainer) -> None:
         with self._change:
-            is_over = self._live.get(id_) is not live and not live.holders and id_ not in self._parking
+            is_over = self._live.get(id_) is not live and not live.holders and not live.is_parked
         if is_over:
             self._owner.tidy(id_, live.interpreter)
 
     def is_held(self, id_: str) -> bool:
-        """Return whether a container is in use, or on its way to be parked."""
+        """Return whether a container is in use, or just taken, parked or ended."""
         with self._change:
             live = self._live.get(id_)
-            return id_ in self._parking or (live is not None and live.holders > 0)
+            return id_ in self._turns or (live is not None and live.holders > 0)
 
     def generations(self) -> dict[str, int]:
         """Return the containers that are live, each with the generation in which it was taken."""
@@ -171,14 +167,15 @@ class Places:
 
         `even_if_held` ends it in any case, also if `begin` finds that it is over.
         """
-        with self._change:
-            self._change.wait_for(lambda: id_ not in self._parking)
-            live = self._live.get(id_)
+        with self._turns.alone(id_):
+            with self._change:
+                live = self._live.get(id_)
             if live and live.holders and not even_if_held:
                 return False
             if not begin() and not even_if_held:
                 return False
-            self._live.pop(id_, None)
+            with self._change:
+                live = self._live.pop(id_, None)
         if live:
             live.interpreter.close()
         return True
@@ -186,6 +183,7 @@ class Places:
     def drop(self, id_: str, generation: int) -> None:
         """Close the sandbox that a container got in this generation, whoever uses it; nothing of it is saved."""
         with self._change:
+            self._change.wait_for(lambda: id_ not in self._turns or id_ not in self._live)
             live = self._live.get(id_)
             if live is None or live.generation != generation:
                 return
@@ -196,14 +194,17 @@ class Places:
         """Park a container that another process waits for, as soon as nobody uses it here."""
         with self._change:
             live = self._live.get(id_)
-            if id_ in self._parking or (live and not live.is_idle):
+            if id_ in self._turns or (live and not live.is_idle):
                 return
-            if live is None:
-                self._owner.gave_up(id_)
-                return
-            victim = self._chosen(id_)
-            self.handed_over += 1
-        self._surely(partial(self._park, *victim))
+            self._chosen([id_])
+            self.handed_over += live is not None
+        if live:
+            self._surely(partial(self._park, id_, live))
+            return
+        try:
+            self._owner.gave_up(id_)
+        finally:
+            self._turns.end(id_)
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is held."""
@@ -238,9 +239,8 @@ class Places:
     def close(self) -> None:
         """Park all that are live, at once, within `park_timeout`; those still held, and those left, are only closed."""
         with self._change:
-            lives, self._live = self._live, {}
-            self._parking |= lives.keys()
-        parks = {self._threads.submit(self._park, id_, live): live for id_, live in lives.items()}
+            lives = self._chosen(list(self._live))
+        parks = {self._threads.submit(self._park, *each): each[1] for each in lives}
         _, late = wait(parks, self._config.park_timeout)
         with ThreadPoolExecutor(len(late) or 1, "gateway-stop") as closing:
             for each in late:  # its saving ends, since what it saves is gone
@@ -250,14 +250,18 @@ class Places:
     def _victims(self, coming: int) -> list[tuple[str, LiveContainer]]:
         """Take the places of those that are too many when others come, the longest unused first; with the lock."""
         surplus = self.room.surplus(len(self._live) + coming)
-        idle = sorted((live.used_at, id_) for id_, live in self._live.items() if live.is_idle)[:surplus]
-        self.parked += len(idle)
-        return [self._chosen(id_) for _, id_ in idle]
+        found = [(live.used_at, id_) for id_, live in self._live.items() if live.is_idle and id_ not in self._turns]
+        victims = self._chosen([id_ for _, id_ in sorted(found)[:surplus]])
+        self.parked += len(victims)
+        return victims
 
-    def _chosen(self, id_: str) -> tuple[str, LiveContainer]:
-        """Take the place of a container that is to be parked; with the lock."""
-        self._parking.add(id_)
-        return id_, self._live.pop(id_)
+    def _chosen(self, ids: Sequence[str]) -> list[tuple[str, LiveContainer]]:
+        """Take the places of containers that are to be parked; with the lock."""
+        self._turns.begin(ids)
+        chosen = [(id_, self._live.pop(id_)) for id_ in ids if id_ in self._live]
+        for _, live in chosen:
+            live.is_parked = True
+        return chosen
 
     def _wake(
         self,
@@ -284,16 +288,14 @@ class Places:
 
     def _park(self, id_: str, live: LiveContainer) -> None:
         """Save the variables of a container, and close its sandbox."""
-        live.woken.result()  # which would start it again
+        wait([live.woken])  # which would start it again
         try:
             if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
                 self._variables.keep(id_, live.interpreter, "parked")
         finally:
             live.interpreter.close()
             self._owner.gave_up(id_)
-            with self._change:
-                self._parking.discard(id_)
-                self._change.notify_all()
+            self._turns.end(id_)
         with suppress(AgentToolsError):
             self._owner.was_parked(id_)
 

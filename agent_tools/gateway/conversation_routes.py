@@ -6,6 +6,7 @@ The fields are those of https://platform.openai.com/docs/api-reference/conversat
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, conversation_shown
-from agent_tools.gateway.http import Json, JsonText, json_body, list_of_texts, owner_of, page_of_texts, services_of
+from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, check_item_ids, conversation_shown
+from agent_tools.gateway.http import Json, JsonText, asked_page, json_body, list_of_texts, owner_of, services_of
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import listed_items
@@ -77,13 +78,14 @@ async def create_items(request: Request) -> Response:
 
 def _append(request: Request, given: list[JsonObject]) -> list[ListedItem]:
     found, conversations = _found(request), _conversations(request)
-    conversations.check_room(found.owner, found.id)
-    return conversations.append(found, _items(services_of(request), found.owner, given))
+    items = _items(services_of(request), found.owner, given)
+    conversations.check_room(found.owner, found.id, items)
+    return conversations.append(found, items)
 
 
 def list_items(request: Request) -> Response:
     """GET /v1/conversations/{id}/items."""
-    return page_of_texts(request, _conversations(request).items(_found(request).id))
+    return list_of_texts(*_conversations(request).page(_found(request).id, *astuple(asked_page(request))))
 
 
 def retrieve_item(request: Request) -> Response:
@@ -129,9 +131,7 @@ def _items(services: Services, owner: str, given: list[JsonObject]) -> list[Json
         return _ANY_FILE
 
     messages_of_items(items, CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file), "items")
-    for index, item in enumerate(items):
-        if len(str(item.get("id") or "")) > MAX_NOTE_NAME:
-            raise invalid("An item's id has at most 64 characters.", f"items[{index}].id", "invalid_value")
+    check_item_ids(items, "items")
     return list(listed_items(items))
 
 

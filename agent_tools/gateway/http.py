@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -153,6 +154,26 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
     return Fields({name: int(given)}).integer(name, least, most)
 
 
+@dataclass(frozen=True)
+class Page:
+    """The part of a list that a query asks for: at most `limit` items, from the one that follows the id `after`."""
+
+    limit: int
+    after: str
+    is_descending: bool
+
+
+def asked_page(request: Request) -> Page:
+    """Read `limit`, `order` and `after` of a query.
+
+    Raises:
+        ApiError: 400.
+    """
+    query = Fields(request.query_params)
+    limit = query_integer(request, "limit", 1, 100) or 20
+    return Page(limit, query.text("after") or "", query.text("order") != "asc")
+
+
 def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any]) -> Json:
     """Answer one page of a list whose items come oldest first."""
     cut, has_more = _cut(request, items)
@@ -177,12 +198,10 @@ def _ends(items: Sequence[Listed]) -> dict[str, str | None]:
 
 
 def _cut(request: Request, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
-    """Return the items that `limit`, `order` and `after` of the query select, and if there are more."""
-    limit = query_integer(request, "limit", 1, 100) or 20
-    query = Fields(request.query_params)
-    ordered = list(items) if query.text("order") == "asc" else list(reversed(items))
-    after = query.text("after")
-    if after:
-        places = [index for index, item in enumerate(ordered) if item.id == after]
+    """Return the items that the query selects, and if there are more."""
+    page = asked_page(request)
+    ordered = list(reversed(items)) if page.is_descending else list(items)
+    if page.after:
+        places = [index for index, item in enumerate(ordered) if item.id == page.after]
         ordered = ordered[places[0] + 1 :] if places else []
-    return ordered[:limit], len(ordered) > limit
+    return ordered[: page.limit], len(ordered) > page.limit

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -145,6 +146,52 @@ def test_a_response_is_stopped_and_the_conversation_goes_on(visit: NewVisit, key
     here.ask("What happened?")
     here.answered(2)
     expect(here.page.locator(".prose").last).to_have_text("I was stopped.")
+
+
+def held_back(here: Visit, pattern: str) -> list[Route]:
+    """Hold requests back until their routes go on."""
+    held: list[Route] = []
+    here.page.route(pattern, lambda route: held.append(route))
+    return held
+
+
+ENDLESS = "print('on', flush=True)\nwhile True: pass"
+
+
+@pytest.mark.parametrize("then", ["wait", "New chat"])
+def test_a_response_is_stopped_before_its_first_event(visit: NewVisit, then: str) -> None:
+    here = visit(view="chat", models={"m": [code(ENDLESS), "I was stopped."]})
+    held = held_back(here, "**/v1/responses")
+    here.ask("Go.")
+    here.page.get_by_role("button", name="Stop").click()
+    if then == "New chat":
+        here.page.get_by_role("button", name=then).click()
+    else:
+        expect(here.page.get_by_role("button", name="Stop")).to_be_disabled()
+    until(lambda: here.page.wait_for_timeout(10) or held)
+    held.pop().continue_()
+    if then == "New chat":
+        listed = f"{here.gateway.url}/page/responses"
+        until(lambda: [each["status"] for each in httpx.get(listed).json()["responses"]] == ["cancelled"])
+        expect(here.page.locator(".question")).to_have_count(0)
+    else:
+        expect(here.page.locator(".foot")).to_contain_text("stopped")
+        expect(here.page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def test_a_new_chat_stays_one_while_another_is_still_read(visit: NewVisit) -> None:
+    here = visit(view="responses", models={"m": ["Here."]})
+    post(here.gateway, input="From a client.")
+    here.page.get_by_role("button", name="Refresh").click()
+    held = held_back(here, "**/v1/responses/*")
+    here.page.get_by_role("button", name="Open ").click()
+    here.page.get_by_role("button", name="New chat").click()
+    until(lambda: here.page.wait_for_timeout(10) or held)
+    with here.page.expect_response("**/v1/responses/*"):
+        held.pop().continue_()
+    here.page.wait_for_timeout(300)  # milliseconds: it is shown then, if ever
+    expect(here.page.get_by_role("heading", name="What should be worked out?")).to_be_visible()
+    expect(here.page.locator(".question")).to_have_count(0)
 
 
 def test_a_file_goes_with_the_question_and_another_into_the_container(visit: NewVisit) -> None:

@@ -179,6 +179,22 @@ def test_a_request_is_answered_where_the_variables_are(pair: tuple[Gateway, Gate
     assert "agent_tools_forwarded_total 1.0" in httpx.get(f"{two.url}/metrics").text
 
 
+@pytest.mark.parametrize("by", ["previous_response_id", "id"])
+def test_who_is_sent_on_needs_no_place_here(new_gateway: NewGateway, by: str) -> None:
+    one = with_address(new_gateway({"m": obey, "slow": lambda _: code(SLEEP)}))
+    two = with_address(beside(new_gateway, one, max_sandboxes=1, queue_timeout=0.2))
+    two.services.presence.beat()
+    id_ = one.client().containers.create(name="c").id
+    first = post(one, tools=in_container(id_), input=LIVE).json()
+    slow = post(two, model="slow", background=True).json()["id"]
+    assert post(two, input="1").status_code == 503  # the only place is taken
+    more = {"tools": in_container(id_)} if by == "id" else {"previous_response_id": first["id"]}
+    answer = post(two, input=TYPE, include=INCLUDE, **more)
+    assert (answer.status_code, logs(answer.json())) == (200, "lock\n")
+    assert id_ not in two.services.containers.running()
+    httpx.post(f"{two.url}/v1/responses/{slow}/cancel", timeout=60)
+
+
 def test_a_container_by_its_id_and_a_chat_are_found_at_the_other(pair: tuple[Gateway, Gateway]) -> None:
     one, two = pair
     id_ = one.client().containers.create(name="c").id

@@ -46,7 +46,7 @@ class Known:
     was_lost: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Note:
     """An answer, the conversation that it belongs to, and the container of that."""
 
@@ -61,8 +61,9 @@ class KnownConversations:
     def __init__(self, config: GatewayConfig, store: Store) -> None:
         self._config = config
         self._store = store
-        self._lock = threading.Lock()
+        self._change = threading.Condition()  # never held while the store is asked
         self._unnoted: deque[_Note] = deque(maxlen=MAX_UNNOTED)
+        self._being_noted: list[_Note] = []
 
     def of(self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True) -> Conversation:
         """Return the conversation of a request. It `is_whole` if all that was said is in it."""
@@ -114,7 +115,7 @@ class KnownConversations:
 
     def note(self, conversation: Conversation, answer: Iterable[Mapping[str, Any]], container_id: str) -> None:
         """Note the marks of an answer, from its items or messages; later, if the store refuses them now."""
-        with self._lock:
+        with self._change:
             if len(self._unnoted) == MAX_UNNOTED:
                 _log.error("the database is away for so long that the container of a conversation is not known again")
             self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
@@ -127,24 +128,48 @@ class KnownConversations:
         Raises:
             StoreError: it still does.
         """
-        with self._lock:
-            while self._unnoted:
-                self._unnoted.rotate(-1)  # one that fails is tried last again
-                note = self._unnoted[-1]
+        while note := self._next_unnoted():
+            is_noted = False
+            try:
                 is_start = not note.marks.cache or not self._rows(note.conversation.marks.answers)
                 latest = (note.marks.session,) if is_start else (note.marks.session, note.marks.cache)
                 self._note(note.marks, note.container_id, latest, note.conversation.sender.owner)
-                self._unnoted.pop()
+                is_noted = True
+            finally:
+                self._settle(note, is_noted=is_noted)
+
+    def _next_unnoted(self) -> _Note | None:
+        with self._change:
+            if not self._unnoted:
+                return None
+            note = self._unnoted.popleft()
+            self._being_noted.append(note)
+            return note
+
+    def _settle(self, note: _Note, *, is_noted: bool) -> None:
+        """Be done with a note; one that failed is tried last again."""
+        with self._change:
+            self._being_noted.remove(note)
+            if not is_noted:
+                self._unnoted.append(note)
+            self._change.notify_all()
 
     def _wait_for_notes(self, marks: Marks) -> None:
-        """Note what was refused before, if any of it is about these marks.
+        """Wait for notes about these marks that are being made, and make those that were refused before.
 
         Raises:
             StoreError: that is refused still, so nobody knows whose container it is.
         """
-        with self._lock:
-            is_about = any(_all_of(note.marks) & _all_of(marks) for note in self._unnoted)
-        if is_about:
+        wanted = _all_of(marks)
+
+        def are_about(notes: Iterable[_Note]) -> bool:
+            return any(_all_of(note.marks) & wanted for note in notes)
+
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: not are_about(self._being_noted))
+                if not are_about(self._unnoted):
+                    return
             self.note_again()
 
     def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:

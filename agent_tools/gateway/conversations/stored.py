@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.containers.ids import new_id
-from agent_tools.containers.rows import Before
+from agent_tools.containers.rows import MANY, Before
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import full, not_found
-from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, StoredConversation
+from agent_tools.gateway.requests.failures import full, invalid, not_found
+from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject
 
+MAX_ITEM_ID = 64  # characters, as the column has it
 _MEND = "Delete some (DELETE /v1/conversations/{id}), or items of them."
 _NUMBER = "{}:{:012d}"
 
@@ -54,7 +55,7 @@ class StoredConversations:
         made = StoredConversation(
             id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
         )
-        self.check_room(owner)
+        self.check_room(owner, "", items)
         self._store.add(made)
         self.append(made, items)
         return made
@@ -70,20 +71,22 @@ class StoredConversations:
             raise not_found("conversation", id_)
         return found
 
-    def check_room(self, owner: str, id_: str = "") -> None:
-        """Check that an owner's conversation, or a new one, may have further items.
+    def check_room(self, owner: str, id_: str, items: Sequence[Mapping[str, Any]]) -> None:
+        """Check that an owner's conversation, or a new one if `id_` is '', may have these items besides its own.
 
         Raises:
             ApiError: 400.
             DiskFull: nothing more is stored for anyone.
         """
-        config = self._config
+        config, more = self._config, sum(len(packed(item)) for item in items)
         number, size = self._store.amount(ConversationPlace, conversation_id=id_) if id_ else (0, 0)
-        if number >= config.max_conversation_items:
-            raise full(f"The conversation has {config.max_conversation_items:,} items, the maximum. {_MEND}")
-        if size >= config.max_conversation_bytes:
-            raise full(f"The conversation takes all {config.max_conversation_bytes:,} bytes that it may. {_MEND}")
-        if self._store.amount(ConversationPlace, owner=owner)[1] >= config.max_stored_bytes:
+        if number >= config.max_conversation_items or number + len(items) > config.max_conversation_items:
+            most = config.max_conversation_items
+            raise full(f"The conversation has {number:,} items, and {most:,} are the maximum. {_MEND}")
+        if size >= config.max_conversation_bytes or size + more > config.max_conversation_bytes:
+            most = config.max_conversation_bytes
+            raise full(f"The conversation takes {size:,} of the {most:,} bytes that it may. {_MEND}")
+        if self._store.amount(ConversationPlace, owner=owner)[1] + more >= config.max_stored_bytes:
             raise full(f"Your conversations take all {config.max_stored_bytes:,} bytes that they may. {_MEND}")
         if not config.database:
             self._shares.check_disk()
@@ -103,7 +106,7 @@ class StoredConversations:
             ApiError: 404, the conversation was deleted.
         """
         while True:
-            rows = list(self._rows(conversation, items, told or {}))
+            rows = self._rows(conversation, items, told or {})
             if self._store.add_if_new(*rows):  # else another answer has just taken these numbers
                 break
         changes: dict[str, Any] = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
@@ -114,18 +117,21 @@ class StoredConversations:
 
     def _rows(
         self, conversation: StoredConversation, items: Sequence[JsonObject], told: Mapping[str, str]
-    ) -> Iterator[ConversationItem]:
-        places = self._store.find(ConversationPlace, conversation_id=conversation.id)
-        taken = {place.item_id for place in places}
-        first = int(places[-1].id.rpartition(":")[2]) + 1 if places else 1
-        now = max(time.time(), places[-1].created_at if places else 0.0)  # they are read in this order
-        for number, item in enumerate(items, first):
-            id_ = str(item["id"])
-            if id_ in taken:
-                id_ = new_id(id_.partition("_")[0][:8])
+    ) -> list[ConversationItem]:
+        """Return the rows of items that are added after the last one of now."""
+        ids = [str(item["id"]) for item in items]
+        starts = range(0, len(ids), MANY)
+        known = [self._places(conversation.id, item_id=ids[start : start + MANY]) for start in starts]
+        taken = {place.item_id for places in known for place in places}
+        last = self._store.page(ConversationPlace, 1, is_descending=True, conversation_id=conversation.id)
+        first = int(last[0].id.rpartition(":")[2]) + 1 if last else 1
+        now = max(time.time(), last[0].created_at if last else 0.0)  # they are read in this order
+        found = []
+        for number, (own, item) in enumerate(zip(ids, items), first):
+            id_ = new_id(own.partition("_")[0][:8]) if own in taken else own
             taken.add(id_)
-            text, said = packed({**item, "id": id_}), told.get(str(item["id"]), "")
-            yield ConversationItem(
+            text, said = packed({**item, "id": id_}), told.get(own, "")
+            row = ConversationItem(
                 id=_NUMBER.format(conversation.id, number),
                 owner=conversation.owner,
                 created_at=now,
@@ -135,10 +141,25 @@ class StoredConversations:
                 item=text,
                 told=said,
             )
+            found.append(row)
+        return found
 
-    def items(self, id_: str) -> list[ListedItem]:
-        """Return all items of a conversation, oldest first."""
-        return [ListedItem(row.item_id, row.item) for row in self._store.find(ConversationItem, conversation_id=id_)]
+    def _places(self, id_: str, **where: Any) -> list[ConversationPlace]:
+        return self._store.find(ConversationPlace, conversation_id=id_, **where)
+
+    def page(self, id_: str, limit: int, after: str, is_descending: bool) -> tuple[list[ListedItem], bool]:
+        """Return at most so many items of a conversation from the one that follows `after`, and if there are more.
+
+        Only these are read. After an item that is not there, there is none.
+        """
+        before = self._places(id_, item_id=after) if after else []
+        if after and not before:
+            return [], False
+        start = before[0].id if before else ""
+        found = self._store.page(ConversationPlace, limit + 1, start, is_descending=is_descending, conversation_id=id_)
+        texts = {row.id: row for row in self._store.get_all(ConversationText, [each.id for each in found[:limit]])}
+        rows = [texts[each.id] for each in found[:limit] if each.id in texts]  # else it was deleted just now
+        return [ListedItem(row.item_id, row.item) for row in rows], len(found) > limit
 
     def read(self, id_: str) -> tuple[list[JsonObject], dict[str, str]]:
         """Return the items of a conversation, and what the model was told of calls, by their items' ids."""
@@ -152,7 +173,7 @@ class StoredConversations:
         Raises:
             ApiError: 404.
         """
-        found = self._store.find(ConversationItem, conversation_id=id_, item_id=item_id)
+        found = self._store.find(ConversationText, conversation_id=id_, item_id=item_id)
         if not found:
             raise not_found("conversation item", item_id)
         return ListedItem(found[0].item_id, found[0].item)
@@ -176,10 +197,23 @@ class StoredConversations:
         self._store.delete(ConversationItem, conversation_id=id_)
 
     def sweep(self) -> None:
-        """Delete what was not used for `retention` seconds."""
+        """Delete what was not used for `retention` seconds, some of it in each sweep."""
         old = Before(time.time() - self._config.retention)
-        for row in self._store.find(StoredConversation, used_at=old):
+        for row in self._store.page(StoredConversation, MANY, used_at=old):
             self.delete(row.id)
+
+
+def check_item_ids(items: Iterable[Mapping[str, Any]], path: str) -> None:
+    """Check that items can be kept under the ids that they have.
+
+    Raises:
+        ApiError: 400, one of them cannot.
+    """
+    for index, item in enumerate(items):
+        id_ = item.get("id")
+        if id_ and not (isinstance(id_, str) and len(id_) <= MAX_ITEM_ID and "\0" not in id_):
+            message = f"An item's id is a text of at most {MAX_ITEM_ID} characters, without a NUL."
+            raise invalid(message, f"{path}[{index}].id", "invalid_value")
 
 
 def conversation_shown(row: StoredConversation) -> JsonObject:

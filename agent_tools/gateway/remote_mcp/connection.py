@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
+from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
 
@@ -54,11 +55,8 @@ class Connections:
         Raises:
             RemoteFailure: it may not be spoken to, or does not answer as it should.
         """
-        try:
-            self.reach.address(server.url)
-        except ServerRefused as exc:
-            raise RemoteFailure(str(exc)) from exc
         portal = self._portal = self._portal or self._stack.enter_context(_portal())
+        self.wait(partial(_look_up, self.reach, server.url))  # first: what is wrong with it is told in its own words
         connection = Connection(self, server)
         ended, _ = portal.start_task(connection.hold)
         self._stack.callback(_end, ended)
@@ -170,6 +168,11 @@ def _portal() -> Any:
     for name in ("mcp.client", "httpx", "httpx2"):  # they write URLs, and what servers say, into the log
         logging.getLogger(name).setLevel(logging.CRITICAL if name == "mcp.client" else logging.WARNING)
     return start_blocking_portal(name="gateway-mcp")
+
+
+async def _look_up(reach: Reach, url: str) -> None:
+    """Check where a server lies. A resolver that does not answer is left alone in its thread."""
+    await anyio.to_thread.run_sync(reach.address, url, abandon_on_cancel=True)
 
 
 async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name, module_source, python_name
+from agent_tools.code_mode.stubs import Stub, check_name, module_source
 from agent_tools.gateway.remote_mcp.connection import Connection
 from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import told
@@ -19,13 +19,12 @@ _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, NotCros
 
 
 class RemoteFunction:
-    """`label_tool(**arguments)` in the code. The server itself checks the arguments."""
+    """`name(**arguments)` in the code. The server itself checks the arguments."""
 
-    def __init__(self, connection: Connection, listed: JsonObject, timeout: float) -> None:
+    def __init__(self, connection: Connection, listed: JsonObject, name: str, timeout: float) -> None:
         self._tool = str(listed["name"])
         self._connection = connection
-        name = python_name(f"{connection.server.label}_{self._tool}")
-        self.name = f"mcp{name}" if name.startswith("_") else name
+        self.name = name
         check_name(self.name)
         self.policy = Policy(timeout=timeout)
         self.stub = _stub(self.name, listed)

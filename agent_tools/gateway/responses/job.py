@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -115,11 +116,13 @@ class ResponseJob(TurnJob):
         super().record(event)
 
     def close(self) -> None:
-        """Let go of the container, however the response ended."""
-        self._remote.close()
-        if self.plan.hold:
-            self.plan.hold.close()
-        super().close()
+        """Let go of the container and hang up on servers, however the response ended, and whatever fails meanwhile."""
+        with ExitStack() as undo:
+            undo.callback(super().close)
+            undo.callback(self._remote.close)
+            if self.plan.hold:
+                undo.callback(self.plan.hold.close)
+            undo.callback(self._remote.cancel)  # code in the container may wait for one of them
 
     def save_start(self) -> None:
         """Store that the response is under way, so that it can be asked for."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import PurePath
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
@@ -15,24 +14,24 @@ from agent_tools.containers.ids import new_id
 from agent_tools.containers.networks import check_network
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec, check_memory
-from agent_tools.execution import Picture
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
 from agent_tools.gateway.conversations.marks import Conversation, Sender
+from agent_tools.gateway.conversations.stored import check_item_ids
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.composer import ResponseContext
+from agent_tools.gateway.responses.context import context_of
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.mcp.approvals import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.shell.local_shell import LOCAL, local_shell
+from agent_tools.gateway.responses.shell.local_shell import local_shell
 from agent_tools.gateway.responses.stored_items import decided, resolved
 from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
-from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
@@ -72,6 +71,9 @@ class Planner:
     """Makes the plan of one request. It asks the store, so it is not for the event loop.
 
     `look` is called with the container that the conversation has, and raises if the request is for another gateway.
+
+    Attributes:
+        services: the gateway's.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Planner:
         look: Callable[[Container], None] | None = None,
     ) -> None:
         self._look = look or (lambda _: None)
-        self._services = services
+        self.services = services
         self._owner = owner
         self._request = request
         self._session = session
@@ -102,41 +104,58 @@ class Planner:
             ContainersError: its container cannot be used or made.
             Elsewhere: another gateway has its container.
         """
-        request, config = self._request, self._services.config
+        request, config = self._request, self.services.config
         if request.store:
-            ResponseShare(config, self._services.store, self._services.shares).check(self._owner)
-        items = resolved(self._services.store, self._owner, request.input, config.max_response_bytes)
-        self._request = request = replace(request, input=items)
+            ResponseShare(config, self.services.store, self.services.shares).check(self._owner)
         self._check_names()
-        self._previous = self._find_previous()
-        self._stored = self._find_stored()
-        hold = self._container(request.tools.container) if request.tools.container else None
+        self._find_conversation()
+        hold = self._hold(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
         conversation = [*self._before(hold), *messages_of_items(self._request.input, self._past(hold))]
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
-            self._services.upstream.model(request.model, upstream_key),
+            self.services.upstream.model(request.model, upstream_key),
             tools,
             self._clients(),
             options=named_choice(request.options, self._names),
             max_rounds=config.max_rounds,
             max_calls=request.max_tool_calls,
             deadline=config.turn_timeout,
-            format_beside_tools=self._services.upstream.takes_format_beside_tools,
+            format_beside_tools=self.services.upstream.takes_format_beside_tools,
             show_pictures=config.pictures_shown(request.model),
         )
-        context = self._context(hold)
+        context = context_of(self.services, self._request, self._names, self._container_id, hold)
         head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
         return Plan(*head, conversation, instructions, turn, context, hold, tools, self._decisions)
 
+    def look(self) -> None:
+        """Look for the container of the conversation, of which nothing is changed or made. The planner is used up.
+
+        Raises:
+            ApiError, ContainersError, Elsewhere: as for `plan`.
+        """
+        if choice := self._request.tools.container:
+            self._find_conversation()
+            self._find_container(choice)
+
+    def _find_conversation(self) -> None:
+        """Find all that was said before, and whom it is known by."""
+        services = self.services
+        items = resolved(services.store, self._owner, self._request.input, services.config.max_response_bytes)
+        self._request = replace(self._request, input=items)
+        self._previous = self._find_previous()
+        self._stored = self._find_stored()
+        if self._request.tools.container:
+            self._known = self._recognised()
+
     def _before(self, hold: Hold | None) -> list[JsonObject]:
         """Return the messages of what was said before the input."""
-        store, given = self._services.store, self._request.input
+        store, given = self.services.store, self._request.input
         if self._stored is None:
             self._decisions = decided(store, self._owner, given, ())
             return json.loads(self._previous.conversation) if self._previous else []
-        items, told = self._services.stored_conversations.read(self._stored.id)
+        items, told = self.services.stored_conversations.read(self._stored.id)
         self._decisions = decided(store, self._owner, given, items)
         return messages_of_items(items, replace(self._past(hold), told=told.get), "conversation.items")
 
@@ -144,9 +163,10 @@ class Planner:
         """Return the conversation that the request names; its own items get the ids that they will have there."""
         if self._request.conversation is None:
             return None
-        conversations = self._services.stored_conversations
+        conversations = self.services.stored_conversations
         found = conversations.find(self._owner, self._request.conversation)
-        conversations.check_room(self._owner, found.id)
+        conversations.check_room(self._owner, found.id, self._request.input)
+        check_item_ids(self._request.input, "input")
         self._request = replace(self._request, input=list(listed_items(self._request.input)))
         return found
 
@@ -160,7 +180,7 @@ class Planner:
         id_ = self._request.previous_response_id
         if id_ is None:
             return None
-        previous = self._services.store.get(ResponseEnd, id_, owner=self._owner)
+        previous = self.services.store.get(ResponseEnd, id_, owner=self._owner)
         if previous is None:
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")
@@ -174,7 +194,7 @@ class Planner:
     @property
     def _names(self) -> dict[str, str]:
         """The names, for the model, of the built-in tools that may be called."""
-        config = self._services.config
+        config = self.services.config
         names = {CODE: config.tool_name, SHELL: config.shell_name}
         return {kind: name for kind, name in names.items() if kind in self._request.tools.built_in}
 
@@ -197,40 +217,39 @@ class Planner:
 
     # -- the container ------------------------------------------------------------------------------------------------
 
-    def _container(self, choice: ContainerChoice) -> Hold:
+    def _recognised(self) -> Conversation:
         echo = self._request.echo
         user = f"{echo.get('user') or ''} {echo.get('safety_identifier') or ''}".strip()
         cache_key, instructions = str(echo.get("prompt_cache_key") or ""), self._request.instructions or ""
         sender = Sender(self._owner, user, self._session, cache_key, instructions)
         is_whole = self._previous is None and self._stored is None
-        self._known = self._services.conversations.of(sender, self._request.input, is_whole=is_whole)
-        return self._hold(choice)
+        return self.services.conversations.of(sender, self._request.input, is_whole=is_whole)
+
+    def _find_container(self, choice: ContainerChoice) -> tuple[str | None, str, str]:
+        """Return the container that there is, None if a new one is needed; and the memory and network for that."""
+        if choice.id is None:
+            memory, network = self._given(choice)
+            return self._earlier(network), memory, network
+        row = self.services.containers.active(self._owner, choice.id)
+        self._look(row)
+        return row.id, row.memory_limit, row.network
 
     def _hold(self, choice: ContainerChoice) -> Hold:
-        containers = self._services.containers
-        if choice.id is not None:
-            row = containers.active(self._owner, choice.id)
-            self._look(row)
-            self._container_id = row.id
-            self._bring(choice.file_ids)
-            return Hold(containers, self._container_id, network=row.network)
-        memory, network = self._given(choice)
-        if earlier := self._earlier(network):
-            self._container_id = earlier
-            self._bring(choice.file_ids)
-            return Hold(containers, self._container_id, network=network)
-        self._container_id = new_id("cntr")
+        containers = self.services.containers
+        found, memory, network = self._find_container(choice)
+        self._container_id = found or new_id("cntr")
         make = partial(self._make, ContainerSpec("auto", memory, domains=choice.domains, origin="response"))
-        if not choice.file_ids:
+        if found is None and not choice.file_ids:
             containers.check_room(self._owner)
             return Hold(containers, self._container_id, make, network)
-        make()
+        if found is None:
+            make()
         self._bring(choice.file_ids)
         return Hold(containers, self._container_id, network=network)
 
     def _given(self, choice: ContainerChoice) -> tuple[str, str]:
         """Return the memory tier and the network that a new container gets."""
-        containers = self._services.containers
+        containers = self.services.containers
         try:
             return check_memory(choice.memory, containers.config), check_network(choice.domains, containers.config)
         except MemoryRefused as exc:
@@ -239,20 +258,20 @@ class Planner:
             raise invalid(exc.message, f"{choice.path}.network_policy", "unsupported_value") from exc
 
     def _make(self, spec: ContainerSpec) -> None:
-        if self._services.store.get(Container, self._container_id) is None:
-            self._services.containers.create(self._owner, spec, self._container_id)
+        if self.services.store.get(Container, self._container_id) is None:
+            self.services.containers.create(self._owner, spec, self._container_id)
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""
         named = self._earlier_id or container_of(self._request.input)
-        known = self._services.conversations.find(self._known) if self._known else Known()
+        known = self.services.conversations.find(self._known) if self._known else Known()
         named = named or known.container_id
         if not named:
             if known.was_lost:
                 self._notes.append(LOST)
             return None
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
-            row = self._services.containers.active(self._owner, named)
+            row = self.services.containers.active(self._owner, named)
             if row.network == network:
                 self._look(row)
                 return row.id
@@ -260,50 +279,17 @@ class Planner:
         return None
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
-        there = {listed.file.path for listed in self._services.files.listed(self._container_id)}
+        there = {listed.file.path for listed in self.services.files.listed(self._container_id)}
         for id_ in file_ids:
-            if self._services.uploads.find(self._owner, id_).filename not in there:
-                self._services.files.put_upload(self._owner, self._container_id, id_)
+            if self.services.uploads.find(self._owner, id_).filename not in there:
+                self.services.files.put_upload(self._owner, self._container_id, id_)
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
     def _past(self, hold: Hold | None) -> CallHistory:
-        services = self._services
+        services = self.services
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
         config, find = services.config, upload_finder(services.uploads, self._owner)
         files = InputFiles(services.files, find, hold, config.max_body_bytes)
         return CallHistory(config.tool_name, config.shell_name, told.get, files.part)
-
-    def _context(self, hold: Hold | None) -> ResponseContext:
-        files, id_ = self._services.files, self._container_id
-
-        def find_file(name: str) -> str | None:
-            with contextlib.suppress(StoreError):  # an answer without a citation is better than none
-                file = files.named(id_, name) if hold and hold.has_container else None
-                return file.id if file else None
-            return None
-
-        def image_url(picture: Picture) -> str:
-            found = find_file(PurePath(picture.path).name) if self._services.config.image_urls == "content" else None
-            if found:
-                return f"{self._services.config.root_path}/v1/containers/{id_}/files/{found}/content"
-            return picture.data_url
-
-        clients = {tool.name: tool for tool in self._request.tools.clients}
-        return ResponseContext(
-            tool_name=self._names.get(CODE, ""),
-            shell_name=self._names.get(SHELL, ""),
-            environment=LOCAL if self._request.tools.has_local_shell else _reference(id_),
-            clients=clients,
-            container_id=id_,
-            shows_outputs=self._request.with_outputs,
-            shows_logprobs=self._request.with_logprobs,
-            shows_summary=self._request.with_summary,
-            find_file=find_file,
-            image_url=image_url,
-        )
-
-
-def _reference(container_id: str) -> dict[str, str]:
-    return {"type": "container_reference", "container_id": container_id}

@@ -6,8 +6,10 @@ makes it before its model is asked, or tells the model that it was refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.code_mode.hints import NotCrossing
@@ -23,7 +25,7 @@ from agent_tools.gateway.responses.items import Event
 from agent_tools.gateway.responses.mcp.approvals import Decision, OpenCall, answer, open_calls
 from agent_tools.gateway.responses.mcp.given import GivenServer
 from agent_tools.gateway.responses.mcp.items import McpCallItem, McpListItem
-from agent_tools.gateway.responses.mcp.names import model_name
+from agent_tools.gateway.responses.mcp.names import code_name, model_name
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
 
@@ -73,8 +75,7 @@ class RemoteTools:
         most = self._config.max_mcp_tools
         if len(wanted) > most:
             raise RemoteFailure(f"The server has {len(wanted):,} tools, more than {most}: choose by 'allowed_tools'.")
-        for each in wanted if "programmatic" in given.callers else ():
-            self._add_function(connection, given, each)
+        self._add_functions(connection, given, wanted if "programmatic" in given.callers else ())
         for each in wanted if "direct" in given.callers else ():
             name = model_name(given.server.label, str(each["name"]))
             while name in taken:
@@ -84,14 +85,20 @@ class RemoteTools:
             self._tools[name] = RemoteTool(connection, each, name, needs_approval, self._config.max_mcp_output)
         return wanted
 
-    def _add_function(self, connection: Connection, given: GivenServer, listed: JsonObject) -> None:
-        """Let code call a tool, unless a person is to be asked before: nobody can be while code runs."""
-        if given.needs_approval(listed):
-            return
-        try:
-            self._functions.add(RemoteFunction(connection, listed, self._config.mcp_timeout))
-        except NotCrossing as exc:
-            raise RemoteFailure(f"The code cannot call the tool {listed['name']!r:.80}: {exc}") from exc
+    def _add_functions(self, connection: Connection, given: GivenServer, listed: Sequence[JsonObject]) -> None:
+        """Let code call tools, but none of which a person is to be asked before: nobody can be while code runs."""
+        names = [(given.server.label, str(each["name"])) for each in listed]
+        alike = Counter(starmap(code_name, dict.fromkeys(names)))
+        for each, (label, own) in zip(listed, names):
+            if given.needs_approval(each):
+                continue
+            name = code_name(label, own)
+            if alike[name] > 1 or name in self._functions.functions:
+                name = code_name(label, own, is_marked=True)
+            try:
+                self._functions.add(RemoteFunction(connection, each, name, self._config.mcp_timeout))
+            except NotCrossing as exc:
+                raise RemoteFailure(f"The code cannot call the tool {own!r:.80}: {exc}") from exc
 
     def turn(self, turn: Turn) -> Turn:
         """Return the turn with the tools that were listed; those that need approval are the client's to answer."""
@@ -105,13 +112,14 @@ class RemoteTools:
     def settled(self, messages: list[JsonObject], composer: Composer) -> Iterator[Event]:
         """Make the calls that were approved, and put the answers of all that were asked about into the messages."""
         answers: list[tuple[OpenCall, str]] = []
+        known = {*self._tools, *starmap(model_name, map(_own_name, self._tools.values()))}
         for call in reversed(list(open_calls(messages))):
             decision = self._decision(call)
             if decision is not None and decision.is_approved:
                 answers.append((call, (yield from self._made(call, decision, composer))))
             elif decision is not None:
                 answers.append((call, decision.refusal))
-            elif call.name in self._tools:
+            elif call.name in known:
                 answers.append((call, _UNDECIDED))
         for call, text in reversed(answers):
             messages.insert(call.index, answer(call, text))
@@ -119,11 +127,23 @@ class RemoteTools:
     def _decision(self, call: OpenCall) -> Decision | None:
         """Take the decision that is about a call: by its id, else a new one by what was asked for."""
         by_id = (each for each in self._decisions if each.request_id == call.id)
-        alike = (each for each in self._decisions if each.is_new and _asked(each) == (call.name, call.arguments))
+        alike = (each for each in self._decisions if each.is_new and self._is_about(each, call))
         decision = next(by_id, None) or next(alike, None)
         if decision:
             self._decisions.remove(decision)
         return decision
+
+    def _is_about(self, decision: Decision, call: OpenCall) -> bool:
+        """Tell a call by its tool, whose name for the model may have been another one then, and by its arguments."""
+        named = self._tools.get(call.name)
+        tool = (decision.label, decision.name)
+        is_its = _own_name(named) == tool if named else model_name(*tool) == call.name
+        return is_its and decision.arguments == call.arguments
+
+    def _find(self, decision: Decision) -> RemoteTool | None:
+        """Return the very tool that was decided about, whatever its name for the model is now."""
+        wanted = (decision.label, decision.name)
+        return next((tool for tool in self._tools.values() if _own_name(tool) == wanted), None)
 
     def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
         """Make a call, and return what the model is told."""
@@ -131,7 +151,7 @@ class RemoteTools:
         yield from composer.insert(item)
         yield from composer.placed(item, item.write(call.arguments))
         yield from composer.placed(item, item.written(call.arguments))
-        tool = self._tools.get(call.name)
+        tool = self._find(decision)
         try:
             if tool is None:
                 raise RemoteFailure(_GONE)
@@ -143,6 +163,5 @@ class RemoteTools:
         return text
 
 
-def _asked(decision: Decision) -> tuple[str, str]:
-    """The call that a decision is about, as the model made it."""
-    return model_name(decision.label, decision.name), decision.arguments
+def _own_name(tool: RemoteTool) -> tuple[str, str]:
+    return tool.label, tool.own_name

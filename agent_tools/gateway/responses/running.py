@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
@@ -32,19 +33,29 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
         ApiError: it cannot be made, or not now.
         Elsewhere: it is for another gateway.
     """
-    place = await jobs.enter(submission.owner, needs_sandbox=submission.request.tools.container is not None)
+    request, owner = submission.request, submission.owner
+    session = services.conversations.session(submission.headers)
+    look = services.peers.look_for_holder if submission.may_forward else None
+    new_planner = partial(Planner, services, owner, request, session, look)
+    if look and services.peers.are_there:  # before a place is taken: who is sent on needs none here
+        await run_in_threadpool(new_planner().look)
+    place = await jobs.enter(owner, needs_sandbox=request.tools.container is not None)
     try:
-        session = services.conversations.session(submission.headers)
-        look = services.peers.look_for_holder if submission.may_forward else None
-        planner = Planner(services, submission.owner, submission.request, session, look)
-        plan = await run_in_threadpool(planner.plan, services.upstream.key(submission.headers))
-        job = await run_in_threadpool(ResponseJob, services, plan, EventLog(services.config.max_response_bytes))
-        if submission.request.background:
-            await run_in_threadpool(job.save_start)
+        log = EventLog(services.config.max_response_bytes)
+        job = await run_in_threadpool(_made, new_planner(), services.upstream.key(submission.headers), log)
     except BaseException:
         jobs.leave(place)
         raise
     jobs.follow(job, place)
+    return job
+
+
+def _made(planner: Planner, upstream_key: str, log: EventLog) -> ResponseJob:
+    """Plan a response, and store its start if it is made in the background. For a thread."""
+    plan = planner.plan(upstream_key)
+    job = ResponseJob(planner.services, plan, log)
+    if plan.request.background:
+        job.save_start()
     return job
 
 

@@ -166,6 +166,15 @@ class ConversationPlace(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConversationText(Record):
+    """An item of a conversation: its own id, and its JSON."""
+
+    table = "conversation_items"
+    item_id: str
+    item: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConversationItem(ConversationPlace):
     """An item of a conversation: its JSON, and what the model was told if it is a call; '' else."""
 

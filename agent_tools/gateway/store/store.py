@@ -93,6 +93,18 @@ class Store(Rows):
         with self._transaction() as connection:
             return [kind(**row._mapping) for row in connection.execute(query)]
 
+    def page(
+        self, kind: type[Kind], most: int, after: str = "", *, is_descending: bool = False, **where: Any
+    ) -> list[Kind]:
+        """Return at most so many records that fit, by their ids, from the one that follows the id `after`."""
+        table, order = table_of(kind), table_of(kind).c.id
+        query = sa.select(*_columns(kind)).where(*_fitting(table, where)).limit(most)
+        if after:
+            query = query.where(order < after if is_descending else order > after)
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(order.desc() if is_descending else order))
+            return [kind(**row._mapping) for row in rows]
+
     def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
         """Return the number of records that fit, and the sum of their `bytes`, if they have any."""
         table = table_of(kind)

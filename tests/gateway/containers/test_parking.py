@@ -169,6 +169,17 @@ def test_where_the_machine_does_not_tell_its_memory_the_number_decides() -> None
     assert [room.surplus(there) for there in range(3, 7)] == [0, 0, 1, 2]
 
 
+def test_what_is_told_of_a_sandbox_is_told_once(machine: Any) -> None:
+    one = machine(max_sandboxes=1)
+    first, second = one.new(), one.new()
+    one.run(first, LOCK)
+    one.run(second, "1")
+    with one.containers.held(first):  # for nothing: nobody is told yet
+        pass
+    assert "These variables are lost" in one.run(first, "1")
+    assert "note" not in one.run(first, "2")
+
+
 def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> None:
     one = machine(idle_stop=1.0)
     id_ = one.new()
@@ -227,7 +238,7 @@ def test_whoever_calls_a_container_that_is_being_parked_gets_it_with_its_variabl
     one.run(first, slow)
     parking = threading.Thread(target=one.run, args=(second, "y = 1"))
     parking.start()
-    until(lambda: first in one.containers.places._parking)
+    until(lambda: first in one.containers.places._turns)
     parking.join()
     assert "(7, 1)" in one.run(first, "slow, x")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.containers.records import Record
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import MAX_SESSION, MAX_UNNOTED, Known, KnownConversations
 from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
@@ -302,4 +305,32 @@ def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_wo
         talk.answer([user(str(number))], [said("Ok.")], f"cntr_{number}")
     assert len(talk.known._unnoted) == MAX_UNNOTED
     assert "is not known again" in caplog.text
+    store.close()
+
+
+class Slow(Store):
+    """A database that takes no mark before it is let."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.is_asked, self.answers_now = threading.Event(), threading.Event()
+
+    def add_if_new(self, *records: Record) -> bool:
+        self.is_asked.set()
+        assert self.answers_now.wait(60)
+        return super().add_if_new(*records)
+
+
+def test_only_who_asks_for_an_answer_waits_while_it_is_noted(work_dir: Path) -> None:
+    store = Slow(f"sqlite:///{work_dir}/w.db")
+    talk = Talk(store)
+    with ThreadPoolExecutor(2) as pool:
+        noting = pool.submit(talk.answer, START, ANSWER, "cntr_1")
+        assert store.is_asked.wait(60)
+        assert talk.find(user("Something else.")) == Known()
+        asking = pool.submit(talk.find, *START, *ANSWER, user("And now?"))
+        assert not noting.done()
+        assert not asking.done()
+        store.answers_now.set()
+        assert asking.result(60) == Known("cntr_1")
     store.close()

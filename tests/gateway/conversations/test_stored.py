@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from agent_tools.containers.rows import Kind
+from agent_tools.containers.shares import Shares
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
+from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import FUNCTION, INCLUDE, KEYS, code, has_ended, post, refused, retrieve, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
@@ -127,7 +134,7 @@ def test_two_answers_at_once_keep_both(new_gateway: NewGateway) -> None:
     conversations.append(made, [{"id": "b"}])
     assert not gateway.services.store.add_if_new(*first)  # its number is taken
     conversations.append(made, [{"id": "a"}, {"id": "b"}])
-    ids = [item.id for item in conversations.items(made.id)]
+    ids = [item.id for item in conversations.page(made.id, 100, "", False)[0]]
     assert ids[:2] == ["b", "a"]
     assert len(set(ids)) == 3
 
@@ -167,9 +174,11 @@ def test_a_conversation_is_named_alone(new_gateway: NewGateway, body: dict[str, 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "conversation")
 
 
-@pytest.mark.parametrize("limit", ["max_conversation_items", "max_conversation_bytes", "max_stored_bytes"])
-def test_a_full_conversation_takes_no_more(new_gateway: NewGateway, limit: str) -> None:
-    gateway = new_gateway({"m": ["Ok."]}, **{limit: 1})
+@pytest.mark.parametrize(
+    ("limit", "most"), [("max_conversation_items", 1), ("max_conversation_bytes", 200), ("max_stored_bytes", 200)]
+)
+def test_a_full_conversation_takes_no_more(new_gateway: NewGateway, limit: str, most: int) -> None:
+    gateway = new_gateway({"m": ["Ok."]}, **{limit: most})
     client = gateway.client()
     made = client.conversations.create(items=[SAID])
     for use in (
@@ -177,6 +186,53 @@ def test_a_full_conversation_takes_no_more(new_gateway: NewGateway, limit: str) 
         lambda: client.responses.create(model="m", input="Go.", conversation=made.id, store=False),
     ):
         assert refused(use)[:2] == (400, "storage_limit_exceeded")
+    assert len(items_of(gateway, made.id)) == 1
+
+
+def test_items_that_do_not_all_fit_are_not_added(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]}, max_conversation_items=2)
+    client = gateway.client()
+    made = client.conversations.create(items=[SAID])
+    for use in (
+        lambda: client.conversations.items.create(made.id, items=[SAID, SAID]),
+        lambda: client.conversations.create(items=[SAID, SAID, SAID]),
+        lambda: client.responses.create(model="m", input=[SAID, SAID], conversation=made.id),
+    ):
+        assert refused(use)[:2] == (400, "storage_limit_exceeded")
+    assert len(items_of(gateway, made.id)) == 1
+
+
+class Counted(Store):
+    """A database that counts the items whose JSON was read."""
+
+    read = 0
+
+    def find(self, kind: type[Kind], **where: Any) -> list[Kind]:
+        found = super().find(kind, **where)
+        self.read += sum(hasattr(each, "item") for each in found)
+        return found
+
+
+def test_a_page_reads_its_own_items_alone(work_dir: Path) -> None:
+    config = GatewayConfig("http://u", data_dir=work_dir)
+    with closing(Counted(f"sqlite:///{work_dir}/s.db")) as store:
+        conversations = StoredConversations(config, store, Shares(config, store))
+        made = conversations.create("me", {}, [{"id": f"i{number}"} for number in range(50)])
+        conversations.append(made, [{"id": "i7"}])  # whose id is taken
+        for is_descending in (False, True):
+            found, after = [], ""
+            while True:
+                store.read = 0
+                page, has_more = conversations.page(made.id, 20, after, is_descending)
+                assert store.read == len(page) <= 20
+                found += [each.id for each in page]
+                if not has_more:
+                    break
+                after = page[-1].id
+            ordered = found[::-1] if is_descending else found
+            assert ordered[:50] == [f"i{number}" for number in range(50)]
+            assert len(set(found)) == len(found) == 51
+        assert conversations.page(made.id, 20, "i99", False) == ([], False)
 
 
 def test_a_key_has_so_many_conversations(new_gateway: NewGateway) -> None:

@@ -42,8 +42,8 @@ class ToolServer:
 
 
 @contextmanager
-def tool_server(known: int = 0) -> Iterator[ToolServer]:
-    """Serve until the context ends; with `known` tools more."""
+def tool_server(known: int = 0, *, with_alike: bool = False) -> Iterator[ToolServer]:
+    """Serve until the context ends; with `known` tools more, and `with_alike` one named as another but for a dot."""
     found, server = ToolServer(), MCPServer("box")
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -70,6 +70,13 @@ def tool_server(known: int = 0) -> Iterator[ToolServer]:
         found.calls.append("wait")
         await anyio.to_thread.run_sync(found.go_on.wait, 30, abandon_on_cancel=True)
         return "done"
+
+    if with_alike:
+
+        @server.tool(name="say_it")
+        def say_alike(text: str) -> str:
+            found.calls.append("say_it")
+            return text
 
     for number in range(known):
         server.tool(name=f"more_{number}")(say)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.gateway.responses.mcp.names import code_name
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, is_idle, outputs, post, until
 from tests.gateway.conftest import Gateway, NewGateway
@@ -93,3 +94,12 @@ def test_a_call_that_outlives_its_code_ends_with_the_response(new_gateway: NewGa
     assert run(gateway, server.tool(**BY_CODE))["status"] == "completed"
     until(lambda: is_idle(gateway))
     assert not [thread.name for thread in threading.enumerate() if thread.name == "gateway-mcp"]
+
+
+def test_tools_whose_names_are_alike_are_two_functions(new_gateway: NewGateway) -> None:
+    names = [code_name("box", name, is_marked=True) for name in ("say.it", "say_it")]
+    with tool_server(with_alike=True) as server:
+        replies = [code(f"{names[0]}(text='a')"), code(f"{names[1]}(text='a')"), "Ok."]
+        gateway = new_gateway({"m": replies}, mcp_servers=(server.entry,))
+        assert logs(run(gateway, server.tool(**BY_CODE)))
+        assert server.calls == ["say.it", "say_it"]

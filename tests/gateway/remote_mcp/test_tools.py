@@ -11,10 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.gateway.responses.mcp.names import model_name
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, has_ended, is_idle, post, retrieve, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.remote_mcp.server import ToolServer, tool_server
+
+SAY = model_name("box", "say.it")  # which has a dot, and so a mark
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_its_tools_are_listed_and_called(new_gateway: NewGateway, server: ToolSe
     assert (call["name"], call["server_label"], call["output"], call["error"]) == ("add", "box", "5", None)
     assert (call["status"], json.loads(call["arguments"])) == ("completed", {"a": 2, "b": 3})
     assert told(gateway)[-1] == ("tool", "5")
-    assert offered(gateway) == ["box__add", "box__say_it", "box__fail", "box__wait"]
+    assert offered(gateway) == ["box__add", SAY, "box__fail", "box__wait"]
     order = list(dict.fromkeys(event["type"] for event in events if "mcp" in event["type"]))
     assert order == [
         *("response.mcp_list_tools.in_progress", "response.mcp_list_tools.completed", "response.mcp_call.in_progress"),
@@ -85,7 +88,7 @@ def test_arguments_that_do_not_fit_are_a_failure(new_gateway: NewGateway, server
 
 
 def test_beside_code_and_functions_of_the_client(new_gateway: NewGateway, server: ToolServer) -> None:
-    both = ScriptedReply(calls=[ScriptedCall("box__say_it", {"text": "a"}, "c2"), ScriptedCall("weather", {}, "c3")])
+    both = ScriptedReply(calls=[ScriptedCall(SAY, {"text": "a"}, "c2"), ScriptedCall("weather", {}, "c3")])
     gateway = new_gateway({"m": [code("1 + 1"), both, "Ok."]}, mcp_servers=(server.entry,))
     first = post(gateway, tools=[CODE_TOOL, FUNCTION, server.tool()], include=INCLUDE).json()
     assert kinds(first) == ["mcp_list_tools", "code_interpreter_call", "mcp_call", "function_call"]
@@ -99,7 +102,7 @@ def test_only_allowed_tools_are_offered(new_gateway: NewGateway, server: ToolSer
     gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, mcp_servers=(server.entry,))
     for allowed, names in (
         (["add", "unknown"], ["box__add"]),
-        ({"tool_names": ["say.it"]}, ["box__say_it"]),
+        ({"tool_names": ["say.it"]}, [SAY]),
         ({"read_only": True}, ["box__add"]),
         ([], []),
     ):
@@ -111,7 +114,7 @@ def test_a_choice_of_a_servers_tool(new_gateway: NewGateway, server: ToolServer)
     gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, mcp_servers=(server.entry,))
     named = {"type": "mcp", "server_label": "box", "name": "say.it"}
     for choice, sent in (
-        (named, {"type": "function", "function": {"name": "box__say_it"}}),
+        (named, {"type": "function", "function": {"name": SAY}}),
         ({"type": "mcp", "server_label": "box"}, "required"),
         ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp", "server_label": "box"}]}, None),
     ):
@@ -189,6 +192,27 @@ def test_a_tool_that_is_gone_is_not_called(asking: Gateway, server: ToolServer) 
     assert (kinds(second), second["output"][0]["status"]) == (["mcp_call", "message"], "failed")
 
 
+def test_the_approved_tool_is_called_and_none_whose_name_is_alike(new_gateway: NewGateway) -> None:
+    with tool_server(with_alike=True) as server:
+        gateway = new_gateway({"m": [calling(SAY[5:], {"text": "a"}), "Then."]}, mcp_servers=(server.entry,))
+        first = post(gateway, tools=[server.tool(**ASKED)]).json()
+        assert first["output"][1]["name"] == "say.it"
+        items = [{"role": "user", "content": "Go."}, *first["output"], approving(first["output"][1]["id"])]
+        second = post(gateway, tools=[server.tool(**ASKED)], input=items).json()
+        assert (second["output"][1]["name"], server.calls) == ("say.it", ["say.it"])
+        (call,) = gateway.upstream.requests[-1]["messages"][1]["tool_calls"]  # type: ignore[attr-defined]
+        assert call["function"]["name"] == SAY
+
+
+@pytest.mark.parametrize("name", ["say.it", "say_it"])
+def test_tools_whose_names_are_alike_are_called_each_by_its_own(new_gateway: NewGateway, name: str) -> None:
+    with tool_server(with_alike=True) as server:
+        call = calling(model_name("box", name)[5:], {"text": "a"})
+        gateway = new_gateway({"m": [call, "Ok."]}, mcp_servers=(server.entry,))
+        body = post(gateway, tools=[server.tool()]).json()
+        assert (body["output"][1]["name"], server.calls) == (name, [name])
+
+
 @pytest.mark.parametrize(
     ("approval", "asked"),
     [
@@ -202,7 +226,7 @@ def test_a_tool_that_is_gone_is_not_called(asking: Gateway, server: ToolServer) 
     ids=lambda value: json.dumps(value if not isinstance(value, set) else sorted(value)),
 )
 def test_who_is_asked(new_gateway: NewGateway, server: ToolServer, approval: Any, asked: set[str]) -> None:
-    both = [ScriptedCall("box__add", {"a": 1, "b": 1}, "c1"), ScriptedCall("box__say_it", {"text": "a"}, "c2")]
+    both = [ScriptedCall("box__add", {"a": 1, "b": 1}, "c1"), ScriptedCall(SAY, {"text": "a"}, "c2")]
     gateway = new_gateway({"m": lambda _: ScriptedReply(calls=both)}, mcp_servers=(server.entry,), max_rounds=1)
     output = post(gateway, tools=[server.tool(require_approval=approval)]).json()["output"]
     assert {item["name"] for item in output if item["type"] == "mcp_approval_request"} == asked
@@ -294,7 +318,7 @@ def test_a_server_that_sends_too_much_fails(new_gateway: NewGateway, server: Too
 
 
 def test_tools_and_outputs_are_bounded(new_gateway: NewGateway, server: ToolServer) -> None:
-    models = {"m": [calling("say_it", {"text": "a" * 100}), "Ok."], "n": ["Ok."]}
+    models = {"m": [calling(SAY[5:], {"text": "a" * 100}), "Ok."], "n": ["Ok."]}
     gateway = new_gateway(models, mcp_servers=(server.entry,), max_mcp_tools=3, max_mcp_output=20)
     assert "allowed_tools" in post(gateway, model="n", tools=[server.tool()]).json()["output"][0]["error"]
     call = post(gateway, tools=[server.tool(allowed_tools=["say.it"])]).json()["output"][1]
@@ -310,7 +334,7 @@ def test_secrets_reach_the_server_alone(
     caplog.set_level(logging.DEBUG)
     for name in ("httpx2", "httpx", "openai", "mcp.server", "sse_starlette"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    gateway = new_gateway({"m": [calling("say_it", {"text": "canary-text"}), "Ok."]}, mcp_servers=(server.entry,))
+    gateway = new_gateway({"m": [calling(SAY[5:], {"text": "canary-text"}), "Ok."]}, mcp_servers=(server.entry,))
     secret = {"headers": {"X-Secret": "canary-header"}, "authorization": "canary-token"}
     begun = post(gateway, tools=[server.tool(**secret)], background=True).json()
     body = until(lambda: has_ended(gateway, begun["id"]))

@@ -24,6 +24,10 @@ MAX_NAME = 64  # characters of a function's name, which many servers refuse more
 MAX_TOOLS = 512  # of a request, those of namespaces included
 MAX_NAMESPACE = 256  # characters of its name
 MAX_ABOUT = 4_096  # characters of its description, which each of its tools is offered with
+_BY_CODE = (
+    "Code cannot call what the client runs, since it would have to wait over requests: add 'direct', and the model "
+    "calls it; or offer it by a server of a tool of type 'mcp', whose tools code calls."
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def _tool(fields: Fields, namespace: str = "", about: str = "") -> ClientTool:
     name, kind = fields.needed("name"), fields.needed("type")
     callers = fields.array("allowed_callers")
     if callers and "direct" not in callers:
-        raise invalid("The model calls tools itself: expected 'direct'.", fields.param("allowed_callers"))
+        raise invalid(_BY_CODE, fields.param("allowed_callers"), "unsupported_value")
     description = fields.text("description") or ""
     offered_name = name_for_model(name, namespace)
     told = "\n\n".join(filter(None, [description, about]))

@@ -25,6 +25,7 @@ export class Chat {
   #turn = null; // that is under way
   #abort = null;
   #previous = null; // the id of the last response
+  #shown = 0; // counts conversations: whoever waited finds out if another one is shown meanwhile
 
   constructor(place, attachments) {
     this.#place = place;
@@ -63,6 +64,7 @@ export class Chat {
   #enable() {
     $("send").disabled = Boolean(this.#turn) || !$("model").value;
     $("cancel").hidden = !this.#turn;
+    $("cancel").disabled = Boolean(this.#turn?.isStopped);
     $("send").hidden = Boolean(this.#turn);
   }
 
@@ -97,14 +99,16 @@ export class Chat {
 
   /** Shows a stored response with what came before it, and goes on from there. */
   async open(id) {
-    this.#leave();
+    const shown = this.#leave();
     try {
       const chain = await chainOf(id);
+      if (this.#shown !== shown) return;
       $("transcript").replaceChildren();
       if (chain[0].previous_response_id) this.#note("Earlier turns are not shown.");
-      for (const body of chain) await this.#again(body);
-      scrollBy(0, hidden());
+      for (const body of chain) if (this.#shown === shown) await this.#again(body, shown);
+      if (this.#shown === shown) scrollBy(0, hidden());
     } catch (error) {
+      if (this.#shown !== shown) return;
       $("transcript").replaceChildren();
       this.#note(`The conversation cannot be shown: ${error.message}`);
       keep("response", null);
@@ -116,8 +120,9 @@ export class Chat {
     if (kept("response")) await this.open(kept("response"));
   }
 
-  async #again(body) {
+  async #again(body, shown) {
     const input = await asked(`v1/responses/${body.id}/input_items?order=asc&limit=100`);
+    if (this.#shown !== shown) return;
     for (const item of input.data) this.#given(item);
     if (input.has_more) this.#note("More of its input is not shown.");
     const isLive = ["queued", "in_progress"].includes(body.status); // it goes on, and is shown from its first event
@@ -144,10 +149,12 @@ export class Chat {
     $("transcript").append(of("p.note", {}, text));
   }
 
+  /** Leaves what is shown; returns the number of what is shown from now on. */
   #leave() {
-    this.#abort?.abort();
+    if (!this.#turn?.isStopped) this.#abort?.abort(); // else its stream still has to tell what is to be cancelled
     this.#turn = null;
     this.#enable();
+    return ++this.#shown;
   }
 
   // -- asking ---------------------------------------------------------------------------------------------------------
@@ -164,7 +171,10 @@ export class Chat {
     $("transcript").append(question({ content: [...shown, { text }] }));
     $("prompt").value = "";
     keep("prompt", "");
-    if (this.#isNamed && (await this.#place.isGone())) this.#note(GONE);
+    const conversation = this.#shown;
+    const isGone = this.#isNamed && (await this.#place.isGone());
+    if (this.#shown !== conversation) return;
+    if (isGone) this.#note(GONE);
     const turn = new Turn($("transcript"), { open: this.#place.open });
     await this.#follow(turn, (signal) => ask("v1/responses", { json: this.#request(item), signal }));
   }
@@ -221,6 +231,7 @@ export class Chat {
   }
 
   #apply(turn, event) {
+    if (event.type === "response.created" && turn.isStopped) this.#cancel(turn, event.response.id);
     if (this.#turn !== turn) return;
     const follows = hidden() < 160; // else someone reads further up
     turn.apply(event);
@@ -242,11 +253,17 @@ export class Chat {
     this.#place.changed();
   }
 
-  /** Ends the response that is under way; its stream then tells how it ended. */
+  /** Ends the response that is under way, as soon as its id is known; its stream then tells how it ended. */
   async stop() {
     const turn = this.#turn;
-    if (!turn?.body) return this.#leave();
-    await ask(`v1/responses/${turn.body.id}/cancel`, { method: "POST" }).catch((error) => turn.fail(error.message));
+    if (!turn || turn.isStopped) return;
+    turn.isStopped = true;
+    this.#enable();
+    if (turn.body) await this.#cancel(turn, turn.body.id);
+  }
+
+  async #cancel(turn, id) {
+    await ask(`v1/responses/${id}/cancel`, { method: "POST" }).catch((error) => turn.fail(error.message));
   }
 
   #typed(event) {

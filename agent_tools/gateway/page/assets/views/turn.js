@@ -13,6 +13,7 @@ export class Turn {
   #began = performance.now();
   #isLive;
   body = null; // of the response, once it is known
+  isStopped = false; // somebody wants it to end
   last = -1; // the number of the last event that was seen
 
   /** `open(container, path)` downloads a file; a turn that is not live was made before. */
