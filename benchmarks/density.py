@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from machine import busy
+
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime, docker_runtime
@@ -89,16 +91,16 @@ class Meter:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._guests = self._guests_now()
-        self._busy = _busy()
+        self._busy = busy()
         self._ours = time.process_time()
         self._started = time.perf_counter()
 
     def read(self, pieces: int, what: str) -> str:
         seconds, ours = time.perf_counter() - self._started, time.process_time() - self._ours
-        busy, guests = _busy() - self._busy, max(0.0, self._guests_now() - self._guests)
+        spent, guests = busy() - self._busy, max(0.0, self._guests_now() - self._guests)
         return (
             f"{pieces / seconds:.1f} {what}/s in {seconds:.1f} s; processor ms each: {1000 * ours / pieces:.2f} here, "
-            f"{1000 * guests / pieces:.2f} in sandboxes; machine {busy / seconds:.2f} of {os.cpu_count()} cores busy"
+            f"{1000 * guests / pieces:.2f} in sandboxes; machine {spent / seconds:.2f} of {os.cpu_count()} cores busy"
         )
 
     def share(self) -> str:
@@ -119,12 +121,6 @@ def _processor_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / TICKS + sum(_processor_seconds(int(child)) for child in children)
-
-
-def _busy() -> float:
-    """Processor seconds of this machine so far."""
-    user, nice, system, _, _, irq, softirq, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    return sum(map(int, (user, nice, system, irq, softirq))) / TICKS
 
 
 def _memory(pid: int) -> int:
