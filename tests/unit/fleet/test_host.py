@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import _pass_on
-from agent_tools.fleet.host.run import MAX_QUEUED
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
@@ -68,6 +69,18 @@ def test_a_slot_is_given_back_when_a_sandbox_does_not_come_up() -> None:
     assert host.load().taken == 0
     assert host.reserve("r", SPEC, 1) == 1
     until(lambda: host.load().taken == 0)
+    host.close_all()
+
+
+def test_an_image_that_cannot_be_had_leaves_no_folder() -> None:
+    def refuse(recipe: Any) -> str:
+        raise SandboxStartError("no image")
+
+    host = SandboxHost(Runtime(ProcessEngine(), refuse), 1)
+    with pytest.raises(SandboxStartError):
+        host.open("a", SPEC)
+    assert not os.listdir(host._base)
+    assert host.load().taken == 0
     host.close_all()
 
 
@@ -213,7 +226,7 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     held = host._held["a"]
     assert held._relay
     held._relay._own.loop.call_soon_threadsafe(
-        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]  # type: ignore[func-returns-value]
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * LIMITS.queued_items)]  # type: ignore[func-returns-value]
     )
     until(lambda: held._runs["run"]._queue.full())
     closing = threading.Thread(target=host.close, args=["a"], daemon=True)
