@@ -28,7 +28,7 @@ class Framework:
         modules: those of `agent_tools.integrations`, for which there is an extra of its name.
         example: the file of `examples/frameworks` instead.
         alone: distributions installed without what they need, for files of theirs that need little of it.
-        extra: our own, for what has no adapter; several with commas.
+        extra: our own, for what has no adapter.
     """
 
     title: str
@@ -144,7 +144,7 @@ FRAMEWORKS = {
     "ray": Framework(
         "Ray: sandboxes on a cluster of two nodes on this machine, and what is left when parts of it are killed",
         ("ray==2.60.0",),
-        extra="ray,code-mode",
+        extra="ray",
     ),
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
