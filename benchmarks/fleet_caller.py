@@ -80,13 +80,19 @@ def use_all(fleet: Fleet, opens: int, threads: int, tell: Callable[[str], object
             pass
 
 
+def _tell(seen: str) -> None:
+    """Say a line in one piece, since several threads do."""
+    sys.stdout.write(seen.replace("\n", " ") + "\n")
+    sys.stdout.flush()
+
+
 def main(address: str, opens: int, threads: int, lease: float) -> None:
     """Be a caller of its own process."""
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     with connect(lease=lease) as fleet:
-        use_all(fleet, opens, threads, lambda seen: print(seen.replace("\n", " "), flush=True), Watch())
+        use_all(fleet, opens, threads, _tell, Watch())
     ray.shutdown()
 
 

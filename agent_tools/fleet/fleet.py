@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from agent_tools.fleet.links import HostLink, Hosts
 from agent_tools.fleet.placement import Placement
 from agent_tools.fleet.reserved import Reserved
 from agent_tools.fleet.specs import image_word, remote_spec
+from agent_tools.fleet.sweep import Sweep
 from agent_tools.runtime.engine import Container, Guest
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.recipe import RecipeLike
@@ -58,6 +60,7 @@ class Fleet:
         self._times_closed = 0  # of the reserve: what was to top it up before is not wanted any more
         self._sessions: dict[str, FleetSession] = {}
         self._reserved = Reserved()
+        self._sweep = Sweep(lease, time.monotonic())
         self._leases = Leases(lease, self._leased)
         atexit.register(self.disconnect)
 
@@ -205,3 +208,4 @@ class Fleet:
             sessions = list(self._sessions.values())
         yield from sessions
         yield from self._reserved.leased()
+        self._sweep.look(time.monotonic())

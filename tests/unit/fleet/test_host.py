@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from agent_tools.fleet.host.held import _pass_on
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.unit.fleet.conftest import process_host
@@ -107,6 +109,20 @@ def test_what_is_not_renewed_is_closed(new_host: Callable[..., SandboxHost]) -> 
     assert host.renew(["left", "reserved", "kept"]) == ["left", "reserved"]
     with pytest.raises(SessionUnknown):
         host.do("left", "interrupt")
+
+
+def test_folders_of_processes_that_were_killed_are_removed(new_host: Callable[..., SandboxHost]) -> None:
+    child = os.fork()
+    if not child:
+        make_own_folder()
+        os._exit(0)
+    os.waitpid(child, 0)
+    named = f"agent-tools-{child}-"
+    assert [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(named)]
+    clock = Clock()
+    new_host(1, lease=2.0, clock=clock)
+    clock.now = 3.0
+    until(lambda: not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(named)])
 
 
 def test_code_that_runs_does_not_keep_a_session_whose_caller_is_gone(new_host: Callable[..., SandboxHost]) -> None:
