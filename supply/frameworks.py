@@ -128,7 +128,7 @@ FRAMEWORKS = {
     ),
     "areal": Framework(
         "AReaL: an example of an agent, by its own workflow (gigabytes of torch; no GPU, nothing of its trainer)",
-        ("openai-agents==0.24.0", "torch==2.13.0", "ray[default]==2.60.0"),
+        ("openai-agents==0.24.0", "torch==2.13.0", "ray==2.60.0"),
         AREAL,
         example="areal_agent",
         alone=("areal==1.0.4",),

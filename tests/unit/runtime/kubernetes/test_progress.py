@@ -94,4 +94,4 @@ def test_a_claim_is_there_when_it_has_a_sandbox() -> None:
     odd = {"type": "Ready", "reason": ["ClaimExpired"]}
     assert not progress_of_claim({"status": {"conditions": [odd]}}).failure
     states = [{"state": {"waiting": {"reason": ["ContainerCreating"]}}}]
-    assert progress_of({"status": {"phase": "Pending", "containerStatuses": states}}).failure
+    assert not progress_of({"status": {"phase": "Pending", "containerStatuses": states}}).is_running
