@@ -15,6 +15,7 @@ import contextlib
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -197,14 +198,16 @@ def calls(node: Node, sessions: int) -> None:
         print(f"{len(sandboxes)} sessions, {threads:2} threads: {meter.read(done, 'calls')}", flush=True)
 
 
-def close(node: Node) -> None:
-    """Close them all; show what is left."""
+def close(node: Node) -> bool:
+    """Close them all; show what is left, and return whether that is nothing."""
     meter, sessions = Meter(node), len(node.sandboxes)
     node.runtime.close_all()
     print(f"closed      {meter.read(sessions, 'sessions')}")
     _await(lambda: threading.active_count() == 1)
     descriptors = len(os.listdir("/proc/self/fd"))
-    print(f"left        {node.left()} containers, {threading.active_count()} thread, {descriptors} descriptors")
+    left, threads = node.left(), threading.active_count()
+    print(f"left        {left} containers, {threads} thread, {descriptors} descriptors")
+    return not left and threads == 1
 
 
 def _await(is_so: Callable[[], bool]) -> None:
@@ -234,8 +237,9 @@ def main() -> None:
     with opened(asked.transport, not asked.no_checkpoint) as node:
         density(node, asked.sessions, asked.at_once)
         calls(node, asked.calls)
-        close(node)
+        is_good = close(node)
     print(f"load average {os.getloadavg()[0]:.1f}")
+    sys.exit(0 if is_good else 1)
 
 
 if __name__ == "__main__":
