@@ -15,6 +15,7 @@ import contextlib
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -23,6 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+
+from machine import busy
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host.owner import Owner, same_host
@@ -89,16 +92,16 @@ class Meter:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._guests = self._guests_now()
-        self._busy = _busy()
+        self._busy = busy()
         self._ours = time.process_time()
         self._started = time.perf_counter()
 
     def read(self, pieces: int, what: str) -> str:
         seconds, ours = time.perf_counter() - self._started, time.process_time() - self._ours
-        busy, guests = _busy() - self._busy, max(0.0, self._guests_now() - self._guests)
+        spent, guests = busy() - self._busy, max(0.0, self._guests_now() - self._guests)
         return (
             f"{pieces / seconds:.1f} {what}/s in {seconds:.1f} s; processor ms each: {1000 * ours / pieces:.2f} here, "
-            f"{1000 * guests / pieces:.2f} in sandboxes; machine {busy / seconds:.2f} of {os.cpu_count()} cores busy"
+            f"{1000 * guests / pieces:.2f} in sandboxes; machine {spent / seconds:.2f} of {os.cpu_count()} cores busy"
         )
 
     def share(self) -> str:
@@ -119,12 +122,6 @@ def _processor_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / TICKS + sum(_processor_seconds(int(child)) for child in children)
-
-
-def _busy() -> float:
-    """Processor seconds of this machine so far."""
-    user, nice, system, _, _, irq, softirq, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    return sum(map(int, (user, nice, system, irq, softirq))) / TICKS
 
 
 def _memory(pid: int) -> int:
@@ -201,14 +198,16 @@ def calls(node: Node, sessions: int) -> None:
         print(f"{len(sandboxes)} sessions, {threads:2} threads: {meter.read(done, 'calls')}", flush=True)
 
 
-def close(node: Node) -> None:
-    """Close them all; show what is left."""
+def close(node: Node) -> bool:
+    """Close them all; show what is left, and return whether that is nothing."""
     meter, sessions = Meter(node), len(node.sandboxes)
     node.runtime.close_all()
     print(f"closed      {meter.read(sessions, 'sessions')}")
     _await(lambda: threading.active_count() == 1)
     descriptors = len(os.listdir("/proc/self/fd"))
-    print(f"left        {node.left()} containers, {threading.active_count()} thread, {descriptors} descriptors")
+    left, threads = node.left(), threading.active_count()
+    print(f"left        {left} containers, {threads} thread, {descriptors} descriptors")
+    return not left and threads == 1
 
 
 def _await(is_so: Callable[[], bool]) -> None:
@@ -238,8 +237,9 @@ def main() -> None:
     with opened(asked.transport, not asked.no_checkpoint) as node:
         density(node, asked.sessions, asked.at_once)
         calls(node, asked.calls)
-        close(node)
+        is_good = close(node)
     print(f"load average {os.getloadavg()[0]:.1f}")
+    sys.exit(0 if is_good else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A fleet, as differences to a sandbox of this process in the same run: warm calls, openings, and the CPU of a call.
 
     .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]  # the extra `ray`, and a cluster
-    .venv/bin/python benchmarks/fleet.py [--word ray] [--calls 300] [--reserve 10]    # the extra `ray`, a cluster
+    .venv/bin/python benchmarks/fleet.py --cluster                         # on a cluster of its own, on this machine
+    .venv/bin/python benchmarks/fleet.py --opens 10000 --kill-every 100   # nothing may be left (fleet_kills.py)
 
 Calls of all kinds alternate, so that a machine that slows down slows all down. On a busy machine look at the least
 and at the CPU; that of a host is read from /proc, where it is on this machine.
@@ -14,11 +15,11 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+from fleet_cluster import cluster
+from fleet_kills import Plan, run
 
 from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.fleet import Fleet, connect
@@ -33,32 +34,22 @@ def main() -> None:
     parser.add_argument("--word", default="ray")
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--reserve", type=int, default=10)
-    parser.add_argument("--nodes", type=int, default=0, help="raylets of a cluster of its own")
+    parser.add_argument("--cluster", action="store_true", help="make a cluster of two nodes on this machine")
+    parser.add_argument("--opens", type=int, default=0, help="opens and closes with kills, on a cluster of its own")
+    parser.add_argument("--kill-every", type=int, default=100, help="something is killed after about so many opens")
+    parser.add_argument("--threads", type=int, default=4, help="of each of the two callers")
     given = parser.parse_args()
-    with cluster(given.nodes):
+    if given.opens:
+        is_good = run(Plan(given.opens, given.kill_every, given.threads))
+        sys.stdout.flush()
+        os._exit(0 if is_good else 1)  # a thread that hangs is not waited for
+    with cluster(given.cluster):
         for copies in (True, False):
             with connect(given.word, copies_files=copies) as fleet:
                 print(f"work_dir {'copied' if copies else 'not copied'}; load average {os.getloadavg()[0]:.0f}")
                 calls(fleet, given.calls)
         with connect(given.word) as fleet:
             openings(fleet, given.reserve)
-
-
-@contextmanager
-def cluster(nodes: int) -> Iterator[None]:
-    """Have a cluster of raylets on this machine, if any are asked for."""
-    if not nodes:
-        yield
-        return
-    import ray
-
-    from tests.integrations.cluster import TwoNodes
-
-    own = TwoNodes(40)
-    ray.init(address=own.address, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-    own.cluster.shutdown()
 
 
 def calls(fleet: Fleet, count: int) -> None:

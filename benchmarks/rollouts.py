@@ -1,7 +1,10 @@
 """Many short rollouts, of which some hang or crash: how many a minute, and that each gets the score it earned.
 
     .venv/bin/python benchmarks/rollouts.py [--rollouts 2000] [--at-once 4] [--engine docker] [--bad 0.05]
-        [--anew kernel] [--timeout 2]
+        [--anew kernel] [--timeout 2] [--cluster]
+
+With `--engine ray` the sandboxes are those of a cluster; `--cluster` makes one of two nodes on this machine (and needs
+the extra `ray`).
 
 A rollout is two calls that share a variable, and a score: 1 if the second prints the right number. Bad ones hang in a
 loop, sleep, end their process, or read address 0, in their first call. What the next rollout finds anew is told by
@@ -14,16 +17,24 @@ and no state, so that its second call does the work of both. A score that is not
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import random
+import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from fleet_cluster import cluster
+from machine import busy
+
+from agent_tools.fleet import Fleet
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import default_runtime
 from agent_tools.sandbox import Sandbox
@@ -35,6 +46,8 @@ BAD = (
     "import ctypes; ctypes.string_at(0)",
 )
 
+PROGRESS_SECONDS = 15.0
+GONE_SECONDS = 30.0
 CLEAN = "find . /tmp ~ -mindepth 1 -delete"
 
 
@@ -123,26 +136,91 @@ def in_processes(timeout: float) -> Callable[[Rollout], float]:
     return score
 
 
+class Course:
+    """Scores as they are made: how many so far, how long each took (seconds), and which are wrong. Thread-safe."""
+
+    def __init__(self, title: str, work: list[Rollout]) -> None:
+        self._title, self._work = title, work
+        self._began, self._told = time.perf_counter(), time.perf_counter()
+        self._busy = busy()
+        self._lock = threading.Lock()
+        self._scores: Counter[float] = Counter()
+        self._seconds: dict[bool, list[float]] = {False: [], True: []}
+        self.wrong: list[int] = []
+
+    def note(self, number: int, score: float, seconds: float) -> None:
+        """Note a score, and tell from time to time."""
+        rollout = self._work[number]
+        with self._lock:
+            self._scores[score] += 1
+            self._seconds[rollout.is_bad].append(seconds)
+            if score != float(not rollout.is_bad):
+                self.wrong.append(number)
+            if time.perf_counter() - self._told > PROGRESS_SECONDS:
+                self._told = time.perf_counter()
+                print(
+                    f"  {self._told - self._began:6.0f} s: {self._scores.total():,} of {len(self._work):,}", flush=True
+                )
+
+    def rate(self) -> float:
+        """Print the summary; return rollouts a second."""
+        seconds = time.perf_counter() - self._began
+        rate = len(self._work) / seconds
+        print(
+            f"{self._title:<34} {rate:7.1f} a second   {self._scores[1.0]:,} scored 1, {self._scores[0.0]:,} scored 0, "
+            f"{len(self.wrong)} wrong"
+        )
+        medians = [statistics.median(times) if times else 0.0 for times in self._seconds.values()]
+        cores = (busy() - self._busy) / seconds
+        print(
+            f"  median {medians[0]:.3f} s, of bad ones {medians[1]:.2f} s; CPU of the whole machine "
+            f"{1000 * cores / rate:.0f} ms each, {cores:.1f} of {os.cpu_count()} cores",
+            flush=True,
+        )
+        return rate
+
+
 def measured(title: str, score: Callable[[Rollout], float], work: list[Rollout], at_once: int) -> float:
     """Score all, print the rate, and return it (rollouts a second).
 
     Raises:
         AssertionError: a score is not the one that was earned.
     """
-    began = time.perf_counter()
+    course = Course(title, work)
+
+    def note(number: int) -> None:
+        began = time.perf_counter()
+        course.note(number, score(work[number]), time.perf_counter() - began)
+
     with ThreadPoolExecutor(at_once) as workers:
-        scores = list(workers.map(score, work))
-    seconds = time.perf_counter() - began
-    wrong = [index for index, rollout in enumerate(work) if scores[index] != float(not rollout.is_bad)]
-    counts = Counter(scores)
-    rate = len(work) / seconds
-    print(f"{title:<34} {rate:7.1f} a second   {counts[1.0]:,} scored 1, {counts[0.0]:,} scored 0, {len(wrong)} wrong")
-    assert not wrong, f"rollouts {wrong[:10]} were not scored as they earned"
+        for _ in workers.map(note, range(len(work))):
+            pass
+    rate = course.rate()
+    assert not course.wrong, f"rollouts {course.wrong[:10]} were not scored as they earned"
     return rate
 
 
+def left(engine: str) -> int | None:
+    """Return how many sandboxes are left once all were closed; None where nobody can tell."""
+    runtime = shared_runtime(engine)
+    if isinstance(runtime, Fleet):
+        return _last(lambda: sum(load.taken for load in runtime.load().values()))
+    if runtime is default_runtime():
+        default_runtime().settle()
+        return _last(lambda: len(default_runtime().engine.strays(Owner.current().labels)))
+    return None
+
+
+def _last(count: Callable[[], int]) -> int:
+    """Count until there is nothing, for as long as it may take; return the last count."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while (found := count()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
 def main() -> None:
-    """Measure both, and count what is left behind."""
+    """Read the options, and measure both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rollouts", type=int, default=2_000)
     parser.add_argument("--at-once", type=int, default=4)
@@ -150,7 +228,14 @@ def main() -> None:
     parser.add_argument("--bad", type=float, default=0.05)
     parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--anew", choices=("kernel", "container"), default="kernel")
+    parser.add_argument("--cluster", action="store_true", help="make a cluster of two nodes on this machine")
     given = parser.parse_args()
+    with cluster(given.cluster, slots=max(4, given.at_once * 2)):
+        compare(given)
+
+
+def compare(given: argparse.Namespace) -> None:
+    """Measure processes, and sandboxes; tell what is left of these."""
     work = rollouts(given.rollouts, given.bad)
     baseline = measured("processes, no isolation, no state", in_processes(given.timeout), work, given.at_once)
     sandboxes = InSandboxes(given.engine, given.timeout, given.anew, given.at_once)
@@ -159,10 +244,10 @@ def main() -> None:
     finally:
         sandboxes.close()
     print(f"{rate / baseline:.2f}x of the rate of processes")
-    if given.engine == "docker":
-        default_runtime().settle()
-        left = default_runtime().engine.strays(Owner.current().labels)
-        print(f"{len(left)} containers left")
+    shared_runtime(given.engine).close_pools()
+    count = left(given.engine)
+    print("what is left cannot be told here" if count is None else f"{count} sandboxes left")
+    assert not count, "sandboxes are left"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 ASYNCIO = "pytest-asyncio==1.5.0"
 AWAITED = ("--asyncio-mode=auto", "--override-ini=asyncio_default_fixture_loop_scope=function")
 
+AREAL = (  # what its workflow imports, and no more: it names OpenHands, wandb and many others
+    *("aiofiles==25.1.0", "aiohttp==3.14.5", "colorlog==6.12.0", "datasets==5.2.0", "einops==0.8.2", "flask==3.1.3"),
+    "httpx==0.28.1",
+    *("hydra-core==1.4.0.dev1", "lark==1.3.1", "numba==0.68.1", "omegaconf==2.4.0.dev2", "orjson==3.13.0"),
+    *("pandas==3.1.1", "pillow==13.0.0", "psutil==7.2.2", "tenacity==9.2.1", "torchdata==0.11.0"),
+    *("transformers==5.23.0", "uvloop==0.23.0"),
+)
+
 
 @dataclass(frozen=True)
 class Framework:
@@ -119,7 +127,11 @@ FRAMEWORKS = {
         modules=("verl",),
     ),
     "areal": Framework(
-        "AReaL: an example of an agent, which needs nothing of it", ("openai-agents==0.24.0",), example="areal_agent"
+        "AReaL: an example of an agent, by its own workflow (gigabytes of torch; no GPU, nothing of its trainer)",
+        ("openai-agents==0.24.0", "torch==2.13.0", "ray==2.60.0"),
+        AREAL,
+        example="areal_agent",
+        alone=("areal==1.0.4",),
     ),
     "skyrl": Framework("SkyRL: an example of a group of tools", ("skyrl-gym==0.4.0",), example="skyrl_tools"),
     "llama-cpp": Framework(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from agent_tools.errors import InvalidParams
-from agent_tools.fleet.crossing import LEASE_SECONDS
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.placement import PATIENCE_SECONDS
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.runtime.engines import checked_engine, factory_of
 
 RAY = "ray"
@@ -15,8 +14,8 @@ def connect(
     word: str = "ray",
     *,
     hosts_per_node: int = 1,
-    lease: float = LEASE_SECONDS,
-    patience: float = PATIENCE_SECONDS,
+    lease: float = LIMITS.lease,
+    patience: float = LIMITS.patience,
     copies_files: bool = True,
 ) -> Fleet:
     """Return a fleet on a Ray cluster, which this process joins if it is in none.

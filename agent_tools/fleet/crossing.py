@@ -13,21 +13,12 @@ from agent_tools.command import CommandResult
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import AgentToolsError
 from agent_tools.execution import Output
-from agent_tools.limits import KIB, MIB, CallLimits, Limits
+from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.saved_state import VariablesReport
-
-INLINE_BYTES = MIB
-"""Bytes of files that travel with a message; what is more travels in pieces, in messages of its own."""
-PIECE_BYTES = 8 * MIB
-"""Bytes of one piece of a file."""
-LEASE_SECONDS = 20.0
-"""Seconds after which a host closes what its caller has not renewed."""
-RUN_BYTES = 64 * KIB
-"""Bytes of printed text in one message of a run, about; more follows in another one."""
 
 
 class SessionUnknown(AgentToolsError):

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,15 @@ from types import TracebackType
 
 from agent_tools.errors import InvalidParams
 from agent_tools.fleet.caller.session import FleetSession
-from agent_tools.fleet.crossing import LEASE_SECONDS, Load, RemoteSpec
+from agent_tools.fleet.crossing import Load, RemoteSpec
 from agent_tools.fleet.leases import Leased, Leases
 from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostLink, Hosts
-from agent_tools.fleet.placement import PATIENCE_SECONDS, Placement
+from agent_tools.fleet.placement import Placement
 from agent_tools.fleet.reserved import Reserved
 from agent_tools.fleet.specs import image_word, remote_spec
+from agent_tools.fleet.sweep import Sweep
 from agent_tools.runtime.engine import Container, Guest
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.recipe import RecipeLike
@@ -44,8 +47,8 @@ class Fleet:
         self,
         hosts: Hosts,
         *,
-        lease: float = LEASE_SECONDS,
-        patience: float = PATIENCE_SECONDS,
+        lease: float = LIMITS.lease,
+        patience: float = LIMITS.patience,
         copies_files: bool = True,
     ) -> None:
         self._hosts = hosts
@@ -54,8 +57,10 @@ class Fleet:
         self._placement = Placement(hosts, patience)
         self._lock = threading.RLock()
         self._topping = threading.Lock()
+        self._times_closed = 0  # of the reserve: what was to top it up before is not wanted any more
         self._sessions: dict[str, FleetSession] = {}
         self._reserved = Reserved()
+        self._sweep = Sweep(lease, time.monotonic())
         self._leases = Leases(lease, self._leased)
         atexit.register(self.disconnect)
 
@@ -134,7 +139,7 @@ class Fleet:
     def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
         """Reserve as many sandboxes as `pool` says for sessions like this; return how many there are."""
         kind = remote_spec(spec).kind
-        self._keep(kind, spec.ahead.size)
+        self._keep(kind, spec.ahead.size, self._times_closed)
         return self._reserved.left(kind)
 
     @property
@@ -152,6 +157,8 @@ class Fleet:
 
     def close_pools(self) -> None:
         """End what was reserved and nobody took."""
+        with self._topping:
+            self._times_closed += 1
         self._reserved.release()
 
     def settle(self) -> None:
@@ -173,13 +180,13 @@ class Fleet:
         if link is None:
             link, _ = self._placement.place(lambda link: self._open_on(link, id_, spec))
         if keep:
-            work = partial(self._top_up, spec.kind, keep)
+            work = partial(self._top_up, spec.kind, keep, self._times_closed)
             begun(work, "agent-tools-reserve")  # without a thread, the next opening does it
         return link
 
-    def _top_up(self, kind: RemoteSpec, size: int) -> None:
+    def _top_up(self, kind: RemoteSpec, size: int, times_closed: int) -> None:
         try:
-            self._keep(kind, size)
+            self._keep(kind, size, times_closed)
         except Exception as exc:  # noqa: BLE001  (the session that took one is open; the next opening tries again)
             log.warning("the reserve could not be topped up: %r", exc)
 
@@ -187,9 +194,9 @@ class Fleet:
         self._placement.greet(link)
         link.call("open", id_, spec)
 
-    def _keep(self, kind: RemoteSpec, size: int) -> None:
+    def _keep(self, kind: RemoteSpec, size: int, times_closed: int) -> None:
         with self._topping:
-            if (missing := size - self._reserved.left(kind)) > 0:
+            if times_closed == self._times_closed and (missing := size - self._reserved.left(kind)) > 0:
                 self._reserve(kind, missing)
 
     def _reserve(self, kind: RemoteSpec, count: int) -> int:
@@ -201,3 +208,4 @@ class Fleet:
             sessions = list(self._sessions.values())
         yield from sessions
         yield from self._reserved.leased()
+        self._sweep.look(time.monotonic())

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.runtime.threads.background import begun, do_all
 
 log = logging.getLogger("agent_tools.fleet")
-
-RENEWALS = 4
-"""How often a lease is renewed while it lasts."""
 
 
 class Leased(Protocol):
@@ -26,8 +24,8 @@ class Leased(Protocol):
         """The host that has it, and its id there; None while no host has it."""
         ...
 
-    def note_lost(self, why: str) -> None:
-        """The host does not have it any more; `why` is a clause."""
+    def note_lost(self, id_: str, why: str) -> None:
+        """The host does not have what had this id there; `why` is a clause."""
         ...
 
 
@@ -61,7 +59,7 @@ class Leases:
         do_all(partial(self._renew, entries) for entries in by_host.values())
 
     def _go_on(self) -> None:
-        while not self._is_over.wait(self._seconds / RENEWALS):
+        while not self._is_over.wait(self._seconds / LIMITS.renewals):
             self._renew_surely()
 
     def _renew_surely(self) -> None:
@@ -76,12 +74,12 @@ class Leases:
             missing = entries[0][0].call("renew", list(by_id), seconds=self._seconds / 2)
         except HostGone as exc:
             if exc.is_final:
-                for leased in by_id.values():
-                    leased.note_lost("the machine that ran it is gone")
+                for id_, leased in by_id.items():
+                    leased.note_lost(id_, "the machine that ran it is gone")
             return
         except Exception as exc:  # noqa: BLE001  (whatever one host fails at: the others, and the next round, go on)
             log.warning("the host %s did not renew its leases: %r", entries[0][0].name, exc)
             return
         for id_ in missing:
             if id_ in by_id:
-                by_id[id_].note_lost("the machine that ran it has closed it")
+                by_id[id_].note_lost(id_, "the machine that ran it has closed it")

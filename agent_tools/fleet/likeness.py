@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Union
 
 from agent_tools.errors import FileRejected
-from agent_tools.fleet.crossing import INLINE_BYTES, PIECE_BYTES, Files
+from agent_tools.fleet.crossing import Files
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import Limits
 from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.folder import Facts, Snapshot
@@ -51,7 +52,7 @@ class Likeness:
 
     def small(self, news: Changed, *, noting: bool = True) -> Files:
         """Return those that travel in one message, with their contents; with `noting`, the other side knows them."""
-        left, files = INLINE_BYTES, dict[str, Union[bytes, None]]()
+        left, files = LIMITS.inline_bytes, dict[str, Union[bytes, None]]()
         for name, facts in news.items():
             if facts is None:
                 files[name] = None
@@ -65,7 +66,7 @@ class Likeness:
 
     def pieces(self, name: str, facts: Facts) -> Iterator[bytes]:
         """Yield a file in pieces, at least one; it is known to the other side when the last is sent."""
-        for offset in range(0, max(1, facts[0]), PIECE_BYTES):
+        for offset in range(0, max(1, facts[0]), LIMITS.piece_bytes):
             yield self.piece(name, facts, offset)
         self._known[name] = facts
 
@@ -79,7 +80,7 @@ class Likeness:
             if file is None or folder.facts_of(file) != facts:
                 raise FileRejected(f"{name} changed while it was brought over")
             file.seek(offset)
-            return file.read(min(PIECE_BYTES, facts[0] - offset))
+            return file.read(min(LIMITS.piece_bytes, facts[0] - offset))
 
     def note(self, name: str, facts: Facts) -> None:
         """The other side has this file as it is here."""

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from agent_tools.errors import AgentToolsError
 
-CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order")
+CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order", "reserve")
 """Methods of a host that answer at once, whatever else it does."""
 WORK = (
-    *("open", "close", "reserve", "release", "do", "file"),
+    *("open", "close", "release", "do", "file"),
     *("put_piece", "get_piece", "spool", "ensure_image"),
 )
 """Methods that take a while."""

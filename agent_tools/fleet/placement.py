@@ -17,15 +17,10 @@ from typing import NoReturn, TypeVar
 from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
 from agent_tools.runtime.threads.background import do_all
 
-PASSED_OVER_SECONDS = 30.0
-"""Seconds for which a host that did not answer is not asked again, while there are others."""
-ASK_SECONDS = 5.0
-"""Seconds in which a host must say how full it is."""
-PATIENCE_SECONDS = 60.0
-"""Seconds that a session waits for a free slot, where all hosts are full."""
 _FULL = "All hosts that answer are full"
 _SEE = "`agent-tools fleet status` shows the nodes"
 LOOK_SECONDS = 0.2  # between two looks at hosts that were all full
@@ -39,7 +34,7 @@ class Placement:
     def __init__(
         self,
         hosts: Hosts,
-        patience: float = PATIENCE_SECONDS,
+        patience: float = LIMITS.patience,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -79,7 +74,7 @@ class Placement:
     def pass_over(self, link: HostLink) -> None:
         """Ask a host that did not answer only where there is no other, for a while."""
         with self._lock:
-            self._passed_over[link.name] = self._clock() + PASSED_OVER_SECONDS
+            self._passed_over[link.name] = self._clock() + LIMITS.passed_over
             self._greeted.discard(link.name)
 
     def loads(self) -> dict[str, Load]:
@@ -126,7 +121,7 @@ class Placement:
     def _load(self, link: HostLink, problems: list[str]) -> Load | None:
         try:
             self.greet(link)
-            load: Load = link.call("load", seconds=ASK_SECONDS)
+            load: Load = link.call("load", seconds=LIMITS.ask_seconds)
         except HostGone as exc:
             self.pass_over(link)
             problems.append(str(exc))

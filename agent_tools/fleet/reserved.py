@@ -14,31 +14,35 @@ from functools import partial
 
 from agent_tools.errors import EngineError, HostFull
 from agent_tools.fleet.crossing import RemoteSpec
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
 from agent_tools.runtime.threads.background import do_all
 
-RELEASE_SECONDS = 10.0
-"""Seconds that a host has to end a reservation; it does so by itself when its lease ends."""
-
 
 @dataclass
 class Reservation:
-    """Some of one kind on one host, under an id there. `left` were not taken yet."""
+    """Some of one kind on one host, under an id there. `count` were not taken yet, when they were last heard of."""
 
     kind: RemoteSpec
     link: HostLink
     id: str
-    left: int
+    count: int = 0
+    is_lost: bool = False
+
+    @property
+    def left(self) -> int:
+        """Those that can be taken still."""
+        return 0 if self.is_lost else self.count
 
     @property
     def place(self) -> tuple[HostLink, str] | None:
         """The host and the id there, while there is something left."""
         return (self.link, self.id) if self.left else None
 
-    def note_lost(self, why: str) -> None:
+    def note_lost(self, id_: str, why: str) -> None:
         """The host does not have it any more."""
-        self.left = 0
+        self.is_lost = True
 
 
 class Reserved:
@@ -96,9 +100,9 @@ class Reserved:
     def _add(self, kind: RemoteSpec, link: HostLink, count: int, placement: Placement) -> int:
         if not count:
             return 0
-        reservation = Reservation(kind, link, uuid.uuid4().hex, 0)
+        reservation = Reservation(kind, link, uuid.uuid4().hex)
         try:
-            reservation.left = link.call("reserve", reservation.id, kind, count)
+            reservation.count = link.call("reserve", reservation.id, kind, count, seconds=LIMITS.ask_seconds)
         except HostGone:
             placement.pass_over(link)
         with self._lock:
@@ -113,13 +117,13 @@ class Reserved:
             if not fitting:
                 return None
             chosen = random.choices(fitting, [each.left for each in fitting])[0]  # noqa: S311
-            chosen.left -= 1
+            chosen.count -= 1
             return chosen
 
 
 def _release(reservation: Reservation) -> None:
     with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
-        reservation.link.call("release", reservation.id, seconds=RELEASE_SECONDS)
+        reservation.link.call("release", reservation.id, seconds=LIMITS.close_seconds)
 
 
 @contextlib.contextmanager
@@ -128,4 +132,4 @@ def _letting_go(reservation: Reservation) -> Iterator[None]:
     try:
         yield
     except (HostFull, HostGone):
-        reservation.note_lost("it could not be had")
+        reservation.note_lost(reservation.id, "it could not be had")

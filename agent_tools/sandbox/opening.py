@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tempfile
 import threading
@@ -120,12 +121,17 @@ class Opening:
 
     @property
     def _has_functions(self) -> bool:
-        return bool(self.options.hostcalls) or self._takes_functions
+        """True if it has functions of the host, or may have some later, which the extra `code-mode` is for."""
+        return bool(self.options.hostcalls) or (self._takes_functions and _has_code_mode())
 
     def _open_runtime(self) -> Sessions:
         if self._runtime is None:
             self._runtime = shared_runtime(self.options.engine)
         return self._runtime
+
+
+def _has_code_mode() -> bool:
+    return importlib.util.find_spec("pydantic") is not None
 
 
 def _host_side() -> type[HostSide]:

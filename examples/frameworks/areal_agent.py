@@ -1,4 +1,7 @@
-"""AReaL: an agent whose code runs in a sandbox of the rollout's own. AReaL needs no base class, only `run`."""
+"""AReaL: an agent whose code runs in a sandbox of the rollout's own. AReaL needs no base class, only `run`.
+
+AReaL's workflow gives `run` the address of its proxy and a key, or, in its mode `subproc`, the environment has them.
+"""
 
 from typing import Any
 
@@ -18,8 +21,8 @@ class SandboxAgent:
 
     async def run(self, data: dict[str, Any], **given: Any) -> float:
         client = AsyncOpenAI(
-            base_url=given["base_url"],
-            api_key=given.get("api_key", "none"),
+            base_url=given.get("base_url"),
+            api_key=given.get("api_key"),
             http_client=given.get("http_client"),
             max_retries=0,
         )

@@ -233,6 +233,16 @@ def test_the_gateway_runs_in_its_image_with_postgresql(
         assert key not in log
 
 
+def test_the_image_knows_every_engine_that_the_package_has() -> None:
+    project = (DEPLOY.parent / "pyproject.toml").read_text()
+    table = re.search(r"\[project.entry-points.\"agent_tools.engines\"\]\n(.*?)\n\n", project, re.DOTALL)
+    assert table
+    lines = table[1].replace('"', "").splitlines()
+    assert len(lines) > 1
+    text = (DEPLOY.parent / "docker" / "gateway.dockerfile").read_text()
+    assert all(f"'{line}'" in text for line in lines)
+
+
 def test_the_image_needs_a_key_unless_it_is_told_otherwise() -> None:
     text = (DEPLOY.parent / "docker" / "gateway.dockerfile").read_text()
     environment = dict(re.findall(r"(AGENT_TOOLS_GATEWAY_\w+)=(\S+)", text))

@@ -22,7 +22,7 @@ from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.errors import EngineUnavailable, HostFull, SessionLost
 from agent_tools.execution import Died, Error, Restarted
 from agent_tools.fleet import Fleet, connect
-from agent_tools.fleet.ray.hosts import RayHosts, RayLink
+from agent_tools.fleet.ray.hosts import RayHosts, RayLink, running
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
 from tests.integrations.cluster import TwoNodes
@@ -281,6 +281,32 @@ def test_hosts_per_node_share_its_slots(fleet: Fleet) -> None:
     with Fleet(hosts, lease=LEASE) as several:
         until(lambda: len(several.load()) == 4, "each node has two hosts", 120)
         assert {load.slots for load in several.load().values()} == {SLOTS // 2, SLOTS}
+    until(lambda: len(running()) == 2, "those that nobody uses have ended, but for the two that may stay", 120)
+
+
+def test_an_order_that_finds_no_room_is_sent_later_and_in_its_order(fleet: Fleet) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def control(self, method: str, number: int) -> list[int]:
+            time.sleep(0.1)
+            self.seen += [number] if number else []
+            return self.seen
+
+    actor = ray.remote(num_cpus=0)(Slow).options(max_pending_calls=1).remote()
+    link = RayLink("slow", actor)
+    assert link.call("cancel", 0) == []
+    for number in range(1, 9):
+        link.tell("cancel", number)
+
+    def seen() -> list[int]:
+        with contextlib.suppress(HostFull):
+            return list(link.call("cancel", 0))
+        return []
+
+    until(lambda: seen() == list(range(1, 9)), "all orders have come", 60)
+    ray.kill(actor)
 
 
 def test_the_command_line_shows_starts_and_ends_hosts(fleet: Fleet, nodes: TwoNodes) -> None:

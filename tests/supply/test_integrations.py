@@ -57,7 +57,7 @@ def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes
         pages = [(ROOT / "docs" / page).read_text() for page in ("jupyter.md", "upstreams.md", "fleet.md")]
         assert any(name in page for page in pages)
     pinned = (*framework.packages, *framework.beside)
-    assert all(re.fullmatch(r"[\w-]+==[\d.]+(post\d+)?", package) for package in pinned)
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+((post|dev)\d+)?", package) for package in pinned)
 
 
 def test_every_adapter_belongs_to_a_framework_with_an_extra_of_its_name() -> None:

@@ -14,7 +14,8 @@ from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone
 from agent_tools.file_info import FileInfo
 from agent_tools.fleet.caller.reach import Reach
-from agent_tools.fleet.crossing import PIECE_BYTES, Printed
+from agent_tools.fleet.crossing import Printed
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import Limits
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.commands.process import Process
@@ -32,9 +33,9 @@ class FarFiles:
 
     def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes:
         """Return a file's bytes from `offset` on, at most `most` of them."""
-        wanted = PIECE_BYTES if most is None else min(most, PIECE_BYTES)
+        wanted = LIMITS.piece_bytes if most is None else min(most, LIMITS.piece_bytes)
         data: bytes = self._reach.ask("file", "read", path, offset, wanted)
-        if len(data) < PIECE_BYTES or most == PIECE_BYTES:
+        if len(data) < LIMITS.piece_bytes or most == LIMITS.piece_bytes:
             return data
         return self._larger(path, offset, most, data)
 
@@ -43,7 +44,8 @@ class FarFiles:
         wanted = bound + 1 if most is None else min(most, bound)
         data = bytearray(first)
         while len(data) < wanted:
-            piece = self._reach.ask("file", "read", path, offset + len(data), min(PIECE_BYTES, wanted - len(data)))
+            size = min(LIMITS.piece_bytes, wanted - len(data))
+            piece = self._reach.ask("file", "read", path, offset + len(data), size)
             if not piece:
                 break
             data += piece
@@ -128,12 +130,12 @@ def in_pieces(data: bytes | BinaryIO, most: float, path: str) -> Iterator[bytes]
 
 def _pieces(data: bytes | BinaryIO) -> Iterator[bytes]:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        yield data.read(PIECE_BYTES)
-        while piece := data.read(PIECE_BYTES):
+        yield data.read(LIMITS.piece_bytes)
+        while piece := data.read(LIMITS.piece_bytes):
             yield piece
         return
-    for at in range(0, max(1, len(data)), PIECE_BYTES):
-        yield bytes(data[at : at + PIECE_BYTES])
+    for at in range(0, max(1, len(data)), LIMITS.piece_bytes):
+        yield bytes(data[at : at + LIMITS.piece_bytes])
 
 
 def joined(chunks: Iterable[memoryview | bytes]) -> Iterator[bytes]:

@@ -16,12 +16,9 @@ from typing import Any
 from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
 from agent_tools.execution import Restarted
 from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
 
-CLOSE_SECONDS = 10.0
-"""Seconds that closing waits for the host, which closes by itself what is not renewed."""
-SEND_SECONDS = 60.0
-"""Seconds for which what a run has made is asked for where too many messages wait for its host."""
 LOOK_SECONDS = 0.2  # between two tries
 READING = ("get_piece",)
 """Methods that follow code that was run."""
@@ -48,7 +45,8 @@ class Reach:
     ) -> None:
         self.remote = remote
         self._open, self._pass_over, self._at_new = open_, pass_over, at_new
-        self._lock = threading.RLock()
+        self._opening = threading.RLock()  # held as long as a host takes to open it
+        self._lock = threading.Lock()  # around what is known; never held for long, since renewals of others wait for it
         self._place: tuple[HostLink, str] | None = None
         self._lost: Restarted | None = None
         self._owner_pid = os.getpid()
@@ -65,23 +63,34 @@ class Reach:
         Raises:
             HostFull: all hosts are full.
             EngineError: no host answers, or the sandbox could not be started.
+            SessionClosed: the session was closed meanwhile.
+        """
+        with self._opening:
+            if place := self._place:
+                return place
+            id_ = uuid.uuid4().hex
+            link = self._open(id_, self.remote)
+            with self._lock:
+                self._place = link, id_
+            if self.is_closed:
+                self._close_at(link, id_)
+                self.refuse_closed()
+            self._at_new()
+            return link, id_
+
+    def note_lost(self, id_: str, why: str) -> None:
+        """The host does not have the session of this id any more: the next use finds another one, and tells.
+
+        Word of one that has been followed by another already changes nothing.
         """
         with self._lock:
-            if self._place is None:
-                id_ = uuid.uuid4().hex
-                self._place = self._open(id_, self.remote), id_
-                self._at_new()
-            return self._place
-
-    def note_lost(self, why: str) -> None:
-        """The host does not have it any more: the next use finds another one, and tells."""
-        with self._lock:
-            if self._place is not None:
+            if self._place is not None and self._place[1] == id_:
                 self._place, self._lost = None, Restarted(why)
 
     def take_lost(self) -> Restarted | None:
         """Return what is to be told of a host that was lost, once."""
-        lost, self._lost = self._lost, None
+        with self._lock:
+            lost, self._lost = self._lost, None
         return lost
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -93,7 +102,7 @@ class Reach:
         """
         self.refuse_closed()
         link, id_ = self.placed()
-        with self._losing(link):
+        with self._losing(link, id_):
             if method in READING:
                 return self._sent(link, method, id_, *arguments)
             return link.call(method, id_, *arguments)
@@ -104,11 +113,11 @@ class Reach:
         link, id_ = self.placed()
         is_over = False
         try:
-            with self._losing(link):
+            with self._losing(link, id_):
                 items, is_over = link.call("begin", id_, run, what, *arguments)
             yield from items
             while not is_over:
-                with self._losing(link):
+                with self._losing(link, id_):
                     items, is_over = self._sent(link, "more", id_, run)
                 yield from items
         finally:
@@ -117,7 +126,7 @@ class Reach:
 
     def _sent(self, link: HostLink, method: str, *arguments: Any) -> Any:
         """Call a method in the middle of something: where no message can be sent now, it is sent a little later."""
-        until = time.monotonic() + SEND_SECONDS
+        until = time.monotonic() + LIMITS.send_seconds
         while True:
             try:
                 return link.call(method, *arguments)
@@ -138,9 +147,12 @@ class Reach:
             return False
         self.is_closed = True
         if place := self._place:
-            with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
-                place[0].call("close", place[1], seconds=CLOSE_SECONDS)
+            self._close_at(*place)
         return True
+
+    def _close_at(self, link: HostLink, id_: str) -> None:
+        with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+            link.call("close", id_, seconds=LIMITS.close_seconds)
 
     def refuse_closed(self, message: str = "The session is closed.") -> None:
         """Raise SessionClosed if it is."""
@@ -152,21 +164,21 @@ class Reach:
         self.refuse_closed(_CLOSED_MEANWHILE)
 
     @contextlib.contextmanager
-    def _losing(self, link: HostLink) -> Iterator[None]:
+    def _losing(self, link: HostLink, id_: str) -> Iterator[None]:
         """Around what a host does: one that is gone has lost the session."""
         try:
             yield
         except HostGone as exc:
             self.refuse_closed_meanwhile()
             self._pass_over(link)
-            self.note_lost("the machine that ran it is gone")
+            self.note_lost(id_, "the machine that ran it is gone")
             raise SessionLost(
                 "The machine that ran it is gone. Variables are lost, and so is what this call wrote; whether the code "
                 "ran to its end is not known. The next call starts on another machine."
             ) from exc
         except SessionUnknown as exc:
             self.refuse_closed_meanwhile()
-            self.note_lost("the machine that ran it has closed it")
+            self.note_lost(id_, "the machine that ran it has closed it")
             raise SessionLost(
                 "The machine that ran it has closed the session. Variables are lost; nothing was run. The next call "
                 "starts anew."

@@ -274,9 +274,9 @@ class FleetSession:
         """The host that has it, and its id there."""
         return self._reach.place
 
-    def note_lost(self, why: str) -> None:
-        """The host does not have it any more: the next use finds another one, and tells."""
-        self._reach.note_lost(why)
+    def note_lost(self, id_: str, why: str) -> None:
+        """The host does not have the session of this id any more: the next use finds another one, and tells."""
+        self._reach.note_lost(id_, why)
 
     @contextlib.contextmanager
     def cancelling(self, run: str, cancelled: threading.Event) -> Iterator[None]:

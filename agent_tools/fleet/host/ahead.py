@@ -13,12 +13,10 @@ from collections.abc import Callable
 
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.host.held import HeldSession
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.runtime.threads.background import begun
 
 log = logging.getLogger("agent_tools.fleet")
-
-MAX_OPENS = 4
-"""Sandboxes of one host that start at the same time: more make each of them slower."""
 
 
 class Reservation:
@@ -39,7 +37,7 @@ class Reservation:
         self._ready: deque[HeldSession] = deque()
         self._is_over = False
         self._changed = threading.Condition()
-        self._threads = [begun(self._work, "agent-tools-reserve") for _ in range(min(count, MAX_OPENS))]
+        self._threads = [begun(self._work, "agent-tools-reserve") for _ in range(min(count, LIMITS.opens_at_once))]
 
     @property
     def ready(self) -> int:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from agent_tools.errors import FileRejected
-
-MAX_EARLY = 256
-"""Runs that a session remembers to have been ended before they came; beyond that the oldest are forgotten."""
+from agent_tools.fleet.limits import LIMITS
 
 Word = Literal["cancel", "drop"]
 
@@ -76,7 +74,7 @@ class Early:
         """Remember it; a drop outdoes a cancel."""
         if self._words.get(run) != "drop":
             self._words[run] = word
-        while len(self._words) > MAX_EARLY:
+        while len(self._words) > LIMITS.early_words:
             del self._words[next(iter(self._words))]
 
     def taken(self, run: str) -> Word | None:

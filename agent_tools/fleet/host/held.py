@@ -47,7 +47,11 @@ class HeldSession:
         guest = runtime.guest(folder)
         self.path = prepare_work_dir(folder, guest)
         self._relay = Relay(spec.call_limits) if spec.call_limits else None
-        self._session = runtime.open(key, _session_spec(runtime, spec, self.path, self._relay))
+        try:
+            self._session = runtime.open(key, _session_spec(runtime, spec, self.path, self._relay))
+        except BaseException:
+            remove_tree(self.path)
+            raise
         self._likeness = Likeness(self.path, guest.outside, spec.limits)
         self._runs: dict[str, HostRun] = {}
         self._spools = Spools(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
@@ -80,12 +84,14 @@ class HeldSession:
         for host_run in host_runs:  # first: one that nobody reads would hold up the ends of the others
             host_run.abandon()
         self._spools.close()
-        self._runtime.close(self._key)
-        self._session.close()
-        until = time.monotonic() + END_SECONDS
-        while self._session.is_busy and time.monotonic() < until:  # whose claim on the folder goes before the folder
-            time.sleep(LOOK_SECONDS)
-        remove_tree(self.path)
+        try:
+            self._runtime.close(self._key)
+            self._session.close()
+            until = time.monotonic() + END_SECONDS
+            while self._session.is_busy and time.monotonic() < until:  # its claim on the folder goes before that
+                time.sleep(LOOK_SECONDS)
+        finally:
+            remove_tree(self.path)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

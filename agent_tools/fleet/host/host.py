@@ -26,11 +26,13 @@ from typing import Any
 
 from agent_tools import __version__
 from agent_tools.errors import EngineError, HostFull, InvalidParams
-from agent_tools.fleet.crossing import LEASE_SECONDS, HostFacts, Load, RemoteSpec, SessionUnknown
-from agent_tools.fleet.host.ahead import MAX_OPENS, Reservation
+from agent_tools.fleet.crossing import HostFacts, Load, RemoteSpec, SessionUnknown
+from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
 from agent_tools.fleet.host.verbs import FILE_VERBS, GOING_ON, VERBS, known
+from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.sweep import Sweep
 from agent_tools.runtime.files.folder import Facts
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
@@ -48,7 +50,7 @@ class SandboxHost:
         self,
         runtime: Runtime,
         slots: int,
-        lease: float = LEASE_SECONDS,
+        lease: float = LIMITS.lease,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if slots < 1:
@@ -59,10 +61,12 @@ class SandboxHost:
         self._reservations: dict[str, Reservation] = {}
         self._taken = self._made = 0
         self._lock = threading.Lock()
-        self._opens = threading.BoundedSemaphore(MAX_OPENS)
+        self._opens = threading.BoundedSemaphore(LIMITS.opens_at_once)
         self._is_closed = threading.Event()
+        self._sweep = Sweep(lease, clock())
         self.used_at = clock()
-        begun(self._tend, "agent-tools-leases")
+        if begun(self._tend, "agent-tools-leases") is None:
+            raise EngineError("A host has no thread to tend its leases (pids limit, or ulimit -u).")
 
     # -- a host -------------------------------------------------------------------------------------------------------
 
@@ -296,9 +300,10 @@ class SandboxHost:
             return leased is not None
 
     def _tend(self) -> None:
-        """Close what nobody has renewed."""
+        """Close what nobody has renewed, and remove folders of processes of this machine that were killed."""
         while not self._is_closed.wait(min(1.0, self._lease / 4)):
             now = self._clock()
+            self._sweep.look(now)
             with self._lock:
                 late = [id_ for id_, each in self._held.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]

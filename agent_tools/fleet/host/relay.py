@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.fleet.crossing import GuestWord
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
@@ -24,8 +25,6 @@ from agent_tools.runtime.host_calls.wire import Wire
 
 Order = Literal["answer", "hold", "go", "read_on"]
 """Of a caller: the bytes of an answer; let the run's clock stand, or go; read what the code sends, or leave it."""
-MAX_WAITING_ORDERS = 4_096
-"""Orders that may wait for one that is on its way; more end the run's calls."""
 
 
 class Relay:
@@ -104,9 +103,10 @@ class Relay:
         with self._lock:
             if run != self._run or number < self._next:
                 return
-            self._waiting[number] = (what, data)
-            if len(self._waiting) > MAX_WAITING_ORDERS:
+            if len(self._waiting) >= LIMITS.waiting_orders and number != self._next:
                 self._service.hang_up()
+                return
+            self._waiting[number] = (what, data)
             while due := self._waiting.pop(self._next, None):
                 self._next += 1
                 self._obey(*due)

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.fleet.crossing import RUN_BYTES, GuestWord, Printed
+from agent_tools.fleet.crossing import GuestWord, Printed
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.outputs import Stream
 from agent_tools.runtime.threads.background import begun
 
 LINGER = 0.002  # seconds
-MAX_QUEUED = 64  # items
 LOOK_SECONDS = 0.25  # how often a thread that cannot go on looks whether it was given up
 
 GIVEN_UP = "What was to be read on was given up meanwhile."
@@ -46,7 +46,7 @@ class HostRun:
         self.at_end: Callable[[], object] = bool
         self.at_read: Callable[[], object] = bool
         self._work = work
-        self._queue: queue.Queue[Any] = queue.Queue(MAX_QUEUED)
+        self._queue: queue.Queue[Any] = queue.Queue(LIMITS.queued_items)
         self._is_abandoned = False
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class HostRun:
         batch = [self._first()]
         size = _size(batch[0])
         until = time.monotonic() + LINGER
-        while size < RUN_BYTES and not isinstance(batch[-1], (GuestWord, _Over)):
+        while size < LIMITS.run_bytes and not isinstance(batch[-1], (GuestWord, _Over)):
             try:
                 batch.append(self._queue.get(timeout=max(0.0, until - time.monotonic())))
             except queue.Empty:

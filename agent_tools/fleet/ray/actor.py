@@ -17,18 +17,17 @@ import ray
 
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.fleet.host.host import SandboxHost
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import CONTROL, RUNS, WORK
 from agent_tools.runtime.runtime import docker_runtime
 
-THREADS = {"control": 8, "work": 32, "runs": 64}
-"""Calls of a host that are served at once, by kind; the last is how much code runs at once."""
+THREADS = {"control": LIMITS.control_at_once, "work": LIMITS.work_at_once, "runs": LIMITS.runs_at_once}
+"""Calls of a host that are served at once, by kind."""
 GROUP_OF = {
     **dict.fromkeys(CONTROL, "control"),
     **dict.fromkeys(WORK, "work"),
     **dict.fromkeys(RUNS, "runs"),
 }
-IDLE_END_SECONDS = 600.0
-"""Seconds without a session, a reservation or a renewal, after which a host ends."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class HostSettings:
 
     slots: int
     lease: float
-    idle_end: float = IDLE_END_SECONDS
+    idle_end: float = LIMITS.idle_end
 
 
 @dataclass(frozen=True)
@@ -89,5 +88,7 @@ class HostActor:
     def _end_when_idle(self) -> None:
         while time.monotonic() - self._host.used_at < self._settings.idle_end or self._host.load().taken:
             time.sleep(min(5.0, self._settings.idle_end / 4))
-        self._host.close_all()
-        ray.kill(ray.get_runtime_context().current_actor)
+        try:
+            self._host.close_all()
+        finally:
+            ray.kill(ray.get_runtime_context().current_actor)

@@ -24,21 +24,18 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agent_tools.errors import EngineError, EngineUnavailable, HostFull
-from agent_tools.fleet.crossing import LEASE_SECONDS
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
-from agent_tools.fleet.ray.actor import GROUP_OF, IDLE_END_SECONDS, THREADS, HostActor, HostSettings, Raised
+from agent_tools.fleet.outbox import Outbox
+from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
 from agent_tools.runtime.threads.background import begun
 
 RESOURCE = "sandbox"
 NAMESPACE = "agent-tools"
 PREFIX = "host-"
 """Begins the name of a host's actor."""
-END_SECONDS = 30.0
-"""Seconds in which a host that is ended may close its sandboxes by itself."""
 LOOK_SECONDS = 2.0
 """Seconds for which the list of nodes is taken to be true."""
-MAX_PENDING_CALLS = 4_096
-"""Calls of one process that may wait at one host; more are answered as by a full one."""
 
 
 class RayLink:
@@ -48,6 +45,7 @@ class RayLink:
         self.actor = actor
         self.is_dead = False
         self._name = name
+        self._outbox = Outbox(self._sent)
 
     @property
     def name(self) -> str:
@@ -71,11 +69,17 @@ class RayLink:
         return value
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method and wait for nothing."""
+        """Call a method and wait for nothing; where too many calls wait already, it is called a little later."""
+        self._outbox.tell(method, *arguments)
+
+    def _sent(self, method: str, *arguments: Any) -> bool:
         try:
             self._begin(method, arguments)
+        except PendingCallsLimitExceeded:
+            return False
         except (RayError, ConnectionError, OSError):
-            return
+            return True
+        return True
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> Any:
         return getattr(self.actor, GROUP_OF[method]).remote(method, *arguments)
@@ -83,12 +87,12 @@ class RayLink:
     def _told(self, exc: Exception) -> Exception:
         """Return an exception of Ray's as one of ours."""
         if isinstance(exc, PendingCallsLimitExceeded):
-            return HostFull(f"{MAX_PENDING_CALLS:,} calls of this process wait at the host {self._name} already.")
+            return HostFull(f"{LIMITS.pending_calls:,} calls of this process wait at the host {self._name} already.")
         if isinstance(exc, GetTimeoutError):
             return HostGone(f"the host {self._name} did not answer in time")
         if isinstance(exc, RayTaskError):
             return EngineError(f"The host {self._name} failed: {exc.cause!r:.500}")
-        self.is_dead = isinstance(exc, ActorDiedError)
+        self.is_dead = self.is_dead or isinstance(exc, ActorDiedError)  # it never comes back under this handle
         is_known = isinstance(exc, (RayActorError, ConnectionError))
         how = "has ended" if self.is_dead else "does not answer" if is_known else f"failed: {exc!r:.200}"
         return HostGone(f"the host {self._name} {how}", is_final=self.is_dead)
@@ -101,8 +105,8 @@ class RayHosts:
         self,
         *,
         hosts_per_node: int = 1,
-        lease: float = LEASE_SECONDS,
-        idle_end: float = IDLE_END_SECONDS,
+        lease: float = LIMITS.lease,
+        idle_end: float = LIMITS.idle_end,
     ) -> None:
         self._per_node, self._lease, self._idle_end = hosts_per_node, lease, idle_end
         self._links: dict[str, RayLink] = {}
@@ -152,7 +156,7 @@ class RayHosts:
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
-            max_pending_calls=MAX_PENDING_CALLS,
+            max_pending_calls=LIMITS.pending_calls,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         ).remote(HostSettings(share, self._lease, self._idle_end))
 
@@ -167,7 +171,7 @@ def running() -> list[RayLink]:
 def end(link: RayLink) -> None:
     """End a host with all sandboxes that it has, whoever uses them."""
     with contextlib.suppress(RayError):
-        ray.get(link.actor.end.remote(), timeout=END_SECONDS)
+        ray.get(link.actor.end.remote(), timeout=LIMITS.end_seconds)
     ray.kill(link.actor)
 
 

@@ -33,6 +33,12 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if len(fields) > 19 else None
 
 
+def is_zombie(pid: int) -> bool:
+    """Return whether a process has ended with all its threads, and only waits for its parent: it holds nothing."""
+    state = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
+    return state == ["Z"] and len(list(Path(f"/proc/{pid}/task").glob("*"))) <= 1
+
+
 def available_memory() -> int | None:
     """The bytes of memory that programs could still take without swapping; None where it cannot be told."""
     for line in _read("/proc/meminfo").splitlines():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agent_tools.runtime.host.machine import machine_id, start_time
+from agent_tools.runtime.host.machine import is_zombie, machine_id, start_time
 
 T = TypeVar("T")
 
@@ -70,6 +70,8 @@ def _is_gone(token: str) -> bool:
     pid, _, start = token.partition("-")
     if not _TOKEN.fullmatch(token):
         return False
+    if is_zombie(int(pid)):  # for good, below a first process that reaps nobody, as in many containers
+        return True
     now = start_time(int(pid))
     return now != int(start) if now is not None else not _exists(int(pid))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,8 +14,12 @@ import pytest
 from agent_tools import CodeInterpreter, InvalidParams
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet import connect
+from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.leases import Leases
 from agent_tools.fleet.links import HostGone
+from agent_tools.fleet.reserved import Reservation
+from agent_tools.limits import Limits
+from agent_tools.runtime.engine import Isolation
 from tests.unit.fleet.conftest import Rig
 
 
@@ -121,7 +126,8 @@ class Kept:
             raise self.answer
         return self.answer
 
-    def note_lost(self, why: str) -> None:
+    def note_lost(self, id_: str, why: str) -> None:
+        assert id_ == "id"
         self.lost.append(why)
 
 
@@ -188,6 +194,37 @@ def test_a_reserve_that_cannot_be_topped_up_fails_no_opening(rig: Rig) -> None:
         link.host.reserve = reserve  # type: ignore[method-assign,assignment]
     assert rig.sandbox({"pool": 2}).run_code("1").value == 1
     until(lambda: bool(failed))
+
+
+def test_a_reserve_that_was_given_up_is_not_topped_up_late(rig: Rig) -> None:
+    began, may_end = threading.Event(), threading.Event()
+    reserved = rig.fleet._reserved.left
+    kinds: list[Any] = []
+
+    def late(kind: Any = None) -> int:
+        kinds.append(kind)
+        began.set()
+        may_end.wait(30)
+        return reserved(kind)
+
+    rig.fleet._reserved.left = late  # type: ignore[method-assign]
+    rig.sandbox({"pool": 1}).run_code("1")
+    assert began.wait(30)
+    closing = threading.Thread(target=rig.fleet.close_pools)
+    closing.start()
+    may_end.set()
+    closing.join(30)
+    rig.fleet._reserved.left = reserved  # type: ignore[method-assign]
+    rig.fleet._keep(kinds[0], 1, 0)
+    assert rig.fleet._reserved.left() == 0
+
+
+def test_what_is_taken_of_a_reservation_that_was_lost_is_nothing() -> None:
+    reservation = Reservation(RemoteSpec(Isolation(), Limits()), Kept([]), "id", 2)  # type: ignore[arg-type]
+    reservation.note_lost("id", "gone")
+    reservation.count -= 1
+    assert reservation.left == 0
+    assert reservation.place is None
 
 
 def test_a_run_is_read_on_where_messages_had_to_wait(rig: Rig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +18,10 @@ from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import _pass_on
-from agent_tools.fleet.host.run import MAX_QUEUED
+from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.unit.fleet.conftest import process_host
@@ -71,6 +74,18 @@ def test_a_slot_is_given_back_when_a_sandbox_does_not_come_up() -> None:
     host.close_all()
 
 
+def test_an_image_that_cannot_be_had_leaves_no_folder() -> None:
+    def refuse(recipe: Any) -> str:
+        raise SandboxStartError("no image")
+
+    host = SandboxHost(Runtime(ProcessEngine(), refuse), 1)
+    with pytest.raises(SandboxStartError):
+        host.open("a", SPEC)
+    assert not os.listdir(host._base)
+    assert host.load().taken == 0
+    host.close_all()
+
+
 class Clock:
     """Seconds that pass when they are told to."""
 
@@ -94,6 +109,20 @@ def test_what_is_not_renewed_is_closed(new_host: Callable[..., SandboxHost]) -> 
     assert host.renew(["left", "reserved", "kept"]) == ["left", "reserved"]
     with pytest.raises(SessionUnknown):
         host.do("left", "interrupt")
+
+
+def test_folders_of_processes_that_were_killed_are_removed(new_host: Callable[..., SandboxHost]) -> None:
+    child = os.fork()
+    if not child:
+        make_own_folder()
+        os._exit(0)
+    os.waitpid(child, 0)
+    named = f"agent-tools-{child}-"
+    assert [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(named)]
+    clock = Clock()
+    new_host(1, lease=2.0, clock=clock)
+    clock.now = 3.0
+    until(lambda: not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(named)])
 
 
 def test_code_that_runs_does_not_keep_a_session_whose_caller_is_gone(new_host: Callable[..., SandboxHost]) -> None:
@@ -213,7 +242,7 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     held = host._held["a"]
     assert held._relay
     held._relay._own.loop.call_soon_threadsafe(
-        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED)]  # type: ignore[func-returns-value]
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * LIMITS.queued_items)]  # type: ignore[func-returns-value]
     )
     until(lambda: held._runs["run"]._queue.full())
     closing = threading.Thread(target=host.close, args=["a"], daemon=True)

@@ -178,6 +178,24 @@ def test_functions_can_be_added_and_are_there_after_a_restart(rig: Rig) -> None:
     assert sandbox.run_code("print('x' in globals(), await double(4))").stdout == "False 8\n"
 
 
+def test_functions_can_take_the_place_of_all_others(rig: Rig) -> None:
+    def double(n: int) -> int:
+        return 2 * n
+
+    def triple(n: int) -> int:
+        return 3 * n
+
+    sandbox = rig.sandbox(hostcalls=[double])
+    assert sandbox.run_code("before = double\nawait double(2)").value == 4
+    sandbox.put_functions([triple])
+    assert sandbox.run_code("await triple(2)").value == 6
+    refused = sandbox.run_code("await before(2)").error
+    assert refused
+    assert "double" in refused.value
+    sandbox.restart()
+    assert sandbox.run_code("print('double' in globals(), await triple(3))").stdout == "False 9\n"
+
+
 def test_an_approval_lets_the_runs_clock_stand_still(rig: Rig) -> None:
 
     async def approve(_: object) -> bool:

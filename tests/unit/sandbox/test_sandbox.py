@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,18 @@ def test_its_own_folder_goes_with_it_and_no_two_share_one(process_runtime: Runti
     first.close()
     second.close()
     assert not any(folder.exists() for folder in folders)
+
+
+def test_code_runs_where_the_extra_for_functions_is_not_installed(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "pydantic" else find(name, *rest)
+    )
+    monkeypatch.setattr("agent_tools.sandbox.opening._host_side", pytest.fail)
+    with Sandbox(runtime=process_runtime) as sandbox:
+        assert sandbox.run_code("6 * 7").value == 42
 
 
 def test_a_folder_that_was_given_stays(process_runtime: Runtime, work_dir: Path) -> None:

@@ -78,13 +78,13 @@ class ExecStdio:
                 try:
                     data = self._socket.recv(READ_SIZE)
                 except _LATER:
-                    self._flush()
+                    self._reply()
                     return None
                 except OSError:
                     return b""
                 self._heard_at = time.monotonic()
                 self._found = self._channels.feed(data)
-                self._flush()  # pongs
+                self._reply()
         return b""
 
     def send(self, data: bytes | bytearray) -> int:
@@ -152,6 +152,11 @@ class ExecStdio:
             self._socket.setblocking(False)
         except OSError as exc:
             raise EngineUnavailable(f"The Kubernetes API server opens no exec stream ({exc}).") from exc
+
+    def _reply(self) -> None:
+        """Send pongs, and whatever else waits; to a server that takes nothing any more, its last words still count."""
+        with contextlib.suppress(OSError):
+            self._flush()
 
     def _flush(self) -> bool:
         """Send what is to be sent; return whether all of it went out."""

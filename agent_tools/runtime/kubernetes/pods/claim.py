@@ -22,7 +22,7 @@ CLAIMS, POOLS = "sandboxclaims", "sandboxwarmpools"
 CLAIM_ANNOTATION = "agent-tools/claim"
 POD_NAME = "agents.x-k8s.io/pod-name"
 FINISHED_SECONDS = 60  # for which a claim is kept whose pod has ended
-_ENDED = {"ClaimExpired", "SandboxExpired", "TemplateNotFound", "WarmPoolNotFound", "InvalidMetadata"}
+_ENDED = ("ClaimExpired", "SandboxExpired", "TemplateNotFound", "WarmPoolNotFound", "InvalidMetadata")
 
 
 def pool_name(maker: PodMaker, spec: SandboxSpec) -> str:

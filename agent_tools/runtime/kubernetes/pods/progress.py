@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.runtime.kubernetes.cluster.api import told
 
-UNDER_WAY = {"ContainerCreating", "PodInitializing"}
+UNDER_WAY = ("ContainerCreating", "PodInitializing")
 MOST_CONDITIONS = 50  # of one pod that are looked at
 HINTS = {
     "seccomp": "The profile must be on every node: deploy/kubernetes has a DaemonSet that puts it there.",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
+from agent_tools.runtime.host.machine import start_time
 from agent_tools.runtime.host.owner import Owner, is_orphan, orphans, same_host
 
 
@@ -34,6 +35,27 @@ def test_labels_name_the_host_and_the_process() -> None:
 
 def test_this_process_is_not_gone() -> None:
     assert not is_orphan(Owner.current().labels)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells it")
+def test_a_process_that_ended_and_that_nobody_waits_for_is_gone() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(reading, 1)
+        os._exit(0)
+    start = start_time(child)
+    assert start
+    labels = Owner(Owner.current().host, child, start).labels
+    assert not is_orphan(labels)
+    os.write(writing, b"!")
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the table of processes
+    try:
+        assert is_orphan(labels)
+    finally:
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_finished_process_is_gone(finished: Owner) -> None:

@@ -91,3 +91,7 @@ def test_a_claim_is_there_when_it_has_a_sandbox() -> None:
     assert not progress_of_claim({"status": {"conditions": [ready]}}).is_running
     expired = {"type": "Ready", "status": "False", "reason": "ClaimExpired", "message": "m"}
     assert progress_of_claim({"status": {"conditions": [expired]}}).failure == "ClaimExpired: m"
+    odd = {"type": "Ready", "reason": ["ClaimExpired"]}
+    assert not progress_of_claim({"status": {"conditions": [odd]}}).failure
+    states = [{"state": {"waiting": {"reason": ["ContainerCreating"]}}}]
+    assert not progress_of({"status": {"phase": "Pending", "containerStatuses": states}}).is_running

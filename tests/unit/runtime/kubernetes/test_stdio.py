@@ -23,7 +23,7 @@ from agent_tools.runtime.kubernetes.exec import stdio as module
 from agent_tools.runtime.kubernetes.exec.channels import PROTOCOLS
 from agent_tools.runtime.kubernetes.exec.stdio import ExecStdio
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 class Server:
@@ -119,6 +119,15 @@ def test_bytes_cross_both_ways_and_the_end_is_one(server: Server, stdio: ExecStd
     select.select([stdio], [], [], PATIENCE)
     assert stdio.receive() == b""
     assert stdio.last_words == "exit status 1"
+
+
+def test_the_last_words_of_a_server_that_takes_no_answer_are_heard(server: Server, stdio: ExecStdio) -> None:
+    server.protocol.send_binary(b"\1the last")
+    server.protocol.send_ping(b"?")
+    server.flush()
+    stdio._socket.shutdown(socket.SHUT_WR)  # the pong finds nobody
+    assert received(stdio, 8) == b"the last"
+    assert received(stdio, 1) == b""
 
 
 def test_small_frames_are_not_kept_back(stdio: ExecStdio) -> None:

@@ -1,0 +1,118 @@
+"""What a cluster leaves behind that was used and killed: containers, slots, folders, processes, descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fleet_caller import use
+from machine import command, descriptors, processes_with
+
+from agent_tools.fleet import Fleet
+from agent_tools.runtime.files.own_folder import remove_stale_own_folders
+from tests.leaks import Scratch
+
+GONE_SECONDS = 30.0
+"""Seconds in which everything is to be gone."""
+KEPT_DESCRIPTORS = 24
+"""Descriptors that a process of Ray's may have more than one that has just begun: connections to others."""
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[Scratch]:
+    """Have all that is started from now on know a private folder; Ray's own files lie elsewhere."""
+    scratch = Scratch()
+    os.environ.update(scratch.environment, RAY_TMPDIR="/tmp")
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch.path, ignore_errors=True)
+
+
+def left_in_cluster(fleet: Fleet, scratch: Scratch, before: int) -> list[str]:
+    """Return what there is half a minute after the last use, where the cluster goes on."""
+    left: list[str] = []
+
+    def slots() -> list[str]:
+        loads = fleet.load()
+        taken = [f"{name[:8]} has {load.taken} slots taken" for name, load in loads.items() if load.taken or load.ready]
+        return taken if len(loads) == 2 else [*taken, f"{len(loads)} hosts answer"]
+
+    left += _until_none(slots)
+    left += _until_none(lambda: sorted(f"container {each}" for each in scratch.containers()))
+    left += _until_none(lambda: [f"folder {name}" for name in _folders(scratch) if not _is_base(name, hosts(fleet))])
+    gc.collect()
+    if (now := descriptors(os.getpid())) > before + KEPT_DESCRIPTORS:
+        left.append(f"{now} descriptors of the caller, {before} before")
+    left += _descriptors_of_hosts(fleet)
+    return left
+
+
+def _descriptors_of_hosts(fleet: Fleet) -> list[str]:
+    """Return hosts that hold more descriptors than the fresh ones that follow them, after a use of each."""
+    old = [descriptors(pid) for pid in hosts(fleet)]
+    killed = hosts(fleet)
+    for pid in killed:
+        kill(pid)
+    until(lambda: len(found := hosts(fleet)) == 2 and not set(found) & set(killed), 120)
+    for _ in range(4):
+        use(fleet)
+    fresh = [descriptors(pid) for pid in hosts(fleet)]
+    print(f"descriptors of the hosts at the end: {old}; of fresh ones after two uses each: {fresh}")
+    until(lambda: not any(load.taken for load in fleet.load().values()), GONE_SECONDS)
+    return [f"{count} descriptors of a host" for count in old if count > max(fresh, default=0) + KEPT_DESCRIPTORS]
+
+
+def left_on_machine(scratch: Scratch) -> list[str]:
+    """Return what there is once the cluster has ended too, and the next process has looked for what others left."""
+    left = _until_none(
+        lambda: [f"process {pid}: {command(pid)[:60]}" for pid in processes_with("AGENT_TOOLS_RUN_DIR", scratch.path)]
+    )
+    left += _until_none(lambda: sorted(f"container {each}" for each in scratch.containers()))
+    remove_stale_own_folders()
+    return left + _until_none(lambda: [f"folder {name}" for name in _folders(scratch)])
+
+
+def _folders(scratch: Scratch) -> list[str]:
+    """Return what lies in the private folder: run directories, work_dirs and the folders of hosts."""
+    return sorted(name for name in scratch.files() if name.startswith(str(scratch.path)))
+
+
+def _is_base(name: str, pids: list[int]) -> bool:
+    """Return whether a folder is a living host's own, with nothing in it."""
+    is_a_hosts = any(f"agent-tools-{pid}-" in name for pid in pids)
+    return is_a_hosts and not (os.path.isdir(name) and os.listdir(name))
+
+
+def until(is_so: Callable[[], Any], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (found := is_so()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return bool(found)
+
+
+def _until_none(left: Callable[[], list[str]]) -> list[str]:
+    """Wait until nothing is left, for as long as it may take; return what is left all the same."""
+    return [] if until(lambda: not left(), GONE_SECONDS) else left()
+
+
+def kill(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def hosts(fleet: Fleet) -> list[int]:
+    """Return the processes of the hosts that answer."""
+    pids = []
+    for link in fleet._hosts.links():
+        with contextlib.suppress(Exception):
+            pids.append(link.call("facts", seconds=5).pid)
+    return pids
