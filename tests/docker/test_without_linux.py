@@ -35,9 +35,10 @@ with Sandbox({"pool": 1}) as sandbox:
     print(sandbox.run_code("2 + 2").value)
 """
 FIGURE = """
+import sys
 from agent_tools.tools import CodeInterpreter
 
-with CodeInterpreter() as tool:
+with CodeInterpreter({"work_dir": sys.argv[1]}) as tool:
     execution = tool.run("import matplotlib.pyplot as plt\\nplt.title('\\u6f22\\u5b57'); plt.plot([1]); plt.show()")
     print([list(each.data) for each in execution.outputs], execution.stderr)
 """
@@ -79,8 +80,8 @@ def test_sandboxes_are_made_ahead(docker_runtime: object, tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("4\n", "")
 
 
-def test_figures_have_their_fonts(docker_runtime: object, tmp_path: Path) -> None:
-    assert run(program(tmp_path, FIGURE)).stdout == "[['text/plain', 'image/png']] \n"
+def test_figures_have_their_fonts(docker_runtime: object, work_dir: Path, tmp_path: Path) -> None:
+    assert run(program(tmp_path, FIGURE), work_dir).stdout == "[['text/plain', 'image/png']] \n"
 
 
 def test_the_image_is_the_same_one(docker_runtime: object, tmp_path: Path) -> None:
