@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import zmq
 from jupyter_client.session import Session as Wire
 
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context, image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.payload import container_config
 from agent_tools.runtime.docker.shipped import shipped
@@ -64,7 +64,7 @@ class ByHand:
         self.key = secrets.token_hex(32)
         self.guest, self.number = guest, 1
         self._write_connection_file()
-        spec = SandboxSpec(image.tag_for(), self.folder, work_dir, guest, Isolation(), Owner.current().labels)
+        spec = SandboxSpec(context.tag_for(), self.folder, work_dir, guest, Isolation(), Owner.current().labels)
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
         config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context, image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -85,12 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _row(engine: DockerEngine, flavour: Flavour) -> str:
     """Build and check one flavour, print its row, and return what is wrong with it."""
     recipe, begun = Recipe(flavour=flavour), time.monotonic()
-    is_there = engine.has_image(image.tag_for(recipe))
+    is_there = engine.has_image(context.tag_for(recipe))
     tag = image.ensure(engine, recipe)
     took = "there already" if is_there else f"{time.monotonic() - begun:.0f} s"
     problem = _problem(flavour) or _failed_tests(flavour)
     size, below = _size(engine, tag), recipe.below
-    beyond = f"{(size - _size(engine, image.tag_for(below))) / MIB:.0f} MiB" if below else ""
+    beyond = f"{(size - _size(engine, context.tag_for(below))) / MIB:.0f} MiB" if below else ""
     print(f"| `{flavour}` | {size / MIB:.0f} MiB | {beyond} | {took} | {'failed' if problem else 'ok'} |", flush=True)
     return f"{flavour}: {problem}" if problem else ""
 

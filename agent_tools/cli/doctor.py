@@ -19,7 +19,7 @@ from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import host_findings
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.runtime.docker import image as images
+from agent_tools.runtime.docker import context
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
@@ -77,7 +77,7 @@ def _docker_checks() -> list[Check]:
 
 
 def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
-    tag = images.tag_for()
+    tag = context.tag_for()
     if not engine.has_image(tag):
         return [Check("image", "warn", f"{tag} is missing", "agent-tools image build (or wait for the first use)")]
     with CodeInterpreter() as tool:

@@ -13,7 +13,7 @@ from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import gateway_image, registry
+from agent_tools.runtime.docker import context, gateway_image, registry
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of
@@ -34,8 +34,8 @@ def image() -> None:
 def build(if_missing: bool, **options: Any) -> None:
     """Build the image now, with progress; otherwise the first use builds it."""
     engine, recipe = DockerEngine(), Recipe.read(**options)
-    if if_missing and engine.has_image(images.tag_for(recipe)):
-        console.print(f"image: {images.tag_for(recipe)} is there")
+    if if_missing and engine.has_image(context.tag_for(recipe)):
+        console.print(f"image: {context.tag_for(recipe)} is there")
         return
     _with_progress(engine, recipe, always=True)
 
@@ -45,9 +45,9 @@ def build(if_missing: bool, **options: Any) -> None:
 def show(**options: Any) -> None:
     """Show the current image, its base, and the older images on the engine."""
     engine = DockerEngine()
-    wanted = images.tag_for(Recipe.read(**options))
+    wanted = context.tag_for(Recipe.read(**options))
     table = Table("image", "size", "created", "")
-    for found in engine.images(images.REPOSITORY):
+    for found in engine.images(context.REPOSITORY):
         for tag in found.get("RepoTags") or ():
             created = engine.image_facts(tag)["Created"][:19]
             table.add_row(
@@ -74,7 +74,7 @@ def sbom(**options: Any) -> None:
         raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
     recipe = Recipe.read(**options)
     ensure_with_progress(recipe)
-    tag = images.tag_for(recipe)
+    tag = context.tag_for(recipe)
     origin = origin_of(DockerEngine().image_facts(tag))
     click.echo(bill_of(tag, origin, contents_of(recipe)))
 
@@ -104,8 +104,8 @@ def push(repository: str, **options: Any) -> None:
 def rm(everything: bool) -> None:
     """Remove the images of agent-tools that are no longer current. Every flavour's newest stays."""
     engine = DockerEngine()
-    current = {images.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
-    tags = [tag for found in engine.images(images.REPOSITORY) for tag in found.get("RepoTags") or ()]
+    current = {context.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
+    tags = [tag for found in engine.images(context.REPOSITORY) for tag in found.get("RepoTags") or ()]
     for tag in tags:
         if everything or tag not in current:
             engine.remove_image(tag)
@@ -117,7 +117,7 @@ def ensure_with_progress(recipe: RecipeLike) -> None:
     if settings.engine() != DOCKER:
         return
     engine = DockerEngine()
-    if not engine.has_image(images.tag_for(recipe)):
+    if not engine.has_image(context.tag_for(recipe)):
         _with_progress(engine, recipe, always=False)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.conformance.finding import CATEGORIES, VERDICTS, counts
 from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
-from agent_tools.runtime.docker import image as images
+from agent_tools.runtime.docker import context
 from agent_tools.runtime.docker.engine import DockerEngine
 
 _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
@@ -24,7 +24,7 @@ def probe(container: str | None, as_json: bool, runtime: str | None = None) -> b
     engine = DockerEngine()
     if container is None:
         ensure_with_progress(())
-        survey = survey_sandbox(engine, images.tag_for(), runtime)
+        survey = survey_sandbox(engine, context.tag_for(), runtime)
     else:
         survey = survey_container(engine, container)
     if as_json:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent_tools.containers.config import ContainersConfig
+from agent_tools.runtime.engines import describe
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import describe
 
 
 def contents(config: ContainersConfig) -> str:

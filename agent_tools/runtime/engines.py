@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 
 from agent_tools import settings
 from agent_tools.errors import EngineUnavailable, InvalidParams
+from agent_tools.runtime.docker.contents import contents_told
+from agent_tools.runtime.docker.context import UsualTag
+from agent_tools.runtime.recipe import Recipe
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import RuntimeLike
@@ -57,14 +60,17 @@ def shared_runtime(engine: str | None = None) -> RuntimeLike:
         EngineUnavailable: it is not installed. It is never replaced by another one.
     """
     word = checked_engine(engine or settings.engine())
-    if word == DOCKER:
-        from agent_tools.runtime.runtime import default_runtime  # loads docker
-
-        return default_runtime()
     with _lock:
         if word not in _runtimes:
-            _runtimes[word] = factory_of(word)(word)
+            _runtimes[word] = _docker_runtime() if word == DOCKER else factory_of(word)(word)
         return _runtimes[word]
+
+
+def _docker_runtime() -> RuntimeLike:
+    usual = UsualTag()  # is computed while docker is loaded
+    from agent_tools.runtime.runtime import default_runtime  # loads docker
+
+    return default_runtime(usual)
 
 
 _runtimes: dict[str, RuntimeLike] = {}
@@ -92,6 +98,11 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
             f"The engine {name!r} cannot be loaded ({exc}): pip install 'agent-tools-sandbox[{extra}]'."
         ) from exc
     return factory
+
+
+def describe(recipe: Recipe) -> str:
+    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
+    return contents_told(recipe)
 
 
 def _installed(name: str) -> EntryPoint | None:

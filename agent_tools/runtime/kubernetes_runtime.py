@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_tools import settings
-from agent_tools.runtime.docker.image import tag_for
+from agent_tools.runtime.docker.context import tag_for
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.kubernetes.cluster.api import Api
 from agent_tools.runtime.kubernetes.cluster.credentials import load_cluster

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.docker.contents import contents_told
+from agent_tools.runtime.docker.context import UsualTag
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
 from agent_tools.runtime.engine import Container, Engine, Guest
@@ -21,7 +21,7 @@ from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.host.descriptors import raise_limit
 from agent_tools.runtime.host.owner import orphans, same_host
 from agent_tools.runtime.pool.pools import Pools, PoolState
-from agent_tools.runtime.recipe import Recipe, RecipeLike
+from agent_tools.runtime.recipe import RecipeLike
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.threads.background import Background, do_all
@@ -137,25 +137,20 @@ class Runtime:
             self._pools = Pools(self.engine, self._background.do)
 
 
-def docker_runtime() -> Runtime:
-    """A runtime on the Docker engine of this machine."""
+def docker_runtime(usual: UsualTag | None = None) -> Runtime:
+    """A runtime on the Docker engine of this machine; `usual` was begun before this was loaded."""
     engine = DockerEngine()
-    return Runtime(engine, Images(engine).ensure)
-
-
-def describe(recipe: Recipe) -> str:
-    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
-    return contents_told(recipe)
+    return Runtime(engine, Images(engine, usual).ensure)
 
 
 _default: Runtime | None = None
 _default_lock = threading.Lock()
 
 
-def default_runtime() -> Runtime:
+def default_runtime(usual: UsualTag | None = None) -> Runtime:
     """The runtime that tools share unless they are given another: the Docker engine of this machine."""
     global _default
     with _default_lock:
         if _default is None:
-            _default = docker_runtime()
+            _default = docker_runtime(usual)
         return _default

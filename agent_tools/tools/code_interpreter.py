@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent_tools import settings
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.runtime.engines import describe
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
@@ -28,7 +29,6 @@ from agent_tools.tools.with_state import WithState
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.recipe import Recipe
     from agent_tools.runtime.sessions import Sessions
 
 
@@ -250,7 +250,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         await to_its_end(self.close)
 
     def _description_with_contents(self) -> str:
-        contents = "" if self.options.image else _contents(self.options.recipe)
+        contents = "" if self.options.image else describe(self.options.recipe)
         return self.description if contents in self.description else f"{self.description} {contents}"
 
     def _default_args_format(self, is_chinese: bool) -> str:
@@ -298,9 +298,3 @@ class _ToolSandbox(Sandbox):
     """The sandbox of a tool, whose functions are all known when it starts."""
 
     takes_functions = False
-
-
-def _contents(recipe: Recipe) -> str:
-    from agent_tools.runtime.runtime import describe  # loads docker
-
-    return describe(recipe)

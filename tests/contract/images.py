@@ -1,6 +1,6 @@
 """The image that an engine under test runs."""
 
-from agent_tools.runtime.docker.image import tag_for
+from agent_tools.runtime.docker.context import tag_for
 from agent_tools.runtime.engine import Engine
 from tests.doubles import ProcessEngine
 

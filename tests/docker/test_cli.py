@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of, origin_on
 from supply.audit import pinned
@@ -77,11 +77,11 @@ def test_doctor_probes_a_real_sandbox(tmp_path: Path) -> None:
 
 def test_image_show_names_the_image_in_use() -> None:
     done = _run("image", "show")
-    assert f"{image.tag_for()}: present" in done.stdout
+    assert f"{context.tag_for()}: present" in done.stdout
 
 
 def test_the_image_says_which_base_it_was_built_on(docker_engine: DockerEngine) -> None:
-    facts = docker_engine.image_facts(image.tag_for())
+    facts = docker_engine.image_facts(context.tag_for())
     origin = origin_of(facts)
     base = docker_engine.image_facts(origin.base)
     layers = base["RootFS"]["Layers"]
@@ -169,6 +169,6 @@ def test_a_derived_image_has_the_packages_asked_for(docker_engine: DockerEngine,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    tag = image.tag_for(["sortedcontainers==2.4.0"])
+    tag = context.tag_for(["sortedcontainers==2.4.0"])
     assert docker_engine.has_image(tag)
     docker_engine.remove_image(tag)

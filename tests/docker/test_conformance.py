@@ -18,7 +18,7 @@ from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import RULES
 from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
 from agent_tools.errors import EngineError
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.tools import CodeInterpreter
 
@@ -35,7 +35,7 @@ def start(docker_engine: DockerEngine) -> Iterator[Starts]:
 
     def run(**options: Any) -> str:
         options = {"user": "0:0", "entrypoint": ["/bin/sleep", "120"], **options}
-        started.append(client.containers.create(image.tag_for(), detach=True, **options))
+        started.append(client.containers.create(context.tag_for(), detach=True, **options))
         started[-1].start()
         return str(started[-1].id)
 
@@ -54,7 +54,7 @@ def of(survey: Survey, verdict: str) -> set[str]:
 
 
 def test_our_sandbox_holds_all_it_promises(docker_engine: DockerEngine) -> None:
-    survey = survey_sandbox(docker_engine, image.tag_for())
+    survey = survey_sandbox(docker_engine, context.tag_for())
     assert [finding for finding in survey.findings if finding.is_promised and finding.verdict != "held"] == []
     assert (len(survey.findings), len(of(survey, "info"))) == (90, len(TOLD))
     assert not survey.is_open

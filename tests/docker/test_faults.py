@@ -18,7 +18,7 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Restarted, TimedOut
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context, image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
@@ -295,7 +295,7 @@ def test_an_image_removed_between_calls_is_missed_only_by_the_next_sandbox(
     docker_engine: DockerEngine, new_tool: Callable[..., CodeInterpreter]
 ) -> None:
     api, name = docker_engine.connection.api(), f"agent-tools-gone-{uuid.uuid4().hex}"
-    api.tag(image.tag_for(), name, "test")
+    api.tag(context.tag_for(), name, "test")
     tool = new_tool(image=f"{name}:test")
     assert _works(tool)
     docker_engine.remove_image(f"{name}:test")

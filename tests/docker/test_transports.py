@@ -24,7 +24,7 @@ import pytest
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import image
+from agent_tools.runtime.docker import context, image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.host.owner import Owner, same_host
@@ -270,7 +270,7 @@ def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
                 environment.setenv(name, value)
             connection = engine.await_answer().connection
             with closing(connection.api()), closing(connection.api(is_patient=True)) as patient:
-                patient.load_image(api.get_image(image.tag_for(), chunk_size=MIB))
+                patient.load_image(api.get_image(context.tag_for(), chunk_size=MIB))
         yield engine
     finally:
         engine.stop()

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from agent_tools import __version__, settings
+from agent_tools.runtime.docker.context import packed_context
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.image import (
-    BUILD_STAGE_LABEL,
-    Progress,
-    ensure_base,
-    only_build,
-    packed_context,
-    run_build,
-)
+from agent_tools.runtime.docker.image import BUILD_STAGE_LABEL, Progress, ensure_base, only_build, run_build
 from agent_tools.runtime.docker.origin import origin_on
 from agent_tools.runtime.docker.shipped import package_files, shipped
 

@@ -6,122 +6,30 @@ The tag is a fingerprint of everything the image is made from, so that a stale i
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import io
 import os
-import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from agent_tools import settings
-from agent_tools.errors import EngineError, ImageBuildError, InvalidParams
+from agent_tools.errors import EngineError, ImageBuildError
+from agent_tools.runtime.docker.context import UsualTag, context_files, packed_context, tag_for
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_on
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
+from agent_tools.runtime.recipe import Recipe, RecipeLike, recipe_of
 
-REPOSITORY = "agent-tools"
 REGISTRY_BASE = "python:3.13-slim-trixie"
 DEBIAN_BASE = "agent-tools-base:trixie-apt"
 BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 
-_PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
-
 Progress = Callable[[str], None]
 LOST_LAYER = "layer does not exist"  # an engine may lose one where another image is removed meanwhile; once more helps
-
-
-def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
-    """The build context, by name, without what differs from machine to machine (the CA bundle).
-
-    An image that is a layer on another has that one's tag in its context, so that another such image gets another tag.
-    """
-    recipe = recipe_of(recipe)
-    below = recipe.below
-    return _stack_files(recipe.flavour) if below is None else _layer_files(recipe, below)
-
-
-def _stack_files(flavour: Flavour) -> dict[str, bytes]:
-    """The context of an image that stands alone."""
-    lock = "requirements.lock" if flavour == "lean" else f"flavours/{flavour}.lock"
-    files = {
-        "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
-        "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
-    }
-    for name in ("font_fallback.py", "matplotlibrc", "session_pip.py"):
-        files[name] = shipped(f"docker/{name}").read_bytes()
-    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
-        top = shipped(folder)
-        files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
-    return files
-
-
-def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
-    """The context of a layer: what is asked for, or what a flavour has beyond the image below it.
-
-    A layer with Debian packages has its flavour's, too: the list of all that is installed is in the topmost one.
-    """
-    is_flavour = below.flavour != recipe.flavour
-    lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
-    debian = set(recipe.debian_packages)
-    if (is_flavour or debian) and recipe.flavour not in STACKS:
-        debian.update(shipped(f"docker/flavours/{recipe.flavour}.debian").read_text().split())
-    return {
-        "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
-        "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
-        "below": f"{tag_for(below)}\n".encode(),
-        "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
-        "debian-packages.txt": _lines(sorted(debian)),
-    }
-
-
-def _lines(names: Sequence[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
-
-
-def validated(packages: Sequence[str]) -> list[str]:
-    """The packages as requirement lines, sorted.
-
-    Raises:
-        InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
-    """
-    if isinstance(packages, str):
-        raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
-    return sorted({_requirement(entry) for entry in packages})
-
-
-def _requirement(entry: str) -> str:
-    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
-    from packaging.requirements import Requirement  # imported by those who need it
-
-    try:
-        requirement = Requirement(entry)
-        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
-    except (ValueError, TypeError) as exc:
-        raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
-    if requirement.url:
-        raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
-    if not _PLAIN.fullmatch(line):
-        raise InvalidParams(
-            f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "
-            "spaces, quotes and ._-+*!<>=~,;()[]."
-        )
-    return line
-
-
-def tag_for(recipe: RecipeLike = ()) -> str:
-    """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
-    digest = hashlib.sha256()
-    for name, content in sorted(context_files(recipe).items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
 
 
 def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
@@ -131,7 +39,10 @@ def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = l
         ImageBuildError: it could not be built.
         EngineUnavailable: no engine answers.
     """
-    tag = tag_for(recipe)
+    return _ensured(engine, recipe, tag_for(recipe), progress)
+
+
+def _ensured(engine: DockerEngine, recipe: RecipeLike, tag: str, progress: Progress = lambda _: None) -> str:
     if engine.has_image(tag):
         return tag
     with _build_lock(tag, progress):
@@ -143,8 +54,9 @@ def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = l
 class Images:
     """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
 
-    def __init__(self, engine: DockerEngine) -> None:
+    def __init__(self, engine: DockerEngine, usual: UsualTag | None = None) -> None:
         self._engine = engine
+        self._usual = usual
         self._tags: dict[Recipe, str] = {}
         engine.restore_image = self._restore
 
@@ -157,7 +69,8 @@ class Images:
         """
         key = recipe_of(recipe)
         if key not in self._tags:
-            self._tags[key] = ensure(self._engine, key)
+            tag = self._usual.get() if self._usual and key == Recipe() else tag_for(key)
+            self._tags[key] = _ensured(self._engine, key, tag)
         return self._tags[key]
 
     def _restore(self, tag: str) -> bool:
@@ -247,20 +160,6 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
             raise ImageBuildError(f"{script} failed: {made.stderr.strip()[-500:]}", made.stderr[-8192:])
         engine.import_image(archive, *DEBIAN_BASE.split(":"))
     return DEBIAN_BASE
-
-
-def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
-    """Return a build context as a tar, with the CA bundle of this machine, which may be empty."""
-    bundle = settings.ca_bundle()
-    files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    archive.seek(0)
-    return archive
 
 
 @contextmanager

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.runtime.engines import describe
 from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.runtime import describe
 from agent_tools.sandbox.options import Options
 from agent_tools.tools import CodeInterpreter
 

@@ -3,8 +3,8 @@ import pytest
 from agent_tools.runtime.docker.contents import MAIN, PYTHON, contents_told
 from agent_tools.runtime.docker.image import REGISTRY_BASE
 from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.engines import describe
 from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
-from agent_tools.runtime.runtime import describe
 
 
 def test_the_python_is_the_one_of_the_base() -> None:

@@ -17,16 +17,8 @@ from packaging.requirements import Requirement
 import agent_tools
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.image import (
-    DEBIAN_BASE,
-    REGISTRY_BASE,
-    Images,
-    context_files,
-    ensure,
-    ensure_base,
-    tag_for,
-    validated,
-)
+from agent_tools.runtime.docker.context import context_files, tag_for, validated
+from agent_tools.runtime.docker.image import DEBIAN_BASE, REGISTRY_BASE, Images, ensure, ensure_base
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe, RecipeLike
 

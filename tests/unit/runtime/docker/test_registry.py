@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import EngineError
-from agent_tools.runtime.docker.image import tag_for
+from agent_tools.runtime.docker.context import tag_for
 from agent_tools.runtime.docker.registry import push
 
 FINGERPRINT = tag_for().partition(":")[2]

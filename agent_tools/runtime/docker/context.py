@@ -1,0 +1,138 @@
+"""The build context of an image, and the tag that is its fingerprint, so that a stale image is never run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+from agent_tools import settings
+from agent_tools.errors import InvalidParams
+from agent_tools.runtime.docker.shipped import shipped
+from agent_tools.runtime.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
+from agent_tools.runtime.threads.background import begun
+
+REPOSITORY = "agent-tools"
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
+
+
+def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
+    """The build context, by name, without what differs from machine to machine (the CA bundle).
+
+    An image that is a layer on another has that one's tag in its context, so that another such image gets another tag.
+    """
+    recipe = recipe_of(recipe)
+    below = recipe.below
+    return _stack_files(recipe.flavour) if below is None else _layer_files(recipe, below)
+
+
+def _stack_files(flavour: Flavour) -> dict[str, bytes]:
+    """The context of an image that stands alone."""
+    lock = "requirements.lock" if flavour == "lean" else f"flavours/{flavour}.lock"
+    files = {
+        "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
+        "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
+    }
+    for name in ("font_fallback.py", "matplotlibrc", "session_pip.py"):
+        files[name] = shipped(f"docker/{name}").read_bytes()
+    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
+        top = shipped(folder)
+        files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
+    return files
+
+
+def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
+    """The context of a layer: what is asked for, or what a flavour has beyond the image below it.
+
+    A layer with Debian packages has its flavour's, too: the list of all that is installed is in the topmost one.
+    """
+    is_flavour = below.flavour != recipe.flavour
+    lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
+    debian = set(recipe.debian_packages)
+    if (is_flavour or debian) and recipe.flavour not in STACKS:
+        debian.update(shipped(f"docker/flavours/{recipe.flavour}.debian").read_text().split())
+    return {
+        "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
+        "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
+        "below": f"{tag_for(below)}\n".encode(),
+        "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
+        "debian-packages.txt": _lines(sorted(debian)),
+    }
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def validated(packages: Sequence[str]) -> list[str]:
+    """The packages as requirement lines, sorted.
+
+    Raises:
+        InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
+    """
+    if isinstance(packages, str):
+        raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
+    return sorted({_requirement(entry) for entry in packages})
+
+
+def _requirement(entry: str) -> str:
+    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    from packaging.requirements import Requirement  # imported by those who need it
+
+    try:
+        requirement = Requirement(entry)
+        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
+    except (ValueError, TypeError) as exc:
+        raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
+    if requirement.url:
+        raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
+    if not _PLAIN.fullmatch(line):
+        raise InvalidParams(
+            f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "
+            "spaces, quotes and ._-+*!<>=~,;()[]."
+        )
+    return line
+
+
+def tag_for(recipe: RecipeLike = ()) -> str:
+    """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
+    digest = hashlib.sha256()
+    for name, content in sorted(context_files(recipe).items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
+
+
+class UsualTag:
+    """The tag of the image without anything further, computed in a thread: its context is megabytes of fonts."""
+
+    def __init__(self) -> None:
+        self._tag = ""
+        self._thread = begun(self._compute)
+
+    def _compute(self) -> None:
+        with contextlib.suppress(OSError):  # which comes again for whoever asks
+            self._tag = tag_for()
+
+    def get(self) -> str:
+        """Return the tag, as soon as it is there."""
+        if self._thread:
+            self._thread.join()
+        return self._tag or tag_for()
+
+
+def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
+    """Return a build context as a tar, with the CA bundle of this machine, which may be empty."""
+    bundle = settings.ca_bundle()
+    files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    archive.seek(0)
+    return archive
