@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,9 @@ with Sandbox({"pool": 1}) as sandbox:
     print(sandbox.run_code("2 + 2").value)
 """
 FIGURE = """
-import sys
 from agent_tools.tools import CodeInterpreter
 
-with CodeInterpreter({"work_dir": sys.argv[1]}) as tool:
+with CodeInterpreter() as tool:
     execution = tool.run("import matplotlib.pyplot as plt\\nplt.title('\\u6f22\\u5b57'); plt.plot([1]); plt.show()")
     print([list(each.data) for each in execution.outputs], execution.stderr)
 """
@@ -52,8 +52,9 @@ TAG = "from agent_tools.runtime.docker.context import tag_for; print(tag_for())"
 
 def run(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.without_linux", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as workspace:  # and not one in the checkout
+        environment = {**os.environ, "COLUMNS": "200", "DEFAULT_WORKSPACE": workspace}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert not check or done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -80,8 +81,8 @@ def test_sandboxes_are_made_ahead(docker_runtime: object, tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("4\n", "")
 
 
-def test_figures_have_their_fonts(docker_runtime: object, work_dir: Path, tmp_path: Path) -> None:
-    assert run(program(tmp_path, FIGURE), work_dir).stdout == "[['text/plain', 'image/png']] \n"
+def test_figures_have_their_fonts(docker_runtime: object, tmp_path: Path) -> None:
+    assert run(program(tmp_path, FIGURE)).stdout == "[['text/plain', 'image/png']] \n"
 
 
 def test_the_image_is_the_same_one(docker_runtime: object, tmp_path: Path) -> None:
