@@ -29,7 +29,8 @@ DEBIAN_BASE = "agent-tools-base:trixie-apt"
 BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 
 Progress = Callable[[str], None]
-LOST_LAYER = "layer does not exist"  # an engine may lose one where another image is removed meanwhile; once more helps
+LOST_LAYERS = ("layer does not exist", "failed to get digest")
+"""The words of an engine that lost one, as it may where another image is removed meanwhile: once more helps."""
 
 
 def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
@@ -94,7 +95,7 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
         try:
             _run(engine, recipe, arguments, progress)
         except ImageBuildError as exc:
-            if LOST_LAYER not in str(exc):
+            if not any(words in str(exc) for words in LOST_LAYERS):
                 raise
             _run(engine, recipe, arguments, progress)
         engine.prune_build_stage(BUILD_STAGE_LABEL)

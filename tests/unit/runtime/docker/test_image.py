@@ -331,7 +331,8 @@ def test_builds_go_one_after_the_other_so_that_none_removes_anothers_stages(engi
     assert engine.notes().count("prune") == 2
 
 
-def test_a_build_whose_layer_the_engine_lost_is_run_once_more(engine: FolderEngine) -> None:
+@pytest.mark.parametrize("words", image.LOST_LAYERS)
+def test_a_build_whose_layer_the_engine_lost_is_run_once_more(engine: FolderEngine, words: str) -> None:
     engine.add(REGISTRY_BASE, tag_for())
     build = engine.build
     runs: list[str] = []
@@ -339,7 +340,7 @@ def test_a_build_whose_layer_the_engine_lost_is_run_once_more(engine: FolderEngi
     def lose_a_layer(context: BinaryIO, tag: str, arguments: dict[str, str]) -> Iterator[str]:
         runs.append(tag)
         if len(runs) == 1:
-            raise ImageBuildError(f"failed to get layer sha256:1: {image.LOST_LAYER}", "")
+            raise ImageBuildError(f"The image could not be built: {words} sha256:1", "")
         return build(context, tag, arguments)
 
     engine.build = lose_a_layer  # type: ignore[method-assign]
