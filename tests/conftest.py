@@ -105,6 +105,8 @@ def _read_once(read: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.fixture(scope="module", autouse=True)
 def no_leak_of_the_module(request: pytest.FixtureRequest, scratch: Scratch) -> Iterator[None]:
     """What the fixtures of a module hold over its tests is gone with them."""
+    gc.collect()
+    gc.freeze()  # what earlier modules imported, too: a later look for garbage costs half a second with it
     is_docker = any(item.get_closest_marker("docker") for item in request.session.items if item.path == request.path)
     with nothing_left(scratch, request.node.name, with_containers=is_docker, kinds=ALL_KINDS):
         yield

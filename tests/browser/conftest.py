@@ -20,6 +20,8 @@ __all__ = ["new_gateway", "process_runtime"]
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 """Chromium drops what it loads when an interface comes or goes, as with any container beside the tests."""
+STILL: dict[str, Any] = {"reduced_motion": "reduce"}
+"""What turns on a page while it waits is drawn anew 60 times a second, without a graphics card on the tests' cores."""
 PATIENCE = 60_000  # milliseconds until what a page should show counts as missing
 
 
@@ -75,7 +77,7 @@ NewVisit = Callable[..., Visit]
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     path = os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "browser"], text=True).strip()
-    arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])]
     with sync_playwright() as playwright:
         expect.set_options(timeout=PATIENCE)
         with playwright.chromium.launch(executable_path=path, args=arguments) as browser:
@@ -96,7 +98,7 @@ def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -
         ) -> Visit:
             options = gateway_options or {}
             gateway = new_gateway(models or {}, docker_runtime, **options)
-            context = stack.enter_context(chromium.new_context(**context_options))
+            context = stack.enter_context(chromium.new_context(**STILL, **context_options))
             visits.append(Visit(context, gateway, view, options.get("root_path", "")))
             return visits[-1]
 

@@ -14,7 +14,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.gateway.conftest import NewGateway
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.runtime.runtime import Runtime
+from tests.doubles import ProcessEngine
+from tests.gateway.conftest import Gateway
 
 LANGUAGES = ("python", "javascript", "sh", "toml", "json", "nonsense", "constructor")
 PIECES = (
@@ -67,12 +70,16 @@ LONG = 20_000
 ALLOWED = "P H3 H4 H5 H6 UL OL LI PRE CODE SPAN DIV BUTTON STRONG EM TABLE THEAD TBODY TR TH TD"
 
 
-@pytest.fixture
-def page(chromium: Browser, new_gateway: NewGateway) -> Iterator[Page]:
-    with chromium.new_context() as context:
+@pytest.fixture(scope="module")
+def page(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page whose modules are called, which leaves the page as it is."""
+    config = GatewayConfig(upstream="http://127.0.0.1:9/v1", data_dir=tmp_path_factory.mktemp("gateway"), pool=0)
+    runtime = Runtime(ProcessEngine(), lambda packages: "none")
+    with Gateway(config, runtime, None) as gateway, chromium.new_context() as context:
         opened = context.new_page()
-        opened.goto(new_gateway({}).url)
+        opened.goto(gateway.url)
         yield opened
+    runtime.close_all()
 
 
 def call(page: Page, module: str, expression: str, given: Any) -> Any:

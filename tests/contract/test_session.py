@@ -148,7 +148,7 @@ def test_exception_groups_are_told_whole(shared_session: Session) -> None:
     ids=["sleep", "loop", "await"],
 )
 def test_a_time_out_keeps_variables(used_sessions: Callable[..., Session], code: str) -> None:
-    session = used_sessions(kill_grace=2.0)
+    session = used_sessions(interrupt_grace=20.0)  # the code's own alarm ends it, and no second signal comes late
     session.run("x = 1", 30)
     started = time.monotonic()
     ending = session.run(code, 0.5).outputs[-1]
@@ -517,4 +517,4 @@ def test_sessions_opened_and_closed_leave_nothing_on_the_host(new_session: Calla
         session.close()
     fds, threads = held()
     assert fds <= before[0] + 2
-    assert threads <= before[1]
+    assert threads <= before[1] + 2  # of those that all sessions share, which start when they are wanted

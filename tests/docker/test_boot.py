@@ -26,8 +26,10 @@ def result(tool: CodeInterpreter, code: str) -> str:
 
 
 @pytest.fixture
-def tool(new_tool: Callable[..., CodeInterpreter]) -> CodeInterpreter:
-    return new_tool()
+def fresh(shared_tool: CodeInterpreter) -> CodeInterpreter:
+    """A tool with a fresh kernel: each is a fork of its sandbox's first process, as the first one was."""
+    shared_tool.restart()
+    return shared_tool
 
 
 def test_a_fresh_kernel_has_loaded_nothing_that_a_first_cell_does_not_need(tool: CodeInterpreter) -> None:
@@ -35,19 +37,19 @@ def test_a_fresh_kernel_has_loaded_nothing_that_a_first_cell_does_not_need(tool:
     assert result(tool, code) == "[]"
 
 
-def test_a_kernel_comes_from_the_bundle_and_what_code_imports_from_its_file(tool: CodeInterpreter) -> None:
+def test_a_kernel_comes_from_the_bundle_and_what_code_imports_from_its_file(fresh: CodeInterpreter) -> None:
     names = ["IPython", "asyncio", "json", "ipykernel.kernelbase", "agent_tools_guest.kernel.kernel", "csv"]
     code = f"import sys, csv; ' '.join(type(sys.modules[name].__spec__.loader).__name__ for name in {names})"
-    assert result(tool, code) == repr(" ".join(["BundledLoader"] * 5 + ["SourceFileLoader"]))
+    assert result(fresh, code) == repr(" ".join(["BundledLoader"] * 5 + ["SourceFileLoader"]))
 
 
-def test_few_modules_are_looked_for_on_the_path(tool: CodeInterpreter) -> None:
+def test_few_modules_are_looked_for_on_the_path(fresh: CodeInterpreter) -> None:
     code = (
         "import sys; loaders = [type(getattr(m.__spec__, 'loader', None)).__name__ for m in sys.modules.values()\n"
         "    if getattr(m, '__spec__', None)]\n"
         "loaders.count('SourceFileLoader') < 25 < 200 < loaders.count('BundledLoader')"
     )
-    assert result(tool, code) == "True"
+    assert result(fresh, code) == "True"
 
 
 def test_an_idle_sandbox_needs_little_memory(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
@@ -71,25 +73,25 @@ def test_an_idle_sandbox_needs_little_memory(tool: CodeInterpreter, docker_engin
         ("import sys; sys.path[-1]", "'/workspace'"),
     ],
 )
-def test_a_fresh_kernel_is_as_if_it_had_started_alone(tool: CodeInterpreter, code: str, answer: str) -> None:
-    assert result(tool, code).startswith(answer)
+def test_a_fresh_kernel_is_as_if_it_had_started_alone(fresh: CodeInterpreter, code: str, answer: str) -> None:
+    assert result(fresh, code).startswith(answer)
 
 
-def test_kernels_of_one_sandbox_share_no_randomness_and_no_state(tool: CodeInterpreter) -> None:
+def test_kernels_of_one_sandbox_share_no_randomness_and_no_state(fresh: CodeInterpreter) -> None:
     code = (
         "import random, uuid, tempfile; seen = globals().get('seen', 0) + 1\n"
         "random.random(), uuid.uuid4().hex, tempfile.mktemp()"
     )
-    one = result(tool, code)
-    tool.restart()
-    assert result(tool, code) != one
-    assert result(tool, "seen") == "1"
+    one = result(fresh, code)
+    fresh.restart()
+    assert result(fresh, code) != one
+    assert result(fresh, "seen") == "1"
 
 
-def test_stored_variables_outlive_the_kernel(tool: CodeInterpreter) -> None:
-    tool.call("kept = [1, 2]\n%store kept")
-    tool.restart()
-    assert result(tool, "%store -r\nkept") == "[1, 2]"
+def test_stored_variables_outlive_the_kernel(fresh: CodeInterpreter) -> None:
+    fresh.call("kept = [1, 2]\n%store kept")
+    fresh.restart()
+    assert result(fresh, "%store -r\nkept") == "[1, 2]"
 
 
 def test_an_interrupted_cell_that_awaits_ends_without_tornado(new_tool: Callable[..., CodeInterpreter]) -> None:

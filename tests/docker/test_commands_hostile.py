@@ -41,27 +41,50 @@ for path in glob.glob("/proc/[0-9]*/cmdline"):
 NewSandbox = Callable[..., Sandbox]
 
 
-@pytest.fixture(params=["sockets", "stdio"])
-def new_sandbox(docker_runtime: Runtime, request: pytest.FixtureRequest) -> Iterator[NewSandbox]:
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def new_sandbox(docker_runtime: Runtime, transport: str) -> Iterator[NewSandbox]:
     """Makes sandboxes over either transport; they are closed after the test."""
     made: list[Sandbox] = []
 
     def make(**cfg: object) -> Sandbox:
-        made.append(Sandbox({"transport": request.param, **cfg}, runtime=docker_runtime))
+        made.append(Sandbox({"transport": transport, **cfg}, runtime=docker_runtime))
         return made[-1]
 
     yield make
     for sandbox in made:
         sandbox.close()
-    docker_runtime.close_all()  # and wait for what is removed in the background
+    docker_runtime.settle()
 
 
 @pytest.fixture
-def sandbox(new_sandbox: NewSandbox) -> Sandbox:
-    """One with a variable, by which its kernel is known."""
+def own_sandbox(new_sandbox: NewSandbox) -> Sandbox:
+    """One that no other test has, with a variable by which its kernel is known."""
     made = new_sandbox()
     made.run_code("kept = 1")
     return made
+
+
+@pytest.fixture(scope="module")
+def used_sandbox(docker_runtime: Runtime, transport: str) -> Iterator[Sandbox]:
+    """One that tests have one after another: whatever a command does, the sandbox serves on."""
+    with Sandbox({"transport": transport}, runtime=docker_runtime) as made:
+        made.run_code("0")  # what it holds is the fixture's, and not the first test's
+        yield made
+    docker_runtime.settle()
+
+
+@pytest.fixture
+def sandbox(used_sandbox: Sandbox) -> Sandbox:
+    """One with an empty folder, a fresh kernel and a variable by which that is known."""
+    used_sandbox.restart()
+    used_sandbox.run_command("find . -mindepth 1 -delete")
+    used_sandbox.run_code("kept = 1")
+    return used_sandbox
 
 
 def _lives(sandbox: Sandbox) -> None:
@@ -183,11 +206,11 @@ def test_stdin_that_is_never_read_holds_up_nothing(sandbox: Sandbox, terminal: t
     _lives(sandbox)
 
 
-def test_an_orphan_that_keeps_stdout_open_holds_nothing_up(sandbox: Sandbox) -> None:
-    done = sandbox.run_command(f"(sleep {LONG}; echo late) & echo early")
+def test_an_orphan_that_keeps_stdout_open_holds_nothing_up(own_sandbox: Sandbox) -> None:
+    done = own_sandbox.run_command(f"(sleep {LONG}; echo late) & echo early")
     assert (done.exit_code, done.stdout) == (0, b"early\n")
-    assert _running(sandbox, "sleep", LONG) == 1
-    _lives(sandbox)
+    assert _running(own_sandbox, "sleep", LONG) == 1
+    _lives(own_sandbox)
 
 
 def test_an_orphan_that_prints_on_neither_waits_nor_breaks(sandbox: Sandbox) -> None:
@@ -197,12 +220,12 @@ def test_an_orphan_that_prints_on_neither_waits_nor_breaks(sandbox: Sandbox) -> 
     assert sandbox.read_file("status") == b"0\n"
 
 
-def test_a_daemon_outlives_its_command_and_not_the_sandbox(sandbox: Sandbox) -> None:
-    assert sandbox.run_command(f"setsid sleep {LONG} >/dev/null 2>&1 &").ok
-    sandbox.restart()
-    assert _running(sandbox, "sleep", LONG) == 1
-    sandbox.reset()
-    assert _running(sandbox, "sleep", LONG) == 0
+def test_a_daemon_outlives_its_command_and_not_the_sandbox(own_sandbox: Sandbox) -> None:
+    assert own_sandbox.run_command(f"setsid sleep {LONG} >/dev/null 2>&1 &").ok
+    own_sandbox.restart()
+    assert _running(own_sandbox, "sleep", LONG) == 1
+    own_sandbox.reset()
+    assert _running(own_sandbox, "sleep", LONG) == 0
 
 
 # -- growth ---------------------------------------------------------------------------------------------------------
@@ -252,10 +275,10 @@ def test_a_cell_that_kills_who_runs_the_commands_is_told_to_them(sandbox: Sandbo
     _lives(sandbox)
 
 
-def test_a_cell_that_stops_who_runs_the_commands_stops_the_next_one_not(sandbox: Sandbox) -> None:
-    running = _server_known(sandbox)
-    sandbox.run_code(OF_THE_SERVER + "os.kill(server, signal.SIGSTOP)")
-    _lives(sandbox)
+def test_a_cell_that_stops_who_runs_the_commands_stops_the_next_one_not(own_sandbox: Sandbox) -> None:
+    running = _server_known(own_sandbox)
+    own_sandbox.run_code(OF_THE_SERVER + "os.kill(server, signal.SIGSTOP)")
+    _lives(own_sandbox)
     assert running.poll() is None
     running.kill()
 
@@ -317,13 +340,13 @@ def test_a_command_that_fills_work_dir_is_stopped_and_told(new_sandbox: NewSandb
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_closing_ends_many_running_commands_soon(sandbox: Sandbox) -> None:
+def test_closing_ends_many_running_commands_soon(own_sandbox: Sandbox) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = [pool.submit(sandbox.run_command, ["sleep", LONG], timeout=600) for _ in range(AT_ONCE // 2)]
-        background = [sandbox.start_command(["sleep", LONG]) for _ in range(AT_ONCE // 2)]
-        _eventually(lambda: _running(sandbox, "sleep", LONG) == AT_ONCE)
+        waiting = [pool.submit(own_sandbox.run_command, ["sleep", LONG], timeout=600) for _ in range(AT_ONCE // 2)]
+        background = [own_sandbox.start_command(["sleep", LONG]) for _ in range(AT_ONCE // 2)]
+        _eventually(lambda: _running(own_sandbox, "sleep", LONG) == AT_ONCE)
         began = time.monotonic()
-        sandbox.close()
+        own_sandbox.close()
         assert time.monotonic() - began < PATIENCE
         for each in waiting:
             with pytest.raises(SandboxGone):

@@ -21,7 +21,7 @@ from agent_tools.runtime.threads.rounds import MOST_LOOKERS
 from agent_tools.sandbox import Sandbox
 
 pytestmark = pytest.mark.docker
-MANY = 20
+MANY = 12  # twice as many as the threads that they share
 AT_ONCE = 4
 SHARED_THREADS = 2 + MOST_LOOKERS  # the rounds, those who look, and whoever waits for all sandboxes
 MOST_DESCRIPTORS = 8  # of one session

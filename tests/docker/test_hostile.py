@@ -7,10 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, Timed
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
-from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
@@ -81,22 +79,9 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def used_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
-    """A tool that tests have one after another: whatever the code does, the next call works."""
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        with CodeInterpreter({"work_dir": path}, runtime=docker_runtime) as tool:
-            yield tool
-        docker_runtime.settle()
-
-
 @pytest.fixture
-def tool(used_tool: CodeInterpreter) -> CodeInterpreter:
-    """A tool with a fresh kernel and an empty folder."""
-    if used_tool.as_sandbox.is_alive:
-        used_tool.restart()
-        used_tool.as_sandbox.run_command("find . -mindepth 1 -delete")
-    return used_tool
+def tool(fresh_tool: CodeInterpreter) -> CodeInterpreter:
+    return fresh_tool
 
 
 @pytest.fixture

@@ -363,7 +363,8 @@ CHINESE = {
 
 
 @pytest.mark.parametrize("setup", CHINESE.values(), ids=CHINESE.keys())
-def test_chinese_text_renders(tool: CodeInterpreter, setup: str) -> None:
+def test_chinese_text_renders(shared_tool: CodeInterpreter, setup: str) -> None:
+    shared_tool.restart()  # of whose figures none has settings yet
     code = f"""
 import warnings
 warnings.simplefilter('error')
@@ -373,7 +374,7 @@ ax.set_title('数据随时间变化')
 fig.savefig('title.png')
 print('rendered')
 """
-    assert _printed(tool, code, timeout=60) == "rendered"
+    assert _printed(shared_tool, code, timeout=60) == "rendered"
 
 
 def test_an_idle_session_is_small(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(params=["sockets", "stdio"])
-def tool(request: pytest.FixtureRequest, new_tool: Callable[..., CodeInterpreter]) -> Iterator[CodeInterpreter]:
-    with new_tool(transport=request.param) as tool:
-        yield tool
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def tool(request: pytest.FixtureRequest, docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
+    """A tool that tests have one after another: none touches the names that the others ask for."""
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
+        with CodeInterpreter({"work_dir": path, "transport": request.param}, runtime=docker_runtime) as tool:
+            tool.call("0")  # what it holds is the fixture's, and not the first test's
+            yield tool
+        docker_runtime.settle()
 
 
 def test_the_user_has_a_name_whatever_its_number(tool: CodeInterpreter) -> None:

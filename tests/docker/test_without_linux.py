@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,9 @@ TAG = "from agent_tools.runtime.docker.context import tag_for; print(tag_for())"
 
 def run(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.without_linux", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as workspace:  # and not one in the checkout
+        environment = {**os.environ, "COLUMNS": "200", "DEFAULT_WORKSPACE": workspace}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert not check or done.returncode == 0, done.stderr[-3000:]
     return done
 

@@ -14,6 +14,12 @@ from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 
+
+@pytest.fixture
+def tool(fresh_tool: CodeInterpreter) -> CodeInterpreter:
+    return fresh_tool
+
+
 PLANTED = {
     "a socket": "import socket\nsocket.socket(socket.AF_UNIX).bind('data.csv')",
     "a link to a host file": "import os\nos.symlink('/etc/passwd', 'data.csv')",

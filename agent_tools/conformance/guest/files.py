@@ -15,7 +15,7 @@ from agent_tools.conformance.guest.answers import held, listed, opened, opens, r
 USUAL_DEVICES = set("console core fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero".split())
 KERNEL_SETTINGS = "/proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sys/vm/overcommit_memory \
 /sys/kernel/uevent_helper /sys/power/state /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs".split()
-MOST_SECONDS = 2.0  # of looking through the image
+MOST_SECONDS = 2.0  # of processor time, of looking through the image: a busy machine is not a large image
 SCRATCH = [""]  # the temporary folder; empty where none can be made
 
 
@@ -80,12 +80,12 @@ def _devices() -> list[str]:
 
 
 def _set_user_id_files() -> list[str]:
-    end = time.monotonic() + MOST_SECONDS
+    end = time.thread_time() + MOST_SECONDS
     found: list[str] = []
     for folder in ("/bin", "/sbin", "/usr", "/opt", "/lib"):
         for path, _, names in os.walk(folder):
             found += [os.path.join(path, name) for name in names if _has_bits(os.path.join(path, name))]
-            if time.monotonic() > end:
+            if time.thread_time() > end:
                 return opened(", ".join(found[:5])) if found else ["unknown", "too many files to look at"]
     return listed(found[:5], "none")
 

@@ -594,9 +594,10 @@ def test_a_stream_that_fails_raises_after_what_came_before(adder: Script) -> Non
 
 
 def test_a_slow_reader_holds_the_generator_back(adder: Script) -> None:
-    adder.load_script("made = 0\ndef many():\n    global made\n    for made in range(10000):\n        yield made")
+    page = "x" * 100_000  # of which 10,000 have no room between the two, however long the reader takes to close
+    adder.load_script(f"made = 0\ndef many():\n    global made\n    for made in range(10000):\n        yield {page!r}")
     with closing(adder.run_stream("many")) as stream:
-        assert next(stream) == ResultEvent(0)
+        assert next(stream) == ResultEvent(page)
     assert adder.run("made") < 5000
 
 
