@@ -62,8 +62,10 @@ async def http_server() -> AsyncIterator[str]:
                 httpx.get(f"http://{address}/mcp")  # noqa: ASYNC210  (nothing else runs yet)
                 break
             await asyncio.sleep(0.05)
-        yield f"http://{address}/mcp"
-        process.terminate()
+        try:
+            yield f"http://{address}/mcp"
+        finally:
+            process.terminate()
 
 
 class Plain:
