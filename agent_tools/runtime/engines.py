@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from agent_tools import settings
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.runtime.docker.contents import contents_told
-from agent_tools.runtime.docker.context import UsualTag
 from agent_tools.runtime.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -60,17 +59,14 @@ def shared_runtime(engine: str | None = None) -> RuntimeLike:
         EngineUnavailable: it is not installed. It is never replaced by another one.
     """
     word = checked_engine(engine or settings.engine())
+    if word == DOCKER:
+        from agent_tools.runtime.runtime import default_runtime  # loads docker
+
+        return default_runtime()
     with _lock:
         if word not in _runtimes:
-            _runtimes[word] = _docker_runtime() if word == DOCKER else factory_of(word)(word)
+            _runtimes[word] = factory_of(word)(word)
         return _runtimes[word]
-
-
-def _docker_runtime() -> RuntimeLike:
-    usual = UsualTag()  # is computed while docker is loaded
-    from agent_tools.runtime.runtime import default_runtime  # loads docker
-
-    return default_runtime(usual)
 
 
 _runtimes: dict[str, RuntimeLike] = {}

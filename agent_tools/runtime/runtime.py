@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.docker.context import UsualTag
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Images
 from agent_tools.runtime.engine import Container, Engine, Guest
@@ -137,20 +136,20 @@ class Runtime:
             self._pools = Pools(self.engine, self._background.do)
 
 
-def docker_runtime(usual: UsualTag | None = None) -> Runtime:
-    """A runtime on the Docker engine of this machine; `usual` was begun before this was loaded."""
+def docker_runtime() -> Runtime:
+    """A runtime on the Docker engine of this machine."""
     engine = DockerEngine()
-    return Runtime(engine, Images(engine, usual).ensure)
+    return Runtime(engine, Images(engine).ensure)
 
 
 _default: Runtime | None = None
 _default_lock = threading.Lock()
 
 
-def default_runtime(usual: UsualTag | None = None) -> Runtime:
+def default_runtime() -> Runtime:
     """The runtime that tools share unless they are given another: the Docker engine of this machine."""
     global _default
     with _default_lock:
         if _default is None:
-            _default = docker_runtime(usual)
+            _default = docker_runtime()
         return _default

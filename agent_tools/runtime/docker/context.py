@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import re
@@ -14,7 +13,6 @@ from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
-from agent_tools.runtime.threads.background import begun
 
 REPOSITORY = "agent-tools"
 _PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
@@ -104,24 +102,6 @@ def tag_for(recipe: RecipeLike = ()) -> str:
     for name, content in sorted(context_files(recipe).items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
-
-
-class UsualTag:
-    """The tag of the image without anything further, computed in a thread: its context is megabytes of fonts."""
-
-    def __init__(self) -> None:
-        self._tag = ""
-        self._thread = begun(self._compute)
-
-    def _compute(self) -> None:
-        with contextlib.suppress(OSError):  # which comes again for whoever asks
-            self._tag = tag_for()
-
-    def get(self) -> str:
-        """Return the tag, as soon as it is there."""
-        if self._thread:
-            self._thread.join()
-        return self._tag or tag_for()
 
 
 def packed_context(files: Mapping[str, bytes]) -> BinaryIO:

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 from agent_tools import settings
 from agent_tools.errors import EngineError, ImageBuildError
-from agent_tools.runtime.docker.context import UsualTag, context_files, packed_context, tag_for
+from agent_tools.runtime.docker.context import context_files, packed_context, tag_for
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_on
 from agent_tools.runtime.docker.shipped import shipped
@@ -40,10 +40,7 @@ def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = l
         ImageBuildError: it could not be built.
         EngineUnavailable: no engine answers.
     """
-    return _ensured(engine, recipe, tag_for(recipe), progress)
-
-
-def _ensured(engine: DockerEngine, recipe: RecipeLike, tag: str, progress: Progress = lambda _: None) -> str:
+    tag = tag_for(recipe)
     if engine.has_image(tag):
         return tag
     with _build_lock(tag, progress):
@@ -55,9 +52,8 @@ def _ensured(engine: DockerEngine, recipe: RecipeLike, tag: str, progress: Progr
 class Images:
     """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
 
-    def __init__(self, engine: DockerEngine, usual: UsualTag | None = None) -> None:
+    def __init__(self, engine: DockerEngine) -> None:
         self._engine = engine
-        self._usual = usual
         self._tags: dict[Recipe, str] = {}
         engine.restore_image = self._restore
 
@@ -70,8 +66,7 @@ class Images:
         """
         key = recipe_of(recipe)
         if key not in self._tags:
-            tag = self._usual.get() if self._usual and key == Recipe() else tag_for(key)
-            self._tags[key] = _ensured(self._engine, key, tag)
+            self._tags[key] = ensure(self._engine, key)
         return self._tags[key]
 
     def _restore(self, tag: str) -> bool:

@@ -20,7 +20,6 @@ from agent_tools.guest.wire.waiting import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
 from agent_tools.limits import MIB
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
-from agent_tools.runtime.kernel.runs import NoCheckpoint
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
@@ -65,6 +64,10 @@ class Disconnected:
 
 
 Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
+
+
+class NoCheckpoint(KernelDied):
+    """No copy of the kernel was left that could go on. Its text is the guest's word for what kept one from being."""
 
 
 class Channel:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Literal
 
-from agent_tools.errors import KernelDied
-
 MAX_CELLS = 10_000  # that are remembered one by one
 MAX_WAKINGS = 3  # of one checkpoint in a row: what it holds may be what ends the kernel
 
 RunKind = Literal["cell", "load", "definition"]
 """The caller's code; variables that are set for the caller, which can be undone like code; what the code is to find."""
-
-
-class NoCheckpoint(KernelDied):
-    """No copy of the kernel was left that could go on. Its text is the guest's word for what kept one from being."""
 
 
 class Runs:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.sandbox.branches import Branches
 from agent_tools.runtime.sandbox.kernels import Kernels
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
 
 
 class KernelHolder(ABC):

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import itertools
 import socket
-import sys
 import time
 from contextlib import ExitStack
-from importlib import import_module
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.execution import Died, Error, TimedOut
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
-from agent_tools.runtime.kernel.runs import NoCheckpoint, Runs
+from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.protocol import Message
+from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.sandbox.call_line import CallLine
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import begun
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
-    from agent_tools.runtime.kernel.protocol import Message
-
-
-_KERNEL = "agent_tools.runtime.kernel.kernel"
-
-
-def load_ahead() -> None:
-    """Import what kernels are made of, in a thread, once: a process whose first sandbox starts has the time."""
-    if _KERNEL not in sys.modules:
-        begun(lambda: import_module(_KERNEL))
 
 
 class Kernels:
@@ -176,19 +163,17 @@ class Kernels:
         sockets = self._transport.open(order, self._lifeline)
         if sockets is None:
             raise KernelDied("the sandbox takes no orders")
-        from agent_tools.runtime.kernel import channel, kernel  # loaded while the sandbox started: load_ahead
-
         messages, calls = sockets
         limits = self._spec.limits
         with ExitStack() as undo:
             undo.enter_context(calls)
-            opened = channel.Channel(messages, self._lifeline, order.number, limits.max_message_bytes)
-            undo.callback(opened.close)
-            first = opened.await_kernel(deadline, passes_over_text=isinstance(order, Wake))
+            channel = Channel(messages, self._lifeline, order.number, limits.max_message_bytes)
+            undo.callback(channel.close)
+            first = channel.await_kernel(deadline, passes_over_text=isinstance(order, Wake))
             undo.pop_all()
         runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
         self.drop()
-        self.current = kernel.Kernel(opened, self._lifeline, limits, self._spec.isolation.memory, runs)
+        self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
         self._calls.connect(calls, self._spec)
         return first
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING
 
 from agent_tools.checkpoint import LOST, Variables
 from agent_tools.connection import NetworkConnection
@@ -29,17 +28,15 @@ from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.way import identity_now
 from agent_tools.runtime.host.owner import NAME_LABEL, Owner
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.branches import Branches, Room
 from agent_tools.runtime.sandbox.idle import IdleStop
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
-from agent_tools.runtime.sandbox.kernels import Kernels, load_ahead
+from agent_tools.runtime.sandbox.kernels import Kernels
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.sandbox.start import await_guest, egress
 from agent_tools.runtime.threads.background import Do, do_now
 from agent_tools.runtime.transport.transport import choose
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
 
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
@@ -67,7 +64,6 @@ class RunningSandbox(KernelHolder):
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             asked = self._asked(guest)
-            load_ahead()
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
 from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.connection import NetworkConnection
@@ -20,6 +20,7 @@ from agent_tools.errors import KernelDied
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.branches import Branches
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
 from agent_tools.runtime.sandbox.kernels import Kernels
@@ -28,9 +29,6 @@ from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.threads.background import Do, do_now
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from agent_tools.runtime.transport.transport import StdioTransport
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
 
 
 class Branch(KernelHolder):

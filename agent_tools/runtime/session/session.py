@@ -13,7 +13,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agent_tools.checkpoint import Mark
 from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
@@ -22,6 +21,7 @@ from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.budget import limited
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
@@ -30,9 +30,6 @@ from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.succession import StartSandbox, Succession
 from agent_tools.runtime.session.turn import Turn
 from agent_tools.runtime.threads.background import Do, do_now
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
 
 
 class Session(WithContents):

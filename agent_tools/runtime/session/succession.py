@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent_tools.checkpoint import LOST, Mark
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.execution import Died, Output, Restarted, TimedOut
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.kernel.runs import NoCheckpoint
+from agent_tools.runtime.kernel.channel import NoCheckpoint
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.kernel.kernel import Kernel
-
 
 _NONE_NOW = (
     "No checkpoint can be taken now: none is while threads of the code, or processes that it has started, are running. "
