@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
@@ -79,8 +80,13 @@ class Conversation:
         poller.register(self._socket, select.POLLIN)
         return not poller.poll(0)
 
+    def hang_up(self) -> None:
+        """End the connection under whoever waits for it, in any thread; it is still to be closed."""
+        with contextlib.suppress(OSError):  # the guest was first
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, and release the socket."""
         self._socket.close()
 
     def _look_at_clock(self) -> None:

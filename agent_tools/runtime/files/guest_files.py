@@ -42,6 +42,7 @@ class GuestFiles:
         self._connect = connect
         self._use = use
         self._idle: list[Conversation] = []
+        self._held: set[Conversation] = set()
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -109,10 +110,12 @@ class GuestFiles:
         self._do({"op": "make_dir", "path": path})
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, also on what is still being answered: whoever waits for that is told that the sandbox is gone."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            for talk in self._held:  # each is closed by its holder, who may be reading from it
+                talk.hang_up()
         for talk in idle:
             talk.close()
 
@@ -162,6 +165,10 @@ class GuestFiles:
         talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (most + 100))
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
+        with self._lock:
+            self._held.add(talk)
+            if self._is_closed:
+                talk.hang_up()
         talk.deadline = time.monotonic() + self._limits.sync_timeout
         return talk
 
@@ -176,6 +183,7 @@ class GuestFiles:
 
     def _put_back(self, talk: Conversation, is_whole: bool) -> None:
         with self._lock:
+            self._held.discard(talk)
             if is_whole and not self._is_closed and len(self._idle) < MAX_IDLE:
                 self._idle.append(talk)
                 return

@@ -89,3 +89,26 @@ def test_a_server_that_ends_in_the_middle_is_told() -> None:
     with pytest.raises(SandboxGone):
         files.make_dir("folder")
     thread.join()
+
+
+def test_who_waits_for_an_answer_is_told_when_the_files_are_closed() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, ThreadPoolExecutor() as pool:
+        files = GuestFiles(Limits(sync_timeout=1_000), lambda most: Conversation(ours, most))
+        waiting = pool.submit(files.make_dir, "a")
+        assert theirs.recv(1)  # it has asked, and waits
+        files.close()
+        with pytest.raises(SandboxGone, match="ended meanwhile"):
+            waiting.result(60)
+
+
+def test_a_connection_that_is_made_while_they_are_closed_is_told_too() -> None:
+    ours, theirs = socket.socketpair()
+
+    def connect(most: int) -> Conversation:
+        files.close()
+        return Conversation(ours, most)
+
+    files = GuestFiles(Limits(sync_timeout=1_000), connect)
+    with theirs, pytest.raises(SandboxGone, match="ended meanwhile"):
+        files.make_dir("a")
