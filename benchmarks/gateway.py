@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx
 
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
@@ -175,15 +176,7 @@ async def crowded(url: str, upstream: str, clients: int, rounds: int) -> Results
     """Plain answers, and the bare upstream's, in quiet and beside clients that run code."""
     results: Results = {}
     chat = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
-    async with httpx.AsyncClient(timeout=300) as client, anyio.create_task_group() as group:
-        ran = 0
-
-        async def busy() -> None:
-            nonlocal ran
-            more: dict[str, Any] = {}
-            while True:
-                answer = (await client.post(f"{url}/responses", json=body(AUTO, **more))).raise_for_status()
-                more, ran = {"previous_response_id": answer.json()["id"]}, ran + 1
+    async with httpx.AsyncClient(timeout=300) as client:
 
         async def measure(where: str) -> None:
             for name, path, sent in (
@@ -198,14 +191,32 @@ async def crowded(url: str, upstream: str, clients: int, rounds: int) -> Results
                     await anyio.sleep(PAUSE)
 
         await measure("in quiet")
-        for _ in range(clients):
-            group.start_soon(busy)
-        begun = anyio.current_time()
-        await anyio.sleep(WARM_UP)
-        await measure(BESIDE.format(clients))
-        print(f"{clients} busy clients had {ran} responses with code in {anyio.current_time() - begun:.0f} s")
-        group.cancel_scope.cancel()
+        command = [sys.executable, __file__, "--busy", url, "--clients", str(clients)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as others:  # noqa: ASYNC220  (begun before it is measured)
+            await anyio.sleep(WARM_UP)
+            await measure(BESIDE.format(clients))
+            assert others.stdin
+            others.stdin.close()
     return results
+
+
+async def busy(url: str, clients: int) -> None:
+    """Run code without a pause, as so many clients, until stdin is at its end: in a process of their own."""
+    ran, begun = 0, time.monotonic()
+
+    async def one(client: httpx.AsyncClient) -> None:
+        nonlocal ran
+        more: dict[str, Any] = {}
+        while True:
+            answer = (await client.post(f"{url}/responses", json=body(AUTO, **more))).raise_for_status()
+            more, ran = {"previous_response_id": answer.json()["id"]}, ran + 1
+
+    async with httpx.AsyncClient(timeout=300) as client, anyio.create_task_group() as group:
+        for _ in range(clients):
+            group.start_soon(one, client)
+        await anyio.to_thread.run_sync(sys.stdin.read)
+        print(f"{clients} busy clients had {ran} responses with code in {time.monotonic() - begun:.0f} s", flush=True)
+        group.cancel_scope.cancel()
 
 
 def check_alone(response: dict[str, Any], name: str) -> None:
@@ -270,6 +281,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=30, help="that run code beside plain answers; 0 for none")
     parser.add_argument("--port", type=int, default=0, help="of the upstream, for the gateways beside ours")
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
+    parser.add_argument("--busy", metavar="URL", help="be those clients, and nothing else, until stdin is at its end")
     parser.add_argument("--conversations", type=int, default=0, help="people who talk at once, and nothing else")
     parser.add_argument("--places", type=int, default=8, help="sandboxes that run code at once, for them")
     parser.add_argument("--kept", type=int, default=0, help="sandboxes that are kept, for them")
@@ -279,6 +291,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    if given.busy:
+        anyio.run(busy, given.busy, given.clients)
+        return
     if given.conversations:
         conversations(given.conversations, given.places, given.turns, given.kept)
         return
