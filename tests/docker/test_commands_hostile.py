@@ -79,12 +79,10 @@ def used_sandbox(docker_runtime: Runtime, transport: str) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def sandbox(used_sandbox: Sandbox) -> Sandbox:
-    """One with an empty folder, a fresh kernel and a variable by which that is known."""
-    used_sandbox.restart()
-    used_sandbox.run_command("find . -mindepth 1 -delete")
-    used_sandbox.run_code("kept = 1")
-    return used_sandbox
+def sandbox(sandbox: Sandbox) -> Sandbox:
+    """The shared one, with a variable by which its fresh kernel is known."""
+    sandbox.run_code("kept = 1")
+    return sandbox
 
 
 def _lives(sandbox: Sandbox) -> None:

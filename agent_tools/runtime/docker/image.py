@@ -1,7 +1,4 @@
-"""The sandbox's image: which one it is, and how it comes to be, once, on whatever machine this is.
-
-The tag is a fingerprint of everything the image is made from, so that a stale image is never run.
-"""
+"""The sandbox's image: how it comes to be, once, on whatever machine this is. context.py tells which one it is."""
 
 from __future__ import annotations
 
