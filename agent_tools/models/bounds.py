@@ -15,21 +15,16 @@ MAX_TOKENS = 2**40  # tokens that a reply may report; a larger number is ignored
 END = b"[DONE]"
 """The last event of a stream."""
 _ENDS = (b"\n\n", b"\r\r", b"\n\r\n")
-_MOST_AFTER_END = 64  # bytes from the end's mark on
 
 
 class Bounded(Iterator[bytes]):
     """The bytes of a reply, counted, and those of each event.
-
-    Attributes:
-        has_end: the last that came is the mark by which a stream says that it is over.
 
     Raises:
         ModelError: there are more than the limit.
     """
 
     def __init__(self, arriving: Iterable[bytes], limit: int) -> None:
-        self.has_end = False
         self._arriving = iter(arriving)
         self._limit = limit
         self._total = self._since = 0
@@ -38,11 +33,10 @@ class Bounded(Iterator[bytes]):
     def __next__(self) -> bytes:
         data = next(self._arriving)
         self._total += len(data)
-        joined = self._tail[-2:] + data
+        joined = self._tail + data
         end = max(joined.rfind(mark) for mark in _ENDS)
         self._since = self._since + len(data) if end < 0 else len(joined) - end
-        self._tail = (self._tail + data)[-_MOST_AFTER_END:]
-        self.has_end = self._tail.rstrip().endswith(END)
+        self._tail = joined[-2:]
         if self._total > self._limit:
             raise too_large(f"more than {self._limit:,} bytes")
         if self._since > min(self._limit, MAX_EVENT_BYTES):

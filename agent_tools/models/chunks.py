@@ -44,21 +44,26 @@ class ChunkReader:
         self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
 
-    def read(self, chunk: Json) -> Iterator[Delta]:
+    @property
+    def is_over(self) -> bool:
+        """The server has given a finish reason."""
+        return self.reason is not None
+
+    def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one chunk."""
-        if chunk.get("usage"):
-            self._usage = usage_of(chunk["usage"])  # the last one counts: some servers send it with every chunk
-        for choice in chunk.get("choices") or ():
+        if event.get("usage"):
+            self._usage = usage_of(event["usage"])  # the last one counts: some servers send it with every chunk
+        for choice in event.get("choices") or ():
             if not choice.get("index"):
                 yield from self._choice(choice)
 
-    def read_whole(self, completion: Json) -> Iterator[Delta]:
+    def read_whole(self, body: Json) -> Iterator[Delta]:
         """Yield the deltas of a completion that did not come as a stream."""
-        for choice in completion.get("choices") or ():
+        for choice in body.get("choices") or ():
             message = choice.get("message") or {}
             calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
             yield from self.read({"choices": [{**choice, "delta": {**message, "tool_calls": calls}}]})
-        yield from self.read({"usage": completion.get("usage")})
+        yield from self.read({"usage": body.get("usage")})
 
     def finish(self) -> Iterator[Delta]:
         """Yield the ends of all calls, usage if the server sent it, and the finish reason."""

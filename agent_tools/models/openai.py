@@ -21,6 +21,7 @@ from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.profile import Profile
 from agent_tools.models.reply import Reply
+from agent_tools.models.server_errors import short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
 
@@ -39,10 +40,7 @@ _NOT_SENT = frozenset(
 responses have."""
 _CLIENTS = ("extra_headers", "extra_query")
 """Keys of `generate_cfg` that are options of the client; in one reply's options, maybe a stranger's, they are not."""
-_SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _RETRY_AFTER = re.compile(r"[\w ,:.+-]{1,40}", re.ASCII)
-_MAX_ERRORS = 10  # of one answer that are told
-_MAX_DEPTH = 4  # of the words in the body of an error
 _HINTS = {
     401: " Check the API key.",
     403: " Check the API key.",
@@ -114,7 +112,7 @@ class OpenAIModel:
             client.close()
 
     def _open(self, request: Json) -> Any:
-        """Send the request. All fields go into `extra_body`.
+        """Send the request; return the HTTP client's response, unread. All fields go into `extra_body`.
 
         Passed as arguments, fields with the names of the client's options would become options, and the client would
         walk through all messages, which takes it seconds for a long conversation.
@@ -123,9 +121,9 @@ class OpenAIModel:
             Refused: the server wants another request.
         """
         clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
-        create = self.connected().chat.completions.create
+        create = self.connected().chat.completions.with_raw_response.create
         try:
-            return create(model=self.model, messages=(), stream=True, extra_body=request, **clients)
+            return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
         except _openai().APIStatusError as exc:
             if exc.status_code in REFUSALS:
                 raise Refused(words_of(exc.body), exc) from exc
@@ -165,7 +163,7 @@ class OpenAIModel:
             raise ModelError(
                 f"The model's server {host} answered {status}.{_HINTS.get(status, '')}",
                 status=status,
-                code=_code(exc),
+                code=short_name(exc.code, exc.type),
                 is_retryable=status in (408, 409, 429) or status >= 500,
                 detail=words_of(exc.body),
                 retry_after=_retry_after(exc.response.headers),
@@ -174,15 +172,12 @@ class OpenAIModel:
             raise ModelError(f"The model's server {host} did not answer in time.", is_retryable=True) from exc
         except (openai.APIConnectionError, *broken) as exc:
             raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
-        except openai.APIError as exc:
-            message = f"The model's server {host} ended its answer with an error."
-            raise ModelError(message, code=_code(exc), detail=exc.message) from exc
         except (openai.OpenAIError, TypeError) as exc:
             raise ModelError(
                 f"The request to the model's server {host} could not be made: {type(exc).__name__}."
             ) from exc
-        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-            raise ModelError(f"The model's server {host} sent something that is not a chat completion.") from exc
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise ModelError(f"The model's server {host} sent something that is not a reply.") from exc
 
 
 def _count(limit: int, response: Any) -> None:
@@ -197,24 +192,6 @@ def _openai() -> Any:
     except ImportError as exc:
         raise ModelError("Models need the package openai: pip install 'agent-tools-sandbox[agents]'") from exc
     return openai
-
-
-def _code(exc: Any) -> str | None:
-    """Return the short name of a failure; a number is the status again."""
-    for name in (exc.code, exc.type):
-        if isinstance(name, str) and _SHORT_NAME.fullmatch(name) and not name.isdigit():
-            return name
-    return None
-
-
-def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
-    """Return a server's own words from the body of its error, in the shapes that servers use; '' if it has none."""
-    if isinstance(body, list):
-        return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
-    if isinstance(body, dict):
-        inner = next((body[name] for name in ("error", "message", "detail", "msg") if body.get(name)), "")
-        return words_of(inner, depth - 1) if depth else ""
-    return body if isinstance(body, str) else ""
 
 
 def _retry_after(headers: Any) -> str:

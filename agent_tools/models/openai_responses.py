@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -26,6 +25,7 @@ from agent_tools.models.chunks import usage_of
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.openai import OpenAIModel
+from agent_tools.models.reply import Reply
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
@@ -53,8 +53,8 @@ class ResponsesModel:
         messages: Conversation,
         tools: Sequence[FunctionDefinition] = (),
         options: Options | None = None,
-    ) -> Iterator[Delta]:
-        """Ask the model; see `Model.reply`."""
+    ) -> Reply:
+        """Ask the model; see `Model.reply`. Any thread may close the reply, at any time."""
         request = {
             **{name: value for name in self._passed if (value := (options or {}).get(name)) is not None},
             **_options(options or {}),
@@ -67,55 +67,30 @@ class ResponsesModel:
             request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
         else:
             request.pop("tool_choice", None)
-        return _Reply(self._chat, request, self._open)
+        return Reply(lambda: self._open(request), self._chat.translated, _EventReader())
 
     def _open(self, request: JsonObject) -> Any:
         """Send the request, with the model's earlier reasoning; without it to a server that refuses that."""
-        create = self._chat.connected().responses.create  # no field is an option of the client: see OpenAIModel
         bare = {**request, "input": [item for item in request["input"] if item["type"] != "reasoning"]}
         if bare["input"] == request["input"] or not self._takes_reasoning:
-            return create(stream=True, extra_body=bare)
+            return self._send(bare)
         try:
-            return create(stream=True, extra_body=request)
+            return self._send(request)
         except Exception as exc:  # the client's own, whose package is not imported here
             if getattr(exc, "status_code", None) not in REFUSALS:
                 raise
-            opened = create(stream=True, extra_body=bare)  # another mistake is refused again
+            opened = self._send(bare)  # another mistake is refused again
             self._takes_reasoning = False
             return opened
+
+    def _send(self, request: JsonObject) -> Any:
+        """Send a request; return the HTTP client's response, unread."""
+        create = self._chat.connected().responses.with_raw_response.create  # see OpenAIModel for what is passed
+        return create(stream=True, extra_body=request).http_response
 
     def close(self) -> None:
         """Close idle connections."""
         self._chat.close()
-
-
-class _Reply(Iterator[Delta]):
-    """The deltas of one response; `close` hangs up, from any thread."""
-
-    def __init__(self, chat: OpenAIModel, request: JsonObject, open_stream: Callable[[JsonObject], Any]) -> None:
-        self._open = open_stream
-        self._deltas = self._read(chat, request)
-        self._stream: Any = None
-        self._is_closed = threading.Event()
-
-    def __next__(self) -> Delta:
-        if self._is_closed.is_set():
-            raise StopIteration
-        return next(self._deltas)
-
-    def close(self) -> None:
-        self._is_closed.set()
-        if self._stream is not None:
-            self._stream.close()
-
-    def _read(self, chat: OpenAIModel, request: JsonObject) -> Iterator[Delta]:
-        with chat.translated():
-            with self._open(request) as self._stream:
-                reader = _EventReader()
-                for event in self._stream:
-                    yield from reader.read(event.to_dict(warnings=False))
-            if not reader.is_over and not self._is_closed.is_set():
-                raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
 
 
 class _EventReader:
@@ -125,7 +100,16 @@ class _EventReader:
         self.is_over = False
         self._calls: dict[int, int] = {}
 
+    def read_whole(self, body: Json) -> Iterator[Delta]:
+        """Refuse a response that did not come as a stream."""
+        raise ModelError("The model's server sent a response at once, which was asked for as a stream.")
+
+    def finish(self) -> Iterator[Delta]:
+        """Yield nothing: a stream's last event settles all."""
+        return iter(())
+
     def read(self, event: Json) -> Iterator[Delta]:
+        """Yield the deltas of one event."""
         match event.get("type"):
             case "response.output_text.delta" | "response.refusal.delta":
                 tokens = event.get("logprobs") or ()

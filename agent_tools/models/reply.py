@@ -1,4 +1,10 @@
-"""One reply of an OpenAI-compatible server, read in a thread of its own, so that `close` ends a wait at any point."""
+"""One reply of a model's server, read in a thread of its own, so that `close` ends a wait at any point.
+
+Theory of operation
+    The thread sends the request, reads the answer as an HTTP client has it, and hands the deltas over. After the last
+    delta it reads on to the end of the answer, which is the condition for using the connection again; nobody waits for
+    that.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +16,57 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from itertools import chain
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
-from agent_tools.models.chunks import ChunkReader
+from agent_tools.models.bounds import END
+from agent_tools.models.event_stream import events
+from agent_tools.models.server_errors import short_name, words_of
 
-_NO_COMPLETION = "The model's server sent something that is not a chat completion."
+END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
 
-class Reply(Iterator[Delta]):
-    """The deltas of a streamed completion.
+class Reader(Protocol):
+    """Reads what a server says into deltas."""
 
-    A client's stream cannot be interrupted while it waits for bytes, so a thread reads it and hands the deltas over.
+    @property
+    def is_over(self) -> bool:
+        """The server has told how its answer ends."""
+
+    def read(self, event: Json) -> Iterator[Delta]:
+        """Yield the deltas of one event."""
+
+    def read_whole(self, body: Json) -> Iterator[Delta]:
+        """Yield the deltas of an answer that did not come as a stream."""
+
+    def finish(self) -> Iterator[Delta]:
+        """Yield the deltas that only the end can settle."""
+
+
+class Reply(Iterator[Delta]):
+    """The deltas of a reply.
+
     `close`, from any thread, ends iteration at once and hangs up. Before the server's first byte there is no connection
     to hang up on yet; then it is closed as soon as there is. Errors are raised where the deltas are read.
+
+    Args:
+        open_response: sends the request; returns the response of an HTTP client, unread.
+        translated: makes a `ModelError` of what the client raises.
+        reader: of this reply only.
     """
 
     def __init__(
         self,
-        open_stream: Callable[[], Any],
+        open_response: Callable[[], Any],
         translated: Callable[[], AbstractContextManager[None]],
-        reader: ChunkReader,
+        reader: Reader,
     ) -> None:
-        self._open = open_stream
+        self._open = open_response
         self._translated = translated
         self._reader = reader
-        self._stream: Any = None
+        self._response: Any = None
         self._is_closed = False
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Union[Delta, BaseException, None]] = queue.SimpleQueue()
@@ -57,38 +86,46 @@ class Reply(Iterator[Delta]):
         """Abandon the reply. Closing again does nothing."""
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
-            stream = self._stream
+            response = self._response
         if not was_closed:
             self._arrived.put(None)
-            if stream is not None:
-                _hang_up(stream)
+            if response is not None:
+                _hang_up(response)
 
     def _receive(self) -> None:
         try:
-            with self._translated(), closing(self._open()) as stream:
-                with self._lock:
-                    self._stream = stream
-                if not self._is_closed:
-                    for delta in _deltas(stream, self._reader):
-                        self._arrived.put(delta)
+            with self._translated(), closing(self._open()) as response:
+                self._hold(response)
+                if self._is_closed:
+                    return
+                arriving = response.iter_bytes()
+                for delta in _deltas(arriving, self._reader):
+                    self._arrived.put(delta)
+                self._hold(None)
+                self._arrived.put(None)
+                _read_to_the_end(arriving, response)
         except BaseException as exc:  # noqa: BLE001  (raised again where the deltas are read)
             self._arrived.put(exc)
         finally:
-            with self._lock:
-                self._stream = None
+            self._hold(None)
             self._arrived.put(None)
 
+    def _hold(self, response: Any) -> None:
+        with self._lock:
+            self._response = response
 
-def _deltas(stream: Any, reader: ChunkReader) -> Iterator[Delta]:
-    arriving = stream.response.iter_bytes()
+
+def _deltas(arriving: Iterator[bytes], reader: Reader) -> Iterator[Delta]:
     head = _head(arriving)
     if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
-        yield from _read(reader.read_whole, _completion(head + b"".join(arriving)))
+        yield from _read(reader.read_whole, head + b"".join(arriving))
     else:
-        stream.response.iter_bytes = lambda *_, **__: chain((head,), arriving)
-        for chunk in stream:
-            yield from _read(reader.read, chunk)
-        if reader.reason is None and not getattr(arriving, "has_end", False):
+        has_end = False
+        for event in events(chain((head,), arriving)):
+            if has_end := event.startswith(END):
+                break
+            yield from _read(reader.read, event)
+        if not has_end and not reader.is_over:
             raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
 
@@ -103,35 +140,40 @@ def _head(arriving: Iterator[bytes]) -> bytes:
     return b"".join(found)
 
 
-def _completion(body: bytes) -> Json:
-    """Read a whole completion.
+def _read(read: Callable[[Json], Iterator[Delta]], data: bytes) -> list[Delta]:
+    """Read an event, or a whole answer.
 
     Raises:
-        ModelError: it is an error, or no object.
+        ModelError: it is malformed, or the server's error.
+        ValueError: it is no JSON.
     """
-    completion = json.loads(body)
-    if not isinstance(completion, dict):
-        raise ModelError(_NO_COMPLETION)
-    if error := completion.get("error"):
-        words = error.get("message") if isinstance(error, dict) else error
-        raise ModelError("The model's server ended its answer with an error.", detail=str(words or ""))
-    return completion
-
-
-def _read(read: Callable[[Json], Iterator[Delta]], chunk: Any) -> list[Delta]:
-    """Read a chunk as the client has it, or a whole completion.
-
-    Raises:
-        ModelError: it is malformed.
-    """
+    said = json.loads(data.decode())
+    error = said.get("error") if isinstance(said, dict) else None
+    if error:
+        names = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+        message = "The model's server ended its answer with an error."
+        raise ModelError(message, code=short_name(*names), detail=words_of(error))
     try:
-        return list(read(chunk if isinstance(chunk, dict) else chunk.to_dict(warnings=False)))
+        return list(read(said))
     except _MALFORMED as exc:
-        raise ModelError(_NO_COMPLETION) from exc
+        raise ModelError("The model's server sent something that is not a reply.") from exc
 
 
-def _hang_up(stream: Any) -> None:
+def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
+    """Read what is left, for `END_SECONDS` at most."""
+    with contextlib.suppress(Exception):  # what counts has been read
+        late = threading.Timer(END_SECONDS, _hang_up, (response,))
+        late.daemon = True
+        late.start()
+        try:
+            for _ in arriving:
+                pass
+        finally:
+            late.cancel()
+
+
+def _hang_up(response: Any) -> None:
     """Shut the connection down, which also wakes the thread that reads from it; that thread then closes it."""
     with contextlib.suppress(KeyError, AttributeError, OSError):
-        connection = stream.response.extensions["network_stream"].get_extra_info("socket")
+        connection = response.extensions["network_stream"].get_extra_info("socket")
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe

@@ -1,4 +1,4 @@
-"""A model's server: the lines of its stream, through the openai package, into the events of a response.
+"""A model's server: the lines of its stream, asked for by the openai package, into the events of a response.
 
 The input is a program (see unfold.py), each of its values one chunk; `R` as first byte: the lines themselves.
 """

@@ -187,8 +187,8 @@ def test_a_stream_that_ends_without_a_reason_or_a_mark_broke_off() -> None:
     [
         ({"error": {"message": "CANARY", "code": 500}}, "with an error", "CANARY"),
         ({"error": "CANARY"}, "with an error", "CANARY"),
-        ({"choices": 3}, "not a chat completion", ""),
-        ({"choices": [{"message": "a"}]}, "not a chat completion", ""),
+        ({"choices": 3}, "not a reply", ""),
+        ({"choices": [{"message": "a"}]}, "not a reply", ""),
     ],
 )
 def test_json_in_place_of_a_stream_is_a_completion_or_an_error(body: Any, words: str, detail: str) -> None:

@@ -1,0 +1,37 @@
+"""A model's server: the bytes of a stream of events, in pieces."""
+
+from __future__ import annotations
+
+import re
+
+from agent_tools.models.event_stream import events
+from tests.fuzz import unfold
+from tests.fuzz.oracle import Parts, Target
+from tests.fuzz.pieces import pieces_of
+
+
+def read(parts: Parts) -> None:
+    """Read the events; how the bytes were cut makes no difference."""
+    assert list(events(parts)) == _events(b"".join(parts))
+
+
+def _events(whole: bytes) -> list[bytes]:
+    """The events as the standard tells of them, line by line."""
+    found, data = [], []
+    for line in [*re.split(rb"\r\n|\r|\n", whole), b""]:
+        if line == b"data" or line.startswith(b"data:"):
+            data.append(re.sub(rb"^data:? ?", b"", line))
+        elif not line:
+            found.append(b"\n".join(data))
+            data = []
+    return [each for each in found if each]
+
+
+TARGET = Target(
+    read,
+    pieces_of,
+    words=(
+        *(b"data: ", b"data:", b"data", b"event: a", b": ", b"id: 1", b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r"),
+        *(b"[DONE]", b'{"choices": []}', unfold.repeat(1, 12), unfold.repeat(7, 12)),
+    ),
+)

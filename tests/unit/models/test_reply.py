@@ -1,0 +1,111 @@
+"""A reply's connection: used again once the answer is at its end, and no longer waited for than needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from agent_tools.messages import USER, Message
+from agent_tools.models import OpenAIModel
+from agent_tools.models.base import Finish, TextDelta
+from agent_tools.settings import Endpoint
+from tests.waiting import until
+
+SAID = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each request with chunks; `ends` tells whether the answer ends after them."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, chunks: list[bytes], *, ends: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.chunks, self.ends = chunks, ends
+        self.connections = self.hung_up = 0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(f"http://127.0.0.1:{self.server_address[1]}/v1", "k")
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for data in self.server.chunks:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        if self.server.ends:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.rfile.read(1)  # until the client leaves
+            self.server.hung_up += 1
+            self.close_connection = True
+
+
+New = Callable[..., tuple[Server, OpenAIModel]]
+
+
+@pytest.fixture
+def new() -> Iterator[New]:
+    """Makes a server and a model on it."""
+    with ExitStack() as stack:
+
+        def make(chunks: list[bytes], *, ends: bool = True) -> tuple[Server, OpenAIModel]:
+            server = stack.enter_context(Server(chunks, ends=ends))
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            stack.callback(server.shutdown)
+            model = OpenAIModel("m", server.endpoint, {"max_retries": 0})
+            stack.callback(model.close)
+            return server, model
+
+        yield make
+
+
+def ask(model: OpenAIModel) -> None:
+    """Ask, and wait until the thread that reads the reply has ended."""
+    assert list(model.reply([Message(USER, "hi")])) == [TextDelta("a"), Finish("stop")]
+    until(lambda: not any(each.name == "model-reply" for each in threading.enumerate()))
+
+
+@pytest.mark.parametrize("chunks", [[SAID, DONE], [SAID + DONE]], ids=["apart", "together"])
+def test_a_connection_is_used_again(new: New, chunks: list[bytes]) -> None:
+    server, model = new(chunks)
+    for _ in range(3):
+        ask(model)
+    assert server.connections == 1
+
+
+def test_a_server_that_does_not_end_its_answer_is_hung_up_on(new: New) -> None:
+    server, model = new([SAID, DONE], ends=False)
+    for _ in range(2):
+        ask(model)
+    until(lambda: server.hung_up == 2)
+    assert server.connections == 2
+
+
+def test_a_server_that_goes_on_after_the_end_says_nothing_more(new: New) -> None:
+    server, model = new([SAID, DONE, SAID])
+    for _ in range(2):
+        ask(model)
+    assert server.connections == 1
