@@ -21,13 +21,7 @@ from agent_tools.fleet.reserved import Reservation
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Isolation
 from tests.unit.fleet.conftest import Rig
-
-
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from tests.waiting import until
 
 
 def test_a_reservation_is_spread_and_taken_by_sessions_of_its_kind(rig: Rig) -> None:

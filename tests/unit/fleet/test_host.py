@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +24,7 @@ from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.unit.fleet.conftest import process_host
+from tests.waiting import until
 
 SPEC = RemoteSpec(Isolation(), Limits())
 
@@ -40,13 +40,6 @@ def new_host() -> Iterator[Callable[..., SandboxHost]]:
     yield make
     for host in made:
         host.close_all()
-
-
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_slots_bound_what_lives_and_are_given_back(new_host: Callable[..., SandboxHost]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agent_tools.fleet.outbox import Outbox
+from tests.waiting import until
 
 
 class Road:
@@ -27,13 +26,6 @@ class Road:
             return False
         self.sent.append(message)
         return True
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_message_goes_at_once_where_there_is_room() -> None:

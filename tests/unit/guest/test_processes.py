@@ -6,25 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from agent_tools.guest.processes import Process, descends, family, kill_below, kill_tree, processes
+from tests.waiting import until
 
 CHAIN = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, '-c', {inner!r}], start_new_session={apart})
 time.sleep(60)
 """
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_this_process_is_there_with_its_parent_and_session() -> None:
@@ -48,13 +41,13 @@ def test_a_tree_goes_with_its_root_in_whatever_session(apart: bool) -> None:
         return [pid for pid, each in processes().items() if each.parent == root.pid]
 
     try:
-        wait_for(lambda: len(children()) == 1)
+        until(lambda: len(children()) == 1)
         (child,) = children()
         if apart:
-            wait_for(lambda: processes()[child].session == child)
+            until(lambda: processes()[child].session == child)
         kill_tree(root.pid, {})
         assert root.wait(10) == -9
-        wait_for(lambda: child not in processes())
+        until(lambda: child not in processes())
     finally:
         root.kill()
         root.wait()
@@ -88,15 +81,15 @@ def test_who_left_is_found_also_once_the_leader_has_ended(leader: subprocess.Pop
     pids = _pids(leader)
     known = family(leader.pid)
     leader.terminate()
-    wait_for(lambda: leader.pid not in processes())  # it is not reaped yet
+    until(lambda: leader.pid not in processes())  # it is not reaped yet
     kill_tree(leader.pid, known)
-    wait_for(lambda: not pids & set(processes()))
+    until(lambda: not pids & set(processes()))
 
 
 def test_a_pid_that_came_again_is_spared(leader: subprocess.Popen[str]) -> None:
     (other,) = _pids(leader) - {leader.pid}
     leader.terminate()
-    wait_for(lambda: leader.pid not in processes())
+    until(lambda: leader.pid not in processes())
     kill_tree(leader.pid, {other: processes()[other].started - 1})
     assert other in processes()
     os.kill(other, signal.SIGKILL)
@@ -106,7 +99,7 @@ def test_one_that_is_stopped_is_seen_as_such(leader: subprocess.Popen[str]) -> N
     _pids(leader)
     assert not processes()[leader.pid].is_stopped
     os.kill(leader.pid, signal.SIGSTOP)
-    wait_for(lambda: processes()[leader.pid].is_stopped)
+    until(lambda: processes()[leader.pid].is_stopped)
 
 
 ROOT = """
@@ -135,7 +128,7 @@ def test_all_below_a_process_goes_but_those_who_are_spared_and_what_comes_from_t
             return [each for each in table if descends(each, {pid}, table)]
 
         try:
-            wait_for(lambda: len(below(root.pid)) == 5)
+            until(lambda: len(below(root.pid)) == 5)
             kill_below(root.pid, {spared})
             assert below(doomed) == []
             assert len(below(spared)) == 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.unit.jupyter.talking import PATIENCE, Talk, talking
+from tests.waiting import until
 
 ECHO = """import comm
 
@@ -25,14 +24,6 @@ def opened(channel, message):
         channel.send({"echo": message["content"]["data"]}, buffers=message["buffers"])
 
 comm.get_comm_manager().register_target("echo", opened)"""
-
-
-def await_(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be so"
-        time.sleep(0.01)
 
 
 def test_code_runs_and_keeps_its_variables(talk: Talk) -> None:
@@ -105,7 +96,7 @@ def test_an_interrupt_between_requests_does_nothing(talk: Talk, kernel: ServedKe
 
 def test_an_interrupt_by_message_is_answered_while_code_runs(talk: Talk) -> None:
     started = talk.client.execute("import time; time.sleep(60)")
-    await_(lambda: talk.client.get_iopub_msg(timeout=PATIENCE)["msg_type"] == "execute_input")
+    until(lambda: talk.client.get_iopub_msg(timeout=PATIENCE)["msg_type"] == "execute_input")
     assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
     assert talk.reply_to(started)["ename"] == "KeyboardInterrupt"
 
@@ -212,7 +203,7 @@ def test_without_checkpoints_a_crash_ends_the_kernel(process_runtime: Runtime, i
     with talking(info.told()) as talk:
         ran = talk.run("x = 1; import os; os.kill(os.getpid(), 11)")
         assert "Variables are lost" in ran.reply["content"]["evalue"]
-        await_(lambda: served.exit_code == 1)
+        until(lambda: served.exit_code == 1)
         served.start(info)
         talk.client.wait_for_ready(timeout=PATIENCE)
         assert talk.run("x").status == "error"
@@ -221,7 +212,7 @@ def test_without_checkpoints_a_crash_ends_the_kernel(process_runtime: Runtime, i
 
 def test_a_shutdown_is_answered_and_ends_the_kernel(talk: Talk, kernel: ServedKernel) -> None:
     assert talk.ask("shutdown_request", {"restart": False}, "control") == {"status": "ok", "restart": False}
-    await_(lambda: kernel.exit_code == 0)
+    until(lambda: kernel.exit_code == 0)
 
 
 def test_unknown_control_requests_are_refused(talk: Talk) -> None:

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
 from agent_tools.runtime.kubernetes.exec import stdio as module
 from agent_tools.runtime.kubernetes.exec.channels import PROTOCOLS
 from agent_tools.runtime.kubernetes.exec.stdio import ExecStdio
+from tests.waiting import until
 
 PATIENCE = 60.0  # seconds
 
@@ -101,17 +102,10 @@ def received(stdio: ExecStdio, size: int) -> bytes:
     return found
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_bytes_cross_both_ways_and_the_end_is_one(server: Server, stdio: ExecStdio) -> None:
     assert stdio.receive() is None
     assert stdio.send(b"hello") == 5
-    wait_for(lambda: bytes(server.heard) == b"hello")
+    until(lambda: bytes(server.heard) == b"hello")
     server.say(b"\1" + b"x" * 300_000)
     assert received(stdio, 300_000) == b"x" * 300_000
     assert stdio.receive() is None
@@ -152,14 +146,14 @@ def test_bytes_count_as_sent_when_all_of_their_frame_is(server: Server, stdio: E
         select.select([], [stdio], [], PATIENCE)
         at += stdio.send(data[at:])
     assert stdio._out == b""
-    wait_for(lambda: len(server.heard) == len(data))
+    until(lambda: len(server.heard) == len(data))
     assert bytes(server.heard) == data
 
 
 def test_a_stream_that_is_idle_is_pinged(server: Server, stdio: ExecStdio, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stdio.is_due()
     monkeypatch.setattr(module, "PING_SECONDS", 0.1)  # the rounds look twice a second
-    wait_for(lambda: server.opcodes.count(Opcode.PING) >= 2)
+    until(lambda: server.opcodes.count(Opcode.PING) >= 2)
     assert stdio.receive() is None
 
 
@@ -177,7 +171,7 @@ def test_closing_says_so_and_may_be_done_twice(server: Server, stdio: ExecStdio)
     stdio.close()
     assert stdio.fileno() == -1
     assert stdio.receive() == b""
-    wait_for(lambda: Opcode.CLOSE in server.opcodes)
+    until(lambda: Opcode.CLOSE in server.opcodes)
 
 
 def test_a_forked_child_lets_go_without_a_word(server: Server, stdio: ExecStdio) -> None:
@@ -187,7 +181,7 @@ def test_a_forked_child_lets_go_without_a_word(server: Server, stdio: ExecStdio)
         os._exit(0)
     os.waitpid(pid, 0)
     assert stdio.send(b"still here") == 10
-    wait_for(lambda: bytes(server.heard) == b"still here")
+    until(lambda: bytes(server.heard) == b"still here")
     assert Opcode.CLOSE not in server.opcodes
 
 
@@ -240,7 +234,7 @@ def test_it_speaks_tls_with_the_cluster_it_trusts(certificate: Path) -> None:
     while at < len(data):
         at += stdio.send(data[at:])
         select.select([], [stdio], [], PATIENCE)
-    wait_for(lambda: bytes(server.heard) == data)
+    until(lambda: bytes(server.heard) == data)
     server.say(b"\1" + data[:300_000])
     assert received(stdio, 300_000) == data[:300_000]
     stdio.close()

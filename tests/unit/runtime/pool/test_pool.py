@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.threads.background import do_now
 from tests.doubles import ProcessEngine
+from tests.waiting import until
 
 ENOUGH = 20.0  # seconds for what takes milliseconds
 LIMITS = Limits(pool_max_age=1_000.0, pool_retry=60.0)
@@ -99,16 +100,6 @@ def pool(maker: Maker, work_dir: Path) -> Iterator[Pool]:
 def take(pool: Pool, name: str = "a") -> FakeSandbox | None:
     spec = SessionSpec("none", pool.kind.folder / name, Isolation(), LIMITS)
     return cast("FakeSandbox | None", pool.take(spec, Quota(spec.work_dir, LIMITS)))
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for what a thread of the pool does."""
-    pause = threading.Event()
-    for _ in range(int(ENOUGH / 0.005)):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not happen")
 
 
 def test_so_many_are_kept_ready_one_made_after_the_other(pool: Pool, maker: Maker) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from agent_tools.runtime.threads.rounds import LINGER_SECONDS, MOST_LOOKERS, Rounds, rounds
+from tests.waiting import until
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
 
@@ -33,13 +33,6 @@ class Thing:
         assert self.may_end.wait(FOREVER)
 
 
-def eventually(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + FOREVER
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return is_so()
-
-
 def threads() -> int:
     return sum(each.name in ("agent-tools-rounds", "agent-tools-looks") for each in threading.enumerate())
 
@@ -49,11 +42,11 @@ def test_a_thousand_are_looked_at_again_and_again_in_few_threads() -> None:
     for each in things:
         watching.add(each)
     assert watching.count == 1000
-    assert eventually(lambda: all(each.looks > 1 for each in things))
+    until(lambda: all(each.looks > 1 for each in things))
     assert threads() - before <= 1 + MOST_LOOKERS
     for each in things:
         watching.remove(each)
-    assert eventually(lambda: threads() <= before)
+    until(lambda: threads() <= before)
 
 
 def test_a_look_that_takes_long_delays_no_other() -> None:
@@ -62,7 +55,7 @@ def test_a_look_that_takes_long_delays_no_other() -> None:
         watching.add(each)
     assert all(each.is_looked_at.wait(FOREVER) for each in slow)
     seen = quick.looks
-    assert eventually(lambda: quick.looks > seen + 3)
+    until(lambda: quick.looks > seen + 3)
     assert [each.looks for each in slow] == [1] * len(slow)
     for each in (*slow, quick):
         each.may_end.set()
@@ -94,7 +87,7 @@ def test_a_look_may_remove_its_own_thing() -> None:
     thing = Last()
     watching.add(thing)
     assert thing.is_looked_at.wait(FOREVER)
-    assert eventually(lambda: watching.count == 0)
+    until(lambda: watching.count == 0)
     assert thing.looks == 1
 
 
@@ -109,7 +102,7 @@ def test_a_look_that_fails_is_told_and_ends_no_other(caplog: pytest.LogCaptureFi
     things = [Failing(), Thing()]
     for each in things:
         watching.add(each)
-    assert eventually(lambda: all(each.looks > MOST_LOOKERS + 1 for each in things))
+    until(lambda: all(each.looks > MOST_LOOKERS + 1 for each in things))
     for each in things:
         watching.remove(each)
     assert "A look at a sandbox failed." in caplog.text
@@ -122,7 +115,7 @@ def test_the_cost_is_that_of_one_look_at_each() -> None:
     assert thing.is_looked_at.wait(FOREVER)
     time.sleep(0.05)
     thing.may_end.set()
-    assert eventually(lambda: thing.looks > 1)
+    until(lambda: thing.looks > 1)
     assert watching.cost > 0.0
     watching.remove(thing)
     assert watching.cost == 0.0
@@ -139,9 +132,9 @@ def test_threads_that_look_end_when_there_is_nothing_to_look_at() -> None:
     watching.add(thing)
     assert thing.is_looked_at.wait(FOREVER)
     assert LINGER_SECONDS < FOREVER
-    assert eventually(lambda: threads() == before + 1)
+    until(lambda: threads() == before + 1)
     watching.remove(thing)
-    assert eventually(lambda: threads() == before)
+    until(lambda: threads() == before)
 
 
 def test_a_forked_child_has_rounds_of_its_own() -> None:

@@ -18,6 +18,7 @@ from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
 from agent_tools.runtime.threads import event_loop
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from tests.waiting import until
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
 
@@ -69,18 +70,11 @@ def make() -> Iterator[Callable[[], Sandbox]]:
     yield make
     for each in made:
         each.close()
-    assert eventually(lambda: threads() == 0)
+    until(lambda: threads() == 0)
 
 
 def threads() -> int:
     return sum(each.name == "agent-tools-events" for each in threading.enumerate())
-
-
-def eventually(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + FOREVER
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return is_so()
 
 
 def test_many_sandboxes_are_carried_by_one_thread(make: Callable[[], Sandbox]) -> None:
