@@ -49,6 +49,8 @@ class FleetLimits:
     """Seconds for which a host that did not answer is not asked again, while there are others."""
     ask_seconds: float = 5.0
     """Seconds in which a host must say how full it is, or begin a reservation."""
+    silence: float = 30.0
+    """Seconds after which a host that works for a caller is asked whether it still answers, and in which it must."""
     send_seconds: float = 60.0
     """Seconds for which a message is tried again where too many wait for its host."""
     close_seconds: float = 10.0

@@ -10,7 +10,7 @@ Theory of operation
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 import httpx
 from starlette.background import BackgroundTask
@@ -22,6 +22,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import unless_gone
 from agent_tools.gateway.presence import Presence
+from agent_tools.gateway.relayed import broken_off, relayed
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import GatewayRow
 
@@ -116,27 +117,12 @@ class Peers:
         except (httpx.ConnectError, httpx.ConnectTimeout):
             return None
         except httpx.HTTPError as exc:
-            raise _broken() from exc
+            raise broken_off() from exc
         (answer,) = answers
         self.forwarded += 1
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-        return StreamingResponse(_pieces(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+        return StreamingResponse(relayed(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._client.aclose()
-
-
-async def _pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield an answer as it comes. If it breaks off, so does the connection, and the client sees the cut."""
-    try:
-        async for piece in answer.aiter_raw():
-            yield piece
-    finally:
-        await answer.aclose()
-
-
-def _broken() -> ApiError:
-    return ApiError(
-        502, "The gateway that has the container broke off; the container's files are kept.", code="gateway_lost"
-    )

@@ -161,15 +161,16 @@ def _read(read: Callable[[Json], Iterator[Delta]], data: bytes) -> list[Delta]:
 
 def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
     """Read what is left, for `END_SECONDS` at most."""
-    with contextlib.suppress(Exception):  # what counts has been read
-        late = threading.Timer(END_SECONDS, _hang_up, (response,))
-        late.daemon = True
+    late = threading.Timer(END_SECONDS, _hang_up, (response,))
+    late.daemon = True
+    try:
         late.start()
-        try:
-            for _ in arriving:
-                pass
-        finally:
-            late.cancel()
+        for _ in arriving:
+            pass
+    except Exception:  # noqa: BLE001  (all that counts has been read; the connection is closed)
+        return
+    finally:
+        late.cancel()
 
 
 def _hang_up(response: Any) -> None:

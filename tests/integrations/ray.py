@@ -12,16 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
-from agent_tools import CodeInterpreter, Sandbox
-from agent_tools.errors import EngineUnavailable, HostFull, SessionLost
+from agent_tools import CodeInterpreter, Sandbox, __version__
+from agent_tools.errors import EngineUnavailable, HostFull, InvalidParams, SessionLost
 from agent_tools.execution import Died, Error, Restarted
 from agent_tools.fleet import Fleet, connect
+from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.ray import hosts as hosts_module
+from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor
 from agent_tools.fleet.ray.hosts import RayHosts, RayLink, running
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
@@ -273,6 +278,85 @@ def test_opens_and_closes_with_kills_leave_nothing(fleet: Fleet) -> None:
     assert set(found) <= {"done\n", "SessionLost", "HostFull", "EngineUnavailable"}
     until(lambda: len(links(fleet)) == 2, "both hosts are there again", 120)
     until(lambda: sum(load.taken for load in fleet.load().values()) == 0, "every slot is free", 60)
+
+
+@pytest.mark.timeout(300)
+def test_a_host_that_stands_still_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_module, "LIMITS", replace(LIMITS, silence=2.0))
+    with Sandbox(runtime=fleet) as sandbox, Sandbox(runtime=fleet) as another:
+        sandbox.run_code("x = 1")
+        link = host_of(fleet, sandbox)
+        pid, outputs = link.call("facts").pid, sandbox.stream(SLEEP)
+        next(outputs)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            with pytest.raises(SessionLost, match="is gone"):
+                list(outputs)
+            another.run_code("y = 1")  # at the other host
+            assert time.monotonic() - started < 30
+            assert sandbox.run_code("'x' in globals()").text.endswith("False")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    until(lambda: len(fleet.load()) == 2, "it answers again", 60)
+    until(lambda: sum(load.taken for load in fleet.load().values()) == 0, "it has closed what was its own", 60)
+
+
+@pytest.mark.parametrize("method", ["load", "do", "begin"])
+def test_a_host_serves_so_many_calls_of_a_kind_at_once(nodes: TwoNodes, method: str) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+        def greet(self) -> int:
+            return self.most
+
+        def __getattr__(self, name: str) -> Callable[[], None]:
+            return self.work
+
+        def work(self) -> None:
+            with self.lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            time.sleep(0.5)
+            with self.lock:
+                self.now -= 1
+
+    class Busy(HostActor):
+        def __init__(self) -> None:
+            self._host = Slow()  # type: ignore[assignment]
+
+    actor = ray.remote(num_cpus=0, concurrency_groups=THREADS)(Busy).remote()
+    link, group = RayLink("busy", actor), GROUP_OF[method]
+    ray.get([getattr(actor, group).remote(method) for _ in range(THREADS[group] * 2)])
+    assert link.call("greet") == THREADS[group]
+    ray.kill(actor)
+
+
+def test_so_many_calls_of_a_process_wait_at_a_host(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_module, "LIMITS", replace(LIMITS, pending_calls=2))
+    name, node = "small", next(iter(hosts_module.nodes()))
+    link = RayLink(name, RayHosts()._actor(name, node, 1))
+    link.call("greet", __version__)
+    pid = link.call("facts").pid
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(2):
+        link._begin("load", ())
+    with pytest.raises(HostFull, match="2 calls of this process wait"):
+        link.call("load")
+    os.kill(pid, signal.SIGKILL)
+    ray.kill(link.actor)
+
+
+def test_an_end_is_waited_for_so_long_and_hosts_of_a_node_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(hosts_module.ray, "get", lambda _, timeout: waited.append(timeout))
+    monkeypatch.setattr(hosts_module.ray, "kill", lambda _: None)
+    actor = SimpleNamespace(end=SimpleNamespace(remote=lambda: None))
+    hosts_module.end(RayLink("host", actor))
+    assert waited == [LIMITS.end_seconds]
+    with pytest.raises(InvalidParams, match=f"give 1 to {LIMITS.hosts_per_node}"):
+        connect("ray", hosts_per_node=LIMITS.hosts_per_node + 1)
 
 
 @pytest.mark.timeout(300)

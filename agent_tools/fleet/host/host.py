@@ -25,11 +25,12 @@ from functools import partial
 from typing import Any
 
 from agent_tools import __version__
-from agent_tools.errors import EngineError, HostFull, InvalidParams
+from agent_tools.errors import EngineError, HostFull
 from agent_tools.fleet.crossing import HostFacts, Load, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
+from agent_tools.fleet.host.slots import Slots
 from agent_tools.fleet.host.verbs import FILE_VERBS, GOING_ON, VERBS, known
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.sweep import Sweep
@@ -53,13 +54,11 @@ class SandboxHost:
         lease: float = LIMITS.lease,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if slots < 1:
-            raise InvalidParams(f"A host with {slots} slots can hold nothing: give 1 or more.")
-        self._runtime, self._slots, self._lease, self._clock = runtime, slots, lease, clock
+        self._runtime, self._slots, self._lease, self._clock = runtime, Slots(slots), lease, clock
         self._base = make_own_folder()
         self._held: dict[str, HeldSession] = {}
         self._reservations: dict[str, Reservation] = {}
-        self._taken = self._made = 0
+        self._made = 0
         self._lock = threading.Lock()
         self._opens = threading.BoundedSemaphore(LIMITS.opens_at_once)
         self._is_closed = threading.Event()
@@ -94,7 +93,7 @@ class SandboxHost:
         """Return it in numbers."""
         with self._lock:
             ready = sum(each.ready for each in self._reservations.values())
-            return Load(self._taken, self._slots, ready)
+            return Load(self._slots.taken, self._slots.most, ready)
 
     def renew(self, ids: Sequence[str]) -> list[str]:
         """Keep these sessions and reservations for another lease; return those that are not here."""
@@ -122,8 +121,8 @@ class SandboxHost:
         """
         held = self._reserved(spec, reservation)
         if held is None:
-            self._take_slots(1)
-            held = self._started(spec, self._free_slots)
+            self._take_slot()
+            held = self._started(spec, self._slots.free)
         try:
             held.hand_over(spec)
         except BaseException:
@@ -147,14 +146,12 @@ class SandboxHost:
 
     def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
         """Begin to make so many sandboxes ahead, at most as many as there are slots; return how many."""
-        with self._lock:
-            self.used_at = self._clock()
-            count = min(count, self._slots - self._taken)
-            if count < 1 or self._is_closed.is_set():
-                return 0
-            self._taken += count
+        self.used_at = self._clock()
+        count = 0 if self._is_closed.is_set() else self._slots.take_up_to(count)
+        if not count:
+            return 0
         make = partial(self._started, give_back=bool, is_ahead=True)  # the reservation itself gives slots back
-        reservation = Reservation(spec, count, make, self._free_slots)
+        reservation = Reservation(spec, count, make, self._slots.free)
         with self._lock:
             reservation.expires = self._clock() + self._lease
             is_wanted = not self._is_closed.is_set() and self._reservations.setdefault(id_, reservation) is reservation
@@ -260,22 +257,17 @@ class SandboxHost:
             give_back(1)
             raise
 
-    def _take_slots(self, count: int) -> None:
-        with self._lock:
-            self.used_at = self._clock()
-            if self._is_closed.is_set() or self._taken + count > self._slots:
-                raise HostFull(f"{self._taken} of {self._slots} slots are taken.")
-            self._taken += count
-
-    def _free_slots(self, count: int) -> None:
-        with self._lock:
-            self._taken -= count
+    def _take_slot(self) -> None:
+        self.used_at = self._clock()
+        if self._is_closed.is_set():
+            raise HostFull("The host is closed.")
+        self._slots.take()
 
     def _close_held(self, held: HeldSession) -> None:
         try:
             held.close()
         finally:
-            self._free_slots(1)
+            self._slots.free(1)
 
     def _end(self, held: HeldSession | None, reservation: Reservation | None) -> None:
         try:

@@ -61,7 +61,7 @@ class RayLink:
             EngineError: it failed in a way of its own.
         """
         try:
-            value = ray.get(self._begin(method, arguments), timeout=seconds)
+            value = self._answer(self._begin(method, arguments), seconds)
         except (RayError, ConnectionError, OSError) as exc:
             raise self._told(exc) from exc
         if isinstance(value, Raised):
@@ -83,6 +83,20 @@ class RayLink:
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> Any:
         return getattr(self.actor, GROUP_OF[method]).remote(method, *arguments)
+
+    def _answer(self, answer: Any, seconds: float | None) -> Any:
+        """Wait for an answer; without a limit, as long as the host answers other questions.
+
+        Ray tells of a process that has ended, and not of one that stands still.
+        """
+        while True:
+            try:
+                return ray.get(answer, timeout=LIMITS.silence if seconds is None else seconds)
+            except GetTimeoutError:
+                if seconds is not None:
+                    raise
+            with contextlib.suppress(PendingCallsLimitExceeded):
+                ray.get(self._begin("load", ()), timeout=LIMITS.silence)
 
     def _told(self, exc: Exception) -> Exception:
         """Return an exception of Ray's as one of ours."""
