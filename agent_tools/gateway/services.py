@@ -15,6 +15,7 @@ from agent_tools.containers.records import Record
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.background import Background
+from agent_tools.gateway.baton import Baton
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
@@ -49,6 +50,7 @@ class Services:
     """Made at the start of a gateway; `close` ends all and leaves no sandbox.
 
     Attributes:
+        baton: whose holder computes, of the threads that make answers.
         end_jobs_of: ends the jobs of these owners; set by whoever has the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
@@ -58,6 +60,7 @@ class Services:
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
+        self.baton = Baton()
         self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
@@ -67,7 +70,7 @@ class Services:
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
             self._count()
-            self.upstream = Upstream(config)
+            self.upstream = Upstream(config, self.baton.put_down)
             self.mcp_reach = Reach.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
@@ -80,7 +83,7 @@ class Services:
     def _join_others(self, undo: ExitStack) -> None:
         """Open the store, and appear among the gateways that share it."""
         config = self.config
-        self.store = Store(config.database_url, config.database_timeout)
+        self.store = Store(config.database_url, config.database_timeout, self.baton)
         undo.callback(self.store.close)
         self.presence = Presence(config, self.store)
         self.presence.join()

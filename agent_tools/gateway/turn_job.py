@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Union
 
-from agent_tools.agents.steps import CallBegun, CallDone, Finished, Step
+from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, Step
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.jobs.event_log import EventLog
@@ -21,13 +21,19 @@ HostedTool = Union[ContainerTool, ContainerShell]
 
 
 class TurnJob(Job):
-    """The common part of responses and chat completions."""
+    """The common part of responses and chat completions. One without a sandbox is urgent: it computes before others."""
 
-    def __init__(self, services: Services, owner: str, model: str, log: EventLog) -> None:
+    def __init__(self, services: Services, owner: str, model: str, log: EventLog, *, is_urgent: bool = False) -> None:
         super().__init__(log, is_clients_key=services.config.passes_clients_keys)
+        self._is_urgent = is_urgent
         self._services = services
         self._key_name = services.keys.name_of(owner)
         self._spans = services.tracer.turn(model)
+
+    def work(self) -> None:
+        """Do the work, with the baton while it computes."""
+        with self._services.baton.held(is_urgent=self._is_urgent):
+            super().work()
 
     def steps(self, turn: Turn, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
         """Run a turn and yield its steps; a sandbox starts as soon as the model begins to write a call.
@@ -35,14 +41,21 @@ class TurnJob(Job):
         Raises:
             ApiError: the gateway stops, no engine works, or the log is full.
         """
-        with closing(turn.run(messages, self.cancel)) as steps:
+        baton = self._services.baton
+        with closing(turn.run(messages, self.cancel)) as steps, ExitStack() as running:
             for step in steps:
+                if isinstance(step, CallDone):
+                    running.close()
                 if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
                     raise stopped()
                 self._services.metrics.step(step, self._key_name)
                 self._spans.step(step)
-                _warm_up(tools, step)
+                if isinstance(step, CallBegun):
+                    with baton.put_down():
+                        _warm_up(tools, step.name)
                 yield step
+                if isinstance(step, CallRunning):
+                    running.enter_context(baton.put_down())
                 if isinstance(step, CallDone) and (failure := engine_error(step.failure)):
                     raise failure
                 if self.log.is_full and not isinstance(step, Finished):
@@ -53,7 +66,7 @@ class TurnJob(Job):
         self._spans.end()
 
 
-def _warm_up(tools: Sequence[HostedTool], step: Step) -> None:
+def _warm_up(tools: Sequence[HostedTool], name: str) -> None:
     for tool in tools:
-        if isinstance(step, CallBegun) and step.name == tool.name:
+        if name == tool.name:
             tool.hold.warm_up()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
+from agent_tools.models.reply import Waiting
 from agent_tools.settings import Endpoint
 
 ASK_TIMEOUT = 10.0  # seconds
@@ -32,10 +34,11 @@ _OF_A_KEY = ("openai-organization", "openai-project")
 
 
 class Upstream:
-    """One per gateway; `close` it at the end."""
+    """One per gateway; `aclose` it at the end. `waiting` is around each wait for a model's answer."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, waiting: Waiting = nullcontext) -> None:
         self._config = config
+        self._waiting = waiting
         self._profile = read_profile(config.upstream_profile)
         self._lock = threading.Lock()
         self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
@@ -73,8 +76,9 @@ class Upstream:
     def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel | ResponsesModel:
         if self._config.upstream_api == "responses":
             limit, passed = self._config.max_reply_bytes, self._config.passed_fields
-            return ResponsesModel(name, endpoint, max_reply_bytes=limit, passed=passed)
-        return OpenAIModel(name, endpoint, max_reply_bytes=self._config.max_reply_bytes, profile=self._profile)
+            return ResponsesModel(name, endpoint, max_reply_bytes=limit, passed=passed, waiting=self._waiting)
+        limit = self._config.max_reply_bytes
+        return OpenAIModel(name, endpoint, max_reply_bytes=limit, profile=self._profile, waiting=self._waiting)
 
     async def is_ready(self) -> bool:
         """Return True if the upstream answers at all."""

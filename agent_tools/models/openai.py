@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.profile import Profile
-from agent_tools.models.reply import Reply
+from agent_tools.models.reply import Reply, Waiting
 from agent_tools.models.server_errors import short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
@@ -61,6 +62,7 @@ class OpenAIModel:
             two pieces of an answer.
         max_reply_bytes: the size of the largest reply that is read.
         profile: what the server wants to be sent. What is not given there is learned from its answers.
+        waiting: around each wait for the server, in the thread that reads a reply.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class OpenAIModel:
         generate_cfg: Options | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
         profile: Profile | None = None,
+        waiting: Waiting = nullcontext,
     ) -> None:
         self.model = model
         self.dialect = Dialect(profile or Profile())
@@ -78,6 +81,7 @@ class OpenAIModel:
         self.generate_cfg = dict(generate_cfg or {})
         self._lock = threading.Lock()
         self._client: Any = None
+        self.waiting = waiting
 
     def reply(
         self,
@@ -102,7 +106,7 @@ class OpenAIModel:
         else:
             request.pop("tool_choice", None)
         reader = ChunkReader(self.max_reply_bytes, self.dialect.profile.thinking, self.dialect.hear)
-        return Reply(lambda: self.dialect.ask(request, self._open), self.translated, reader)
+        return Reply(lambda: self.dialect.ask(request, self._open), self.translated, reader, self.waiting)
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from agent_tools.errors import ModelError
@@ -25,7 +26,7 @@ from agent_tools.models.chunks import usage_of
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.models.reply import Reply
+from agent_tools.models.reply import Reply, Waiting
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
@@ -42,10 +43,19 @@ class ResponsesModel:
     `passed` names further options that are sent as they are.
     """
 
-    def __init__(self, model: str, endpoint: Endpoint, *, max_reply_bytes: int, passed: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: str,
+        endpoint: Endpoint,
+        *,
+        max_reply_bytes: int,
+        passed: Sequence[str] = (),
+        waiting: Waiting = nullcontext,
+    ) -> None:
         self.model = model
         self._passed = passed
-        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes)  # connections, limits, errors
+        # connections, limits, errors
+        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes, waiting=waiting)
         self._takes_reasoning = True  # until it refuses that
 
     def reply(
@@ -67,7 +77,7 @@ class ResponsesModel:
             request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self._chat.translated, _EventReader())
+        return Reply(lambda: self._open(request), self._chat.translated, _EventReader(), self._chat.waiting)
 
     def _open(self, request: JsonObject) -> Any:
         """Send the request, with the model's earlier reasoning; without it to a server that refuses that."""

@@ -14,7 +14,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import chain
 from typing import Any, Protocol, Union
 
@@ -25,6 +25,8 @@ from agent_tools.models.event_stream import events
 from agent_tools.models.server_errors import short_name, words_of
 
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
+Waiting = Callable[[], AbstractContextManager[None]]
+Arrived = Union[Delta, BaseException, None]
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -55,6 +57,7 @@ class Reply(Iterator[Delta]):
         open_response: sends the request; returns the response of an HTTP client, unread.
         translated: makes a `ModelError` of what the client raises.
         reader: of this reply only.
+        waiting: around each wait for a delta.
     """
 
     def __init__(
@@ -62,18 +65,20 @@ class Reply(Iterator[Delta]):
         open_response: Callable[[], Any],
         translated: Callable[[], AbstractContextManager[None]],
         reader: Reader,
+        waiting: Waiting = nullcontext,
     ) -> None:
+        self._waiting = waiting
         self._open = open_response
         self._translated = translated
         self._reader = reader
         self._response: Any = None
         self._is_closed = False
         self._lock = threading.Lock()
-        self._arrived: queue.SimpleQueue[Union[Delta, BaseException, None]] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
         threading.Thread(target=self._receive, name="model-reply", daemon=True).start()
 
     def __next__(self) -> Delta:
-        item = None if self._is_closed else self._arrived.get()
+        item = None if self._is_closed else self._next()
         if item is None or self._is_closed:
             self.close()
             raise StopIteration
@@ -91,6 +96,13 @@ class Reply(Iterator[Delta]):
             self._arrived.put(None)
             if response is not None:
                 _hang_up(response)
+
+    def _next(self) -> Arrived:
+        try:
+            return self._arrived.get_nowait()
+        except queue.Empty:
+            with self._waiting():
+                return self._arrived.get()
 
     def _receive(self) -> None:
         try:

@@ -43,7 +43,7 @@ class ResponseJob(TurnJob):
     """
 
     def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
-        super().__init__(services, plan.owner, plan.request.model, log)
+        super().__init__(services, plan.owner, plan.request.model, log, is_urgent=plan.hold is None)
         self.plan = plan
         self.body = fresh_body(plan.request)
         self.answer = packed(self.body)
@@ -72,8 +72,10 @@ class ResponseJob(TurnJob):
     def _with_remote_tools(self) -> Generator[Event, None, Turn]:
         """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
         plan = self.plan
-        yield from self._remote.listed(plan.request.tools.remote, plan.turn, self._composer)
-        if plan.decisions or plan.request.tools.remote:
+        if not (plan.decisions or plan.request.tools.remote):
+            return plan.turn
+        with self._services.baton.put_down():
+            yield from self._remote.listed(plan.request.tools.remote, plan.turn, self._composer)
             yield from self._remote.settled(self._conversation, self._composer)
         return self._remote.turn(plan.turn)
 

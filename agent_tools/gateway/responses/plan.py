@@ -96,6 +96,11 @@ class Planner:
         self._container_id = ""
         self._notes: list[str] = []
 
+    @property
+    def needs_sandbox(self) -> bool:
+        """The request has a tool that runs in a container."""
+        return self._request.tools.container is not None
+
     def plan(self, upstream_key: str) -> Plan:
         """Make the plan.
 

@@ -39,10 +39,11 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     new_planner = partial(Planner, services, owner, request, session, look)
     if look and services.peers.are_there:  # before a place is taken: who is sent on needs none here
         await run_in_threadpool(new_planner().look)
-    place = await jobs.enter(owner, needs_sandbox=request.tools.container is not None)
+    planner = new_planner()
+    place = await jobs.enter(owner, needs_sandbox=planner.needs_sandbox)
     try:
         log = EventLog(services.config.max_response_bytes)
-        job = await run_in_threadpool(_made, new_planner(), services.upstream.key(submission.headers), log)
+        job = await run_in_threadpool(_made, planner, services.upstream.key(submission.headers), log)
     except BaseException:
         jobs.leave(place)
         raise
@@ -52,11 +53,12 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
 
 def _made(planner: Planner, upstream_key: str, log: EventLog) -> ResponseJob:
     """Plan a response, and store its start if it is made in the background. For a thread."""
-    plan = planner.plan(upstream_key)
-    job = ResponseJob(planner.services, plan, log)
-    if plan.request.background:
-        job.save_start()
-    return job
+    with planner.services.baton.held(is_urgent=not planner.needs_sandbox):
+        plan = planner.plan(upstream_key)
+        job = ResponseJob(planner.services, plan, log)
+        if plan.request.background:
+            job.save_start()
+        return job
 
 
 def find_job(jobs: Jobs, id_: str, owner: str) -> ResponseJob | None:

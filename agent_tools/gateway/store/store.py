@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import ANYHOW, Before, Kind, Rows
+from agent_tools.gateway.baton import Baton
 from agent_tools.gateway.store.schema import prepare
 from agent_tools.gateway.store.tables import metadata
 
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 class Store(Rows):
     """Rows in a database. A class with some of its table's columns is read without the others.
 
+    Threads that compute with a baton put it down while a server answers, and offer it before they use a file.
+
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
         is_file: the rows are in an SQLite file, which programs of one machine can share.
@@ -33,9 +36,11 @@ class Store(Rows):
 
     failure = StoreError
 
-    def __init__(self, url: str, patience: float = PATIENCE) -> None:
+    def __init__(self, url: str, patience: float = PATIENCE, baton: Baton | None = None) -> None:
         self.failures = 0
         self.is_file = url.startswith("sqlite")
+        baton = baton or Baton()
+        self._courtesy = baton.offered if self.is_file else baton.put_down
         self._engine = sa.create_engine(url, pool_pre_ping=not self.is_file)
         if self.is_file:
             sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))
@@ -128,7 +133,7 @@ class Store(Rows):
     def _transaction(self) -> Iterator[sa.Connection]:
         """Begin a transaction; one that fails is counted and named in the log, without what it held."""
         try:
-            with self._engine.begin() as connection:
+            with self._courtesy(), self._engine.begin() as connection:
                 yield connection
         except sa.exc.IntegrityError:
             raise  # the database works: such a row is there already
