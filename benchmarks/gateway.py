@@ -79,6 +79,24 @@ def often(request: dict[str, Any]) -> ScriptedReply:
 
 
 @contextlib.contextmanager
+def upstream(port: int = 0) -> Iterator[str]:
+    """The upstream in a process of its own, as in life: here it would compete with whoever measures."""
+    command = [sys.executable, __file__, "--serve", "--port", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+def be_upstream(port: int) -> None:
+    """Be it until stdin is at its end."""
+    with ScriptedServer({"m": once, "load": often, "count": counting}, port=port) as server:
+        print(server.base_url, flush=True)
+        sys.stdin.read()
+
+
+@contextlib.contextmanager
 def serving(upstream_url: str, folder: str, **settings: int) -> Iterator[str]:
     """A gateway in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -263,9 +281,9 @@ async def talks(url: str, people: int, turns: int) -> tuple[list[float], int, in
 
 def conversations(people: int, places: int, turns: int, kept: int) -> None:
     for most in [kept] if kept else [max(people, places), places]:
-        with ScriptedServer({"count": counting}) as server, tempfile.TemporaryDirectory() as folder:
+        with upstream() as base_url, tempfile.TemporaryDirectory() as folder:
             settings = {"max_sandboxes": places, "max_kept_sandboxes": most, "queue_timeout": 300}
-            with serving(server.base_url, folder, **settings) as url:
+            with serving(base_url, folder, **settings) as url:
                 times, replaced, lost = anyio.run(talks, url, people, turns)
         low, high = statistics.median(times), sorted(times)[int(0.95 * (len(times) - 1))]
         print(
@@ -281,6 +299,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=30, help="that run code beside plain answers; 0 for none")
     parser.add_argument("--port", type=int, default=0, help="of the upstream, for the gateways beside ours")
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=URL")
+    parser.add_argument(
+        "--serve", action="store_true", help="be the upstream, and nothing else, until stdin is at its end"
+    )
     parser.add_argument("--busy", metavar="URL", help="be those clients, and nothing else, until stdin is at its end")
     parser.add_argument("--conversations", type=int, default=0, help="people who talk at once, and nothing else")
     parser.add_argument("--places", type=int, default=8, help="sandboxes that run code at once, for them")
@@ -294,15 +315,18 @@ def main() -> None:
     if given.busy:
         anyio.run(busy, given.busy, given.clients)
         return
+    if given.serve:
+        be_upstream(given.port)
+        return
     if given.conversations:
         conversations(given.conversations, given.places, given.turns, given.kept)
         return
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ScriptedServer({"m": once, "load": often}, port=given.port))
+        base_url = stack.enter_context(upstream(given.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         tool = stack.enter_context(CodeInterpreter({"work_dir": f"{folder}/session"}))
-        direct = stack.enter_context(httpx.Client(base_url=server.base_url))
-        url = stack.enter_context(serving(server.base_url, folder))
+        direct = stack.enter_context(httpx.Client(base_url=base_url))
+        url = stack.enter_context(serving(base_url, folder))
         client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
         container = client.post("containers", json={"name": "benchmark"}).json()["id"]
         chat = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
@@ -322,7 +346,7 @@ def main() -> None:
         if given.load:
             results |= anyio.run(loaded, url, given.load)
         if given.clients:
-            results |= anyio.run(crowded, url, server.base_url, given.clients, given.rounds)
+            results |= anyio.run(crowded, url, base_url, given.clients, given.rounds)
     report(results, [each.partition("=")[0] for each in given.beside])
     judge({name: statistics.median(times) for name, times in results.items()}, BESIDE.format(given.clients))
 
