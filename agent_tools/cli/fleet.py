@@ -78,7 +78,7 @@ def down(address: str | None) -> None:
     found = running()
     for link in found:
         end(link)
-    click.echo(f"{len(found)} hosts ended")
+    click.echo(f"{len(found)} {'host' if len(found) == 1 else 'hosts'} ended")
 
 
 def _row(link: HostLink) -> tuple[str, ...]:
