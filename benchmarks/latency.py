@@ -43,6 +43,7 @@ from agent_tools.tools import CodeInterpreter
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel1.json"]
 
 SECONDS = 10.0  # for which many sessions call at once
+QUIET = 0.5  # seconds before each start, in which the engine is done with what was closed before
 PRINT = "print(1)"
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2, 3]); plt.title('title'); plt.show()"
 
@@ -225,6 +226,7 @@ def measure(rounds: int, calls: int) -> None:
 
 def one_round(start: Callable[[], Interpreter], calls: int) -> dict[str, list[float]]:
     """Seconds of all rows but those of a fresh process."""
+    time.sleep(QUIET)
     began = time.perf_counter()
     it = start()
     found = {"cold": [time.perf_counter() - began]}
@@ -245,6 +247,7 @@ def process(name: str, folder: Path) -> tuple[list[float], list[float]]:
         command = ["-c", f"from agent_tools import CodeInterpreter\n{use}"]
     else:
         command = [__file__, "--once", name, str(folder)]
+    time.sleep(QUIET)
     began = time.perf_counter()
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE) as child:
         assert child.stdout
