@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from agent_tools.guest.wire.frozen import frozen
 
 Hindrance = Literal["", "threads", "children", "memory", "time"]
 _HINDRANCES: dict[Hindrance, str] = {
@@ -15,7 +16,7 @@ _HINDRANCES: dict[Hindrance, str] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Variables:
     """The fate of the variables when the kernel ended.
 
@@ -57,7 +58,7 @@ class Variables:
 LOST = Variables()
 
 
-@dataclass(frozen=True)
+@frozen
 class Mark:
     """A moment of a session to go back to: the id of its container, and the number of the run before it."""
 

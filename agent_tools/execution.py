@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from agent_tools.blocks import PictureStyle, text_and_pictures
 from agent_tools.connection import NetworkConnection
+from agent_tools.guest.wire.frozen import frozen
 from agent_tools.outputs import (
     Cause,
     Cleared,
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@frozen
 class Execution:
     """One run of code with all its outputs.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from agent_tools.guest.wire.frozen import frozen
 
 FileKind = Literal["file", "folder", "link", "other"]
 
 
-@dataclass(frozen=True)
+@frozen
 class FileInfo:
     """One entry of a folder.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from agent_tools.guest.wire.frozen import frozen
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes."""
 
@@ -95,7 +95,7 @@ class Limits:
     """Entries of work_dir looked at to find new and changed files."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CallLimits:
     """Bounds on the calls of host functions, all enforced on the host. Times are seconds, sizes bytes."""
 
@@ -127,7 +127,7 @@ class CallLimits:
     """Tell the code the type and the message of a host function's exception; its traceback is never told."""
 
 
-@dataclass(frozen=True)
+@frozen
 class EgressLimits:
     """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Union
+
+from agent_tools.guest.wire.frozen import frozen
 
 SYSTEM = "system"
 USER = "user"
@@ -54,7 +56,7 @@ class _Fields:
         return self.to_dict()
 
 
-@dataclass(frozen=True)
+@frozen
 class FunctionCall(_Fields):
     """A call that a model asks for. `arguments` is the text as the model wrote it, JSON or not."""
 
@@ -73,7 +75,7 @@ class FunctionCall(_Fields):
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class ContentItem(_Fields):
     """A part of a message: exactly one of its fields is set. All but `text` are paths, URLs or data: URLs."""
 
@@ -115,7 +117,7 @@ class ContentItem(_Fields):
 Content = Union[str, tuple[ContentItem, ...]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Message(_Fields):
     """One message. A model's reply with several calls is several messages, each with its `function_call`.
 

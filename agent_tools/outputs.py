@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Union
 
 from agent_tools.checkpoint import LOST, Variables
+from agent_tools.guest.wire.frozen import frozen
 
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stream:
     """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
 
@@ -25,7 +26,7 @@ class Stream:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class _Rich:
     """A value that comes in several forms, by MIME type."""
 
@@ -37,12 +38,12 @@ class _Rich:
         return str(self.data.get("text/plain", ""))
 
 
-@dataclass(frozen=True)
+@frozen
 class Result(_Rich):
     """The value of the code's last expression."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Display(_Rich):
     """A figure, a table or HTML that the code displayed."""
 
@@ -50,7 +51,7 @@ class Display(_Rich):
     is_update: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Picture:
     """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
 
@@ -73,14 +74,14 @@ class Picture:
         return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Cleared:
     """The code cleared its outputs so far; with `wait`, once the next output comes."""
 
     wait: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Error:
     """The exception that ended the code."""
 
@@ -94,7 +95,7 @@ class Error:
         return self.traceback or f"{self.name}: {self.value}"
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedOut:
     """The code passed its time limit.
 
@@ -128,7 +129,7 @@ class TimedOut:
 Cause = Literal["", "work_dir_quota", "protocol_violation"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Died:
     """The kernel ended while the code ran.
 
@@ -149,7 +150,7 @@ class Died:
         return f"KernelDied: {self.reason}. V{lost[1:]}, files are kept; the next call gets a fresh kernel."
 
 
-@dataclass(frozen=True)
+@frozen
 class Restarted:
     """The kernel had ended before this code ran, so it ran in another one; `variables` says what that one knows."""
 
@@ -162,7 +163,7 @@ class Restarted:
         return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
 
 
-@dataclass(frozen=True)
+@frozen
 class Omitted:
     """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
 
@@ -174,7 +175,7 @@ class Omitted:
         return f"[... {self.what} left out ...]"
 
 
-@dataclass(frozen=True)
+@frozen
 class HostCall:
     """One finished call of a host function.
 
@@ -205,7 +206,7 @@ class HostCall:
         return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Text:
     """A piece of an answer for a chat model, beside its pictures."""
 
@@ -215,7 +216,7 @@ class Text:
 Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, HostCall]
 
 
-@dataclass(frozen=True)
+@frozen
 class FileChange:
     """A file in work_dir that is new or changed after a run. `name` is relative to work_dir; `size` is in bytes."""
 
@@ -224,7 +225,7 @@ class FileChange:
     is_new: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class StagedFile:
     """A file that was passed in, and its name in work_dir.
 

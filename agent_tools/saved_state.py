@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from agent_tools.guest.wire.frozen import frozen
 
 MAX_TOLD = 20  # names of each kind in the text
 
 
-@dataclass(frozen=True)
+@frozen
 class MissingVariable:
     """A variable that was not saved, or could not be loaded, and the reason as a clause."""
 
@@ -15,7 +17,7 @@ class MissingVariable:
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class VariablesReport:
     """The fate of the variables when they were saved or loaded. As text it says so in sentences.
 
@@ -46,7 +48,7 @@ class VariablesReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@frozen
 class SavedState:
     """A sandbox as `save(variables=True)` returns it: `load` brings it back, here or on another machine.
 

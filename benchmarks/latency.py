@@ -43,6 +43,7 @@ from agent_tools.tools import CodeInterpreter
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel1.json"]
 
 SECONDS = 10.0  # for which many sessions call at once
+EARLY = 30  # calls in which a checkpoint may follow each cell: about as many come at once, then ever fewer
 QUIET = 0.5  # seconds before each start, in which the engine is done with what was closed before
 PRINT = "print(1)"
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2, 3]); plt.title('title'); plt.show()"
@@ -201,6 +202,7 @@ ROWS = {
     "whole": "cold: a fresh Python process to its end",
     "cold": "cold: new instance to first result",
     "kernel": "a fresh kernel to its first result",
+    "early": f"warm: {PRINT}, of the first calls, each of which waits for the copy of the kernel after the one before",
     "warm": f"warm: {PRINT}",
     "figure": "one more figure",
     "close": "close",
@@ -230,7 +232,8 @@ def one_round(start: Callable[[], Interpreter], calls: int) -> dict[str, list[fl
     began = time.perf_counter()
     it = start()
     found = {"cold": [time.perf_counter() - began]}
-    timed(lambda: it.execute(PRINT), 10)
+    found["early"] = timed(lambda: it.execute(PRINT), EARLY)
+    timed(lambda: it.execute(PRINT), EARLY)
     found["warm"] = timed(lambda: it.execute(PRINT), calls)
     it.execute("%matplotlib inline\n" + FIGURE)
     found["figure"] = timed(lambda: it.execute(FIGURE), 3)

@@ -6,11 +6,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from agent_tools.errors import InvalidParams
+from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.network import NetworkPolicy
 
@@ -23,7 +24,7 @@ _HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTAL
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
+@frozen
 class Isolation:
     """The limits of one sandbox. Every field has a safe default; no field can widen access to the host.
 
@@ -116,7 +117,7 @@ def _check_env(env: Mapping[str, str]) -> None:
             raise InvalidParams(f"env has an unusable entry {name!r}: names are identifiers, values are text.")
 
 
-@dataclass(frozen=True)
+@frozen
 class Guest:
     """The user of the guest's processes: `inside` the sandbox, and as the owner of their files seen from the host.
 
@@ -137,7 +138,7 @@ class Guest:
         return cls(me, me, shares, shares)
 
 
-@dataclass(frozen=True)
+@frozen
 class SandboxSpec:
     """One sandbox to start.
 
@@ -180,7 +181,7 @@ class Stdio(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Container:
     """One running sandbox, by the engine's id.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Union
 
 from agent_tools.errors import InvalidParams
+from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import EgressLimits
 from agent_tools.runtime.host.addresses import is_public
 
@@ -63,7 +64,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True)
+@frozen
 class NetworkPolicy:
     """The network of one sandbox. Made by `read`, which checks everything.
 

@@ -20,8 +20,10 @@ A stream that nobody takes from holds up its own command and no other.
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, Union
+
+from .frozen import frozen
 
 MAX_FRAME = 64 * 1024  # bytes of every payload but a Spec's
 MAX_SPEC = 4 * 1024 * 1024
@@ -39,7 +41,7 @@ class CommandError(ValueError):
     """The other end broke the protocol or a bound of it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Spec:
     """A command to run: `argv` as it is, or one text for a shell.
 
@@ -61,21 +63,21 @@ class Spec:
     terminal: "tuple[int, int] | None" = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Input:
     """Bytes for the command's stdin; b'' ends it."""
 
     data: bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class Signal:
     """A signal for the command's process group."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Resize:
     """The new size of its terminal."""
 
@@ -83,21 +85,21 @@ class Resize:
     columns: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Started:
     """The command runs, under this pid of the sandbox."""
 
     pid: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Taken:
     """The command has taken so many bytes of its stdin."""
 
     size: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Printed:
     """Bytes it wrote; of a terminal all are stdout."""
 
@@ -105,7 +107,7 @@ class Printed:
     data: bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended:
     """The end of a command: its exit code, the signal that ended it, or the errno of why it could not start."""
 

@@ -23,8 +23,9 @@ Orders that come with sockets count up, so that over stdio both ends know the ch
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Union
+
+from .frozen import frozen
 
 MAX_WORDS = 4096  # bytes in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
@@ -32,7 +33,7 @@ NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
-@dataclass(frozen=True)
+@frozen
 class Start:
     """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
 
@@ -40,7 +41,7 @@ class Start:
     sockets: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class Wake:
     """Have the newest copy that was left after `run`, or before it, go on as the kernel. Sockets as for Start."""
 
@@ -49,7 +50,7 @@ class Wake:
     sockets: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class Files:
     """Serve work_dir on one socket, to a host that cannot see the folder."""
 
@@ -57,7 +58,7 @@ class Files:
     sockets: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Spawn:
     """Run a command, which one socket says and answers for."""
 
@@ -65,7 +66,7 @@ class Spawn:
     sockets: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Proxy:
     """Listen for the code's connections to the network, and carry them over one socket (proxy.py)."""
 
@@ -73,7 +74,7 @@ class Proxy:
     sockets: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Arm:
     """Interrupt the kernel after so many seconds, and kill it `kill` seconds later, unless another order comes."""
 
@@ -81,12 +82,12 @@ class Arm:
     kill: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Disarm:
     """Forget what was armed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Interrupt:
     """Send the kernel SIGINT, if the run goes on that it is meant for.
 
@@ -96,14 +97,14 @@ class Interrupt:
     number: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Mark:
     """Keep the copy that was left after this run, whatever comes later; say whether there is one."""
 
     run: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Branch:
     """Have the copy that was left after `run` fork a supervisor (supervisor.py); say whether there is such a copy.
 
@@ -115,39 +116,39 @@ class Branch:
     sockets: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class EndBranch:
     """End the supervisor that was made by the order of this number, and all that comes from it."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Kill:
     """End the kernel and all that it started."""
 
 
-@dataclass(frozen=True)
+@frozen
 class EndCommands:
     """End all commands and all that they started."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Pause:
     """Stop every process but PID 1."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Resume:
     """Let them go on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ready:
     """PID 1 listens to its stdin."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Exit:
     """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit."""
 
@@ -157,7 +158,7 @@ class Exit:
     oom: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Failed:
     """The kernel of a generation could not start; NO_COPY: there is no checkpoint that could go on."""
 
@@ -165,7 +166,7 @@ class Failed:
     traceback: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Marked:
     """The copy that was left after a run is kept; 0: there is none."""
 

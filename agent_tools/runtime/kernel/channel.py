@@ -11,10 +11,10 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Union
 
 from agent_tools.errors import KernelDied, ProtocolViolation
+from agent_tools.guest.wire.frozen import frozen
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.waiting import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
@@ -31,7 +31,7 @@ LAST_SECONDS = 0.5  # how long that may be on its way, over stdio
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 
-@dataclass(frozen=True)
+@frozen
 class Arrived:
     """The kernel sent a message: as a value, and the parts of it that came."""
 
@@ -39,26 +39,26 @@ class Arrived:
     parts: list[bytes]
 
 
-@dataclass(frozen=True)
+@frozen
 class Reported:
     """PID 1 sent a report about this kernel."""
 
     report: Report
 
 
-@dataclass(frozen=True)
+@frozen
 class SandboxEnded:
     """PID 1 hung up."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Broken:
     """The kernel broke the protocol, or a limit of it. `reason` continues 'it sent'."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Disconnected:
     """The kernel closed its channel: it ended, or is about to."""
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Union
 
 from agent_tools.execution import Cause
+from agent_tools.guest.wire.frozen import frozen
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
 from agent_tools.limits import Limits
 
@@ -47,24 +47,24 @@ class Why(Enum):
     CONDEMNED = "it was condemned"
 
 
-@dataclass(frozen=True)
+@frozen
 class Gone:
     """The whole sandbox ended with the kernel."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Silent:
     """PID 1 did not carry out an order in time: the sandbox is given up."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """The kernel answered the request."""
 
     at: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended:
     """The kernel is gone: how, None if nobody has said, and for which reason of ours if it was killed."""
 
@@ -74,26 +74,26 @@ class Ended:
     cause: Cause = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Running:
     """Nothing has happened yet."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Interrupted:
     """An interrupt was ordered before the time limit."""
 
     at: float
 
 
-@dataclass(frozen=True)
+@frozen
 class HungUp:
     """The kernel closed its channel without an answer."""
 
     at: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Killed:
     """The kill was ordered. `detail` is what the reason is about, in words."""
 
@@ -103,36 +103,36 @@ class Killed:
     cause: Cause = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Over:
     """The run is finished."""
 
     ending: Answer | Ended
 
 
-@dataclass(frozen=True)
+@frozen
 class Replied:
     """The kernel sent the reply to the request."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Cancelled:
     """The caller does not want the run any more."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Closed:
     """The kernel's channel reached its end."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Broke:
     """The kernel sent what is no message, or one over the limits."""
 
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Condemned:
     """Somebody else has ordered the kill: a full work_dir, a restart."""
 
@@ -140,14 +140,14 @@ class Condemned:
     cause: Cause = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Exited:
     """PID 1 has reported the kernel's end."""
 
     exit: Exit
 
 
-@dataclass(frozen=True)
+@frozen
 class Lost:
     """PID 1 has hung up."""
 
@@ -156,7 +156,7 @@ State = Union[Running, Interrupted, HungUp, Killed, Over]
 Event = Union[Replied, Cancelled, Closed, Broke, Condemned, Exited, Lost]
 
 
-@dataclass(frozen=True)
+@frozen
 class Moment:
     """Now, and when the run's time is up (infinity while its clock stands still)."""
 
