@@ -26,6 +26,7 @@ from agent_tools.models.server_errors import short_name, words_of
 
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
 Waiting = Callable[[], AbstractContextManager[None]]
+"""Makes what is around a wait of the thread that reads a reply."""
 Arrived = Union[Delta, BaseException, None]
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
