@@ -21,8 +21,8 @@ from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
-from agent_tools.gateway.peers import Peers
-from agent_tools.gateway.presence import BEAT_EVERY, Presence
+from agent_tools.gateway.peers.peers import Peers
+from agent_tools.gateway.peers.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget

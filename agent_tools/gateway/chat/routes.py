@@ -14,7 +14,7 @@ from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
 from agent_tools.gateway.model_ids import model_path
-from agent_tools.gateway.peers import Elsewhere
+from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.services import Services
 
 _MODELS = "/v1/models/"

@@ -28,7 +28,7 @@ from agent_tools.gateway.http import (
 )
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended
-from agent_tools.gateway.peers import Elsewhere
+from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob

@@ -20,7 +20,7 @@ from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.mounts import Mount
-from agent_tools.gateway.presence import check_others, folder_id
+from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
 from agent_tools.gateway.serving.notify import notify

@@ -21,8 +21,8 @@ from agent_tools.containers.records import Container
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import unless_gone
-from agent_tools.gateway.presence import Presence
-from agent_tools.gateway.relayed import broken_off, relayed
+from agent_tools.gateway.peers.presence import Presence
+from agent_tools.gateway.peers.relayed import broken_off, relayed
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import GatewayRow
 
