@@ -12,8 +12,8 @@ from agent_tools.agents.assistant import Assistant
 from agent_tools.agents.react.agent import ReActChat
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
-from agent_tools.cli.show import notes
-from agent_tools.cli.talk import Talk
+from agent_tools.cli.terminal.show import notes
+from agent_tools.cli.terminal.talk import Talk
 
 SYSTEM = "You are a helpful assistant that computes and draws with Python, in the tool code_interpreter, when it helps."
 HINT = "Ctrl-C: stop the turn   Ctrl-C twice, Ctrl-D or exit: leave"

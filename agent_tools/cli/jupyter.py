@@ -12,7 +12,7 @@ import click
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import config, limit_options
-from agent_tools.cli.show import notes
+from agent_tools.cli.terminal.show import notes
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, read_options, sandbox_config
 from agent_tools.jupyter.launcher import launch
 from agent_tools.runtime.recipe import Recipe

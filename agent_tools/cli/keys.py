@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli.show import notes
+from agent_tools.cli.terminal.show import notes
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving.serve import opened_store

@@ -11,7 +11,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.options import pair, recipe_options
-from agent_tools.cli.show import notes
+from agent_tools.cli.terminal.show import notes
 from agent_tools.mcp.clients import CLIENTS, UVX
 from agent_tools.runtime.docker import image as images
 from agent_tools.runtime.docker.engine import DockerEngine

@@ -13,8 +13,8 @@ import click
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
-from agent_tools.cli.session_file import resume, save
-from agent_tools.cli.show import notes, show
+from agent_tools.cli.terminal.session_file import resume, save
+from agent_tools.cli.terminal.show import notes, show
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 

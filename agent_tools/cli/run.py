@@ -11,7 +11,7 @@ import click
 
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
-from agent_tools.cli.show import notes, show
+from agent_tools.cli.terminal.show import notes, show
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import pair, recipe_options
-from agent_tools.cli.show import notes
+from agent_tools.cli.terminal.show import notes
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.serving import serve as gateway

@@ -25,7 +25,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.cli.show import notes, show_figures, show_output
+from agent_tools.cli.terminal.show import notes, show_figures, show_output
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.text import neutralise

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from agent_tools.cli.show import notes
+from agent_tools.cli.terminal.show import notes
 from agent_tools.errors import AgentToolsError
 from agent_tools.saved_state import VariablesReport
 from agent_tools.tools.code_interpreter import CodeInterpreter
