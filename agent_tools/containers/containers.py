@@ -25,11 +25,11 @@ from agent_tools.containers.failures import (
     TooManyContainers,
 )
 from agent_tools.containers.ids import new_id
-from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.live import LiveContainer, Taken
 from agent_tools.containers.networks import check_network
-from agent_tools.containers.places import Places
+from agent_tools.containers.places.kept_variables import KeptVariables
+from agent_tools.containers.places.live import LiveContainer, Taken
+from agent_tools.containers.places.places import Places
 from agent_tools.containers.records import Container
 from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows

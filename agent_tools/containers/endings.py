@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.places import Places
+from agent_tools.containers.places.kept_variables import KeptVariables
+from agent_tools.containers.places.places import Places
 from agent_tools.containers.records import Container
 from agent_tools.containers.remains import Ending, Remains
 from agent_tools.containers.rows import ANYHOW, Rows

@@ -15,8 +15,8 @@ import pytest
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.places.room import Room
 from agent_tools.containers.records import Container
-from agent_tools.containers.room import Room
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.execution import Died
 from agent_tools.gateway.config import GatewayConfig

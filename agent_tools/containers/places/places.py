@@ -22,10 +22,10 @@ from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.live import LiveContainer, Taken
-from agent_tools.containers.room import Room
-from agent_tools.containers.turns import Turns
+from agent_tools.containers.places.kept_variables import KeptVariables
+from agent_tools.containers.places.live import LiveContainer, Taken
+from agent_tools.containers.places.room import Room
+from agent_tools.containers.places.turns import Turns
 from agent_tools.errors import AgentToolsError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
