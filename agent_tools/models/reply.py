@@ -187,7 +187,12 @@ def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
 
 
 def _hang_up(response: Any) -> None:
-    """Shut the connection down, which also wakes the thread that reads from it; that thread then closes it."""
+    """Shut the connection down, which also wakes the thread that reads from it; that thread then closes it.
+
+    The connection of an answer that has ended may be another one's by now.
+    """
+    if response.is_closed:
+        return
     with contextlib.suppress(KeyError, AttributeError, OSError):
         connection = response.extensions["network_stream"].get_extra_info("socket")
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe

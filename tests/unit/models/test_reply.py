@@ -12,6 +12,7 @@ import pytest
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Finish, TextDelta
+from agent_tools.models.reply import _hang_up
 from agent_tools.settings import Endpoint
 from tests.waiting import until
 
@@ -108,4 +109,14 @@ def test_a_server_that_goes_on_after_the_end_says_nothing_more(new: New) -> None
     server, model = new([SAID, DONE, SAID])
     for _ in range(2):
         ask(model)
+    assert server.connections == 1
+
+
+def test_the_connection_of_an_answer_that_has_ended_is_not_hung_up(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, model = new([SAID, DONE])
+    opened, send = [], model._open
+    monkeypatch.setattr(model, "_open", lambda request: opened.append(send(request)) or opened[-1])
+    ask(model)
+    _hang_up(opened[0])
+    ask(model)
     assert server.connections == 1
