@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..kernel.interrupts import shield
+from ..kernel.lookout import answers as lookout
 from ..told import MESSAGE_LIMITS
 from ..wire import budget, frames, values
 from .call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
@@ -154,6 +155,8 @@ class Host:
                 return
             self._has_leader = True
         try:
+            while not answers and lookout.goes_on():
+                self.take_in()
             while not answers and not self._is_gone:
                 if (self._bell, select.POLLIN) in self._poller.poll():
                     os.read(self._bell, 4096)
@@ -207,6 +210,7 @@ class Host:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         self._pending[number] = deliver
         self._write(message)
+        lookout.begin()
         return number
 
     def _write(self, message: bytes) -> None:

@@ -26,6 +26,7 @@ from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
+from .lookout import LookingSelector
 from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
 from .shell import SandboxShell, is_users
 
@@ -57,7 +58,7 @@ class CellLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             return
         shared = self._selector
-        self._selector = selectors.DefaultSelector()
+        self._selector = LookingSelector()
         for key in list(shared.get_map().values()):
             if key.fd != self._ssock.fileno():
                 with contextlib.suppress(OSError, ValueError):
@@ -91,7 +92,7 @@ class SandboxKernel(IPythonKernel):
         sockets = {"iopub_socket": Channel(IOPUB), "stdin_socket": Channel(STDIN)}
         super().__init__(log=log, shell_channel_thread=NoShellThread(), **sockets, **kwargs)
         self.shell_channel = Channel(SHELL)
-        self.loop = CellLoop()
+        self.loop = CellLoop(LookingSelector())
         asyncio.set_event_loop(self.loop)
 
     @property
