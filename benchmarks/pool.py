@@ -4,7 +4,7 @@
 
 Rounds of each kind alternate, so that a machine that slows down slows everything down. A round of the pool begins once
 the pool is full again, as with sessions that come one at a time; what a refill costs a session that runs is measured
-apart: one session calls `print(1)` all the time, alone and while sandboxes are made, in turns.
+apart: one session calls `print(1)` all the time, alone, while a sandbox is made, and while a session ends, in turns.
 """
 
 from __future__ import annotations
@@ -97,27 +97,34 @@ def firsts(rounds: int, cold: int) -> dict[str, list[float]]:
 
 
 def beside_a_refill(seconds: float) -> dict[str, list[float]]:
-    """Measure calls of one session, alone and while preloaded sandboxes are made one after the other."""
+    """Measure calls of one session: alone, while a preloaded sandbox is made, and while another session ends."""
     with bench() as made:
         tool = made.new()
         tool.call(PRINT)
         assert made.new(pool=1, preload=STACK).as_sandbox.prepare_pool(PATIENCE) == 1
-        times: dict[str, list[float]] = {"call, alone": [], "call, beside a refill": []}
+        times: dict[str, list[float]] = {"call, alone": [], "call, beside a refill": [], "call, beside an end": []}
         for _ in range(max(1, round(seconds))):
             times["call, alone"] += _calls(tool, _until(time.monotonic() + 1))
-            taker = threading.Thread(target=_refill, args=(made,))
-            taker.start()
-            times["call, beside a refill"] += _calls(tool, taker.is_alive)
-            taker.join()
-            made.runtime.settle()
+            taken = made.new(pool=1, preload=STACK)
+            for what, work in (("a refill", _refill), ("an end", _end)):
+                beside = threading.Thread(target=work, args=(made, taken))
+                beside.start()
+                times[f"call, beside {what}"] += _calls(tool, beside.is_alive)
+                beside.join()
         tool.close()
         return times
 
 
-def _refill(made: Bench) -> None:
+def _refill(made: Bench, taken: CodeInterpreter) -> None:
     """Take the sandbox that is ready, and wait for the next one."""
-    made.new(pool=1, preload=STACK).start()
+    taken.start()
     assert made.new(pool=1, preload=STACK).as_sandbox.prepare_pool(PATIENCE) == 1
+
+
+def _end(made: Bench, taken: CodeInterpreter) -> None:
+    """End a session, and wait until its sandbox is removed."""
+    taken.close()
+    made.runtime.settle()
 
 
 def _until(end: float) -> Callable[[], bool]:
@@ -159,7 +166,8 @@ def main() -> None:
     show(times)
     calls = beside_a_refill(asked.seconds)
     show(calls, "call, alone")
-    print(f"p95 beside a refill: {_p95(calls['call, beside a refill']) / _p95(calls['call, alone']):.2f}x of alone")
+    for what in ("call, beside a refill", "call, beside an end"):
+        print(f"p95 of a {what}: {_p95(calls[what]) / _p95(calls['call, alone']):.2f}x of alone")
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 
