@@ -1,7 +1,7 @@
 """A short look for the host's answer before sleeping on it.
 
-To be woken takes longer than most answers do, most of all on a core that sleeps as well. Whoever else wants the core has
-it meanwhile.
+To be woken takes longer than most answers do, most of all on a core that sleeps as well. Whoever else wants the core
+has it meanwhile.
 """
 
 import os
