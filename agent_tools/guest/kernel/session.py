@@ -12,6 +12,7 @@ from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
 
 from ..told import MESSAGE_LIMITS
+from ..wire.encoder import encoder_of
 from ..wire.messages import IOPUB
 from .outlet import Outlet
 from .streams import Header, Printed
@@ -22,7 +23,7 @@ MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceb
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
 MORE_CAN_WAIT = CAN_WAIT | {"execute_input"}  # where nobody looks how far a request has come
 MAX_BUFFERS = 60  # of one message; comms send them
-_encode = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=False).encode  # as in the stock session
+_encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
 
 
 class Channel:
@@ -120,7 +121,7 @@ class WireSession(Session):
     def _json(self, value: Any) -> bytes:
         try:
             return _encode(value).encode("utf-8", "surrogateescape") if value else b"{}"
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             cleaned: bytes = self.pack(value)
             return cleaned
 

@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .encoder import encoder_of
+
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_HEAD_BYTES = 8 * 1024 * 1024  # of it beside the attachments: read in one piece, while no other thread has its turn
 MAX_MARKS = 100_000  # commas, brackets and braces: each may become an object many times its size
@@ -26,7 +28,7 @@ MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
 SHORT_HEAD = 1024  # bytes up to which a head is read as soon as it could be refused
 LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps
 _LENGTHS = struct.Struct(">II")
-_to_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode  # of the functions, half the time is choice
+_to_json, _from_json = encoder_of(), json.JSONDecoder().decode  # of json's functions, half the time is choice
 _CALL = re.compile(rb'\{\s*"op":\s*"call",\s*"id":\s*(\d{1,15}),\s*"name":\s*"([ !#-\[\]-~]{0,200})"')
 
 Message = tuple[dict[str, Any], list[bytes], int]

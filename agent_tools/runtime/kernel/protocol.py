@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.guest.wire.encoder import encoder_of
 from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.marks import has_more_parts
@@ -37,6 +38,7 @@ _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+_to_json = encoder_of()
 _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
 
 
@@ -81,7 +83,7 @@ def execute_request(
     metadata: dict[str, object] = {"timeout": timeout, "is_unwatched": True}
     if run:
         metadata |= {"checkpoint": run, "is_urgent": is_urgent}
-    return request_id, pack(SHELL, [json.dumps(part).encode() for part in (header, {}, metadata, content)])
+    return request_id, pack(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
 
 
 def read_message(channel: int, parts: list[bytes]) -> Message:
