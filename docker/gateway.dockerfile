@@ -17,7 +17,8 @@ RUN set -eu; \
     python3 -m venv --without-pip /opt/gateway; \
     python3 -m venv /build/venv; \
     /build/venv/bin/pip --python /opt/gateway/bin/python install --no-compile --only-binary :all: --require-hashes \
-        -r /build/gateway.lock
+        -r /build/gateway.lock; \
+    rm -r /opt/gateway/lib/python3*/site-packages/kubernetes/aio # the half of it for asyncio, which nothing imports
 COPY agent_tools /build/agent_tools
 COPY docker /build/agent_tools/shipped/docker
 COPY fonts /build/agent_tools/shipped/fonts
@@ -39,6 +40,15 @@ LABEL agent_tools.image=gateway
 RUN rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip* \
     /usr/lib/python3*/ensurepip /usr/share/python-wheels /root/.cache; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +
+ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 \
+    AGENT_TOOLS_GATEWAY_HOST=0.0.0.0 AGENT_TOOLS_GATEWAY_PORT=8080 AGENT_TOOLS_GATEWAY_NAMED_KEYS=true
+USER 10002:10002
+WORKDIR /tmp
+EXPOSE 8080
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s CMD ["python", "-c", \
+    "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['AGENT_TOOLS_GATEWAY_PORT'] + '/health', timeout=4)"]
+ENTRYPOINT ["agent-tools"]
+CMD ["serve"]
 COPY --from=builder /opt/gateway /opt/gateway
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown
@@ -49,12 +59,3 @@ LABEL org.opencontainers.image.title="agent_tools gateway" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.base.name="${BASE_NAME}" \
     org.opencontainers.image.base.digest="${BASE_DIGEST}"
-ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 \
-    AGENT_TOOLS_GATEWAY_HOST=0.0.0.0 AGENT_TOOLS_GATEWAY_PORT=8080 AGENT_TOOLS_GATEWAY_NAMED_KEYS=true
-USER 10002:10002
-WORKDIR /tmp
-EXPOSE 8080
-HEALTHCHECK --interval=15s --timeout=5s --start-period=30s CMD ["python", "-c", \
-    "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['AGENT_TOOLS_GATEWAY_PORT'] + '/health', timeout=4)"]
-ENTRYPOINT ["agent-tools"]
-CMD ["serve"]
