@@ -8,7 +8,6 @@ from agent_tools import settings
 from agent_tools.runtime.docker.context import tag_for
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.kubernetes.cluster.api import Api
-from agent_tools.runtime.kubernetes.cluster.credentials import load_cluster
 from agent_tools.runtime.kubernetes.engine import KubernetesEngine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes.pods.pod import PodMaker
@@ -30,6 +29,8 @@ def kubernetes_runtime(word: str) -> Runtime:
 
 def kubernetes_engine(word: str) -> KubernetesEngine:
     """Return the engine of the engine's word, `kubernetes[://CONTEXT[/NAMESPACE]]`."""
+    from agent_tools.runtime.kubernetes.cluster.credentials import load_cluster  # which takes a second or two
+
     options = KubernetesOptions.read(word, settings.kubernetes_options())
     cluster = load_cluster(options.context, options.kubeconfig)
     return KubernetesEngine(Api(cluster, options.timeout), pod_maker(options, cluster.namespace))

@@ -18,7 +18,7 @@ import requests
 from agent_tools.runtime import engines
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.kubernetes.cluster.api import Api
-from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.engine import KubernetesEngine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes_runtime import kubernetes_engine, pod_maker

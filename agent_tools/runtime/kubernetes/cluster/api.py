@@ -20,7 +20,7 @@ from requests.adapters import HTTPAdapter
 
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import MIB
-from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.cluster.lines import Lines, parsed
 from agent_tools.text import one_line, shorten
 

@@ -1,13 +1,11 @@
 """The cluster that the kubeconfig names, or that this process runs in, as the official client package reads them.
 
 That package knows tokens that expire, plug-ins that are programs, and certificates in data; it is imported here alone.
+That takes a second or two, so this file is imported once a cluster is asked for.
 """
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from kubernetes import config
 from kubernetes.client import Configuration
 
 from agent_tools.errors import EngineUnavailable
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.text import one_line, shorten
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -25,38 +24,6 @@ HINT = (
     "Set KUBECONFIG or make ~/.kube/config, name a context (kubernetes://CONTEXT/NAMESPACE), or run in a pod with a "
     "service account."
 )
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """One cluster, and who we are there.
-
-    Attributes:
-        server: the URL of its API server.
-        namespace: of the context, or of this process's own pod.
-        authorities: the file of certificates to trust; None for those of this machine.
-        certificate: the files of our own certificate and its key.
-        server_name: the name in the server's certificate where it is another one than in the URL.
-        authorization: returns the current value of that header, '' for none; a token may have been renewed.
-    """
-
-    server: str
-    namespace: str
-    authorities: str | None = None
-    is_verified: bool = True
-    certificate: tuple[str, str] | None = None
-    server_name: str | None = None
-    authorization: Callable[[], str] = lambda: ""
-
-    def tls(self) -> ssl.SSLContext:
-        """Return how to speak TLS with it."""
-        context = ssl.create_default_context(cafile=self.authorities)
-        if not self.is_verified:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.certificate:
-            context.load_cert_chain(*self.certificate)
-        return context
 
 
 def load_cluster(context: str, kubeconfig: str = "") -> Cluster:

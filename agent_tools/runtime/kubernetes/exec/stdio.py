@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import KIB
-from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.exec.channels import Channels
 from agent_tools.runtime.threads.rounds import rounds
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent_tools.errors import EngineUnavailable
 from agent_tools.runtime.kubernetes.cluster.api import Api, Refused
-from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.pods.progress import progress_of
 from agent_tools.runtime.kubernetes.pods.watch import Watch
 

@@ -18,7 +18,7 @@ from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 
 from agent_tools.errors import EngineError, EngineUnavailable
-from agent_tools.runtime.kubernetes.cluster.credentials import Cluster
+from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.exec import stdio as module
 from agent_tools.runtime.kubernetes.exec.channels import PROTOCOLS
 from agent_tools.runtime.kubernetes.exec.stdio import ExecStdio
