@@ -15,8 +15,8 @@ from tests.docker.crashing import LIMITS
 
 @pytest.fixture(scope="module", params=["sockets", "stdio"])
 def used_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A sandbox that tests of a module have one after another."""
-    with Sandbox({"transport": request.param, "limits": LIMITS}) as made:
+    """A sandbox that tests of a module have one after another; it is full after few processes, as of a bomb."""
+    with Sandbox({"transport": request.param, "limits": LIMITS, "pids": 64}) as made:
         yield made
 
 

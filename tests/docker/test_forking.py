@@ -16,7 +16,7 @@ from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from tests.docker.crashing import LIMITS, crash, run
 
 MIB = 1024 * 1024
-DEAF = "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\nwhile True: pass"
+DEAF = "import signal, time; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN); time.sleep(600)"
 ENOUGH = 60.0  # seconds in which a call has ended, on the slowest of machines
 SUPERVISORS = """
 import os, signal
@@ -202,7 +202,7 @@ def test_a_fork_that_ends_its_supervisor_ends_itself(sandbox: Sandbox, how: str)
     with sandbox.fork() as fork:
         run(fork, SUPERVISORS)
         began = time.monotonic()
-        ended = fork.run_code(f"os.kill(supervisor, {how})\nwhile True: pass", timeout=1)
+        ended = fork.run_code(f"os.kill(supervisor, {how})\nimport time; time.sleep(600)", timeout=1)
         assert isinstance(ended.error, (Died, TimedOut)), ended.outputs
         assert ended.error.variables == Variables()
         assert time.monotonic() - began < ENOUGH
@@ -281,6 +281,9 @@ def test_no_fork_where_no_checkpoint_can_be_taken(sandbox: Sandbox) -> None:
     run(sandbox, "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()")
     with pytest.raises(CheckpointMissing, match="threads of the code"):
         sandbox.fork()
+
+
+def test_no_fork_where_checkpoints_are_off() -> None:
     with Sandbox({"checkpoint": False}) as without, pytest.raises(CheckpointMissing, match="off"):
         without.fork()
 
@@ -302,7 +305,7 @@ def test_the_quota_of_work_dir_ends_the_code_of_all() -> None:
     limits = {**LIMITS, "max_work_dir_bytes": 20 * MIB}
     with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork, ThreadPoolExecutor() as pool:
         fill = "import time\nf = open('big', 'wb')\nwhile True: f.write(bytes(10**6)); f.flush(); time.sleep(0.01)"
-        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nwhile True: pass", timeout=600)
+        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nimport time; time.sleep(600)", timeout=600)
         assert comes_to(lambda: sandbox.exists("begun"), True)
         for error in (fork.run_code(fill, timeout=ENOUGH).error, others.result(ENOUGH).error):
             assert isinstance(error, Died)
