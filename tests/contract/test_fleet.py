@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.local import LocalHosts
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Engine, Isolation
+from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
@@ -93,18 +94,31 @@ def new_session(fleet: Fleet, tag: str, work_dir: Path) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def session(new_session: Callable[..., FleetSession]) -> FleetSession:
-    return new_session()
-
-
-@pytest.fixture
 def own_session(new_session: Callable[..., FleetSession]) -> FleetSession:
     return new_session()
 
 
+@pytest.fixture(scope="module")
+def used_sessions(fleet: Fleet, tag: str) -> Iterator[Callable[..., FleetSession]]:
+    """As those of the suite: sessions that tests have one after another, by their limits."""
+    with ExitStack() as stack:
+        made: dict[frozenset[tuple[str, float]], FleetSession] = {}
+
+        def hand_over(**limits: float) -> FleetSession:
+            key = frozenset(limits.items())
+            if key not in made:
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-tools-test-")))
+                made[key] = stack.enter_context(closing(opened(fleet, tag, path, **limits)))
+            made[key].restart()
+            empty_folder(made[key].spec.work_dir)
+            return made[key]
+
+        yield hand_over
+
+
 @pytest.fixture
-def used_sessions(new_session: Callable[..., FleetSession]) -> Callable[..., FleetSession]:
-    return new_session
+def session(used_sessions: Callable[..., FleetSession]) -> FleetSession:
+    return used_sessions()
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,40 +15,58 @@ import pytest
 from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 PATIENCE = 3.0
 
 
+@pytest.fixture
+def tool(fresh_tool: CodeInterpreter) -> CodeInterpreter:
+    return fresh_tool
+
+
+@pytest.fixture(scope="module")
+def used_cramped(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
+    """A tool with little of everything that tests have one after another: whatever runs out, the next call works."""
+    little = {"memory": 256 * MIB, "pids": 64, "tmp": 8 * MIB, "shm": 8 * MIB, "home": 8 * MIB}
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
+        cfg = {"work_dir": path, "limits": {"max_work_dir_bytes": 50 * MIB}, **little}
+        with CodeInterpreter(cfg, runtime=docker_runtime) as tool:
+            tool.call("0")
+            yield tool
+        docker_runtime.settle()
+
+
+@pytest.fixture
+def cramped(used_cramped: CodeInterpreter) -> CodeInterpreter:
+    """The one with little of everything, with a fresh kernel and an empty folder."""
+    used_cramped.restart()
+    used_cramped.as_sandbox.run_command("find . -mindepth 1 -delete")
+    return used_cramped
+
+
 def _printed(tool: CodeInterpreter, code: str, timeout: float = 30) -> str:
     return tool.run({"code": code}, timeout=timeout).stdout.strip()
 
 
-def test_a_child_over_the_memory_limit_dies_alone(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(memory=256 * MIB)
+def test_a_child_over_the_memory_limit_dies_alone(cramped: CodeInterpreter) -> None:
     eater = "open('/proc/self/oom_score_adj', 'w').write('1000')\nx = []\nwhile True: x.append(bytearray(16 << 20))"
     code = f"import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', {eater!r}]).returncode)"
-    assert _printed(tool, f"kept = 1\n{code}") == "-9"
-    assert _printed(tool, "print(kept)") == "1"
+    assert _printed(cramped, f"kept = 1\n{code}") == "-9"
+    assert _printed(cramped, "print(kept)") == "1"
 
 
-def test_one_huge_allocation_fails_or_ends_the_kernel_at_once(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(memory=256 * MIB)
-    execution = tool.run("x = bytearray(50 << 30)", timeout=30)
+def test_one_huge_allocation_fails_or_ends_the_kernel_at_once(cramped: CodeInterpreter) -> None:
+    execution = cramped.run("x = bytearray(50 << 30)", timeout=30)
     assert execution.duration < 30
     assert not execution.ok
-    assert _printed(tool, "print('alive')") == "alive"
+    assert _printed(cramped, "print('alive')") == "alive"
 
 
-FILLED = {"/tmp": "tmp", "/dev/shm": "shm", "/home/sandbox": "home"}
-
-
-@pytest.mark.parametrize(("folder", "option"), FILLED.items(), ids=FILLED.values())
-def test_a_folder_in_memory_is_full_at_its_size(
-    new_tool: Callable[..., CodeInterpreter], folder: str, option: str
-) -> None:
-    tool = new_tool(**{option: 8 * MIB})
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/home/sandbox"], ids=["tmp", "shm", "home"])
+def test_a_folder_in_memory_is_full_at_its_size(cramped: CodeInterpreter, folder: str) -> None:
     code = f"""
 import os
 try:
@@ -58,10 +77,11 @@ except OSError as exc:
     print(exc.strerror)
 print(sum(entry.stat().st_size for entry in os.scandir('{folder}') if entry.is_file()) <= 8 << 20)
 """
-    assert _printed(tool, code) == "No space left on device\nTrue"
+    assert _printed(cramped, code) == "No space left on device\nTrue"
+    cramped.as_sandbox.run_command(f"rm {folder}/*")
 
 
-def test_threads_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
+def test_threads_are_limited(cramped: CodeInterpreter) -> None:
     code = """
 import threading
 stop, made = threading.Event(), []
@@ -73,13 +93,11 @@ except RuntimeError as exc:
     print(exc, len(made) < 64)
 stop.set()
 """
-    tool = new_tool(pids=64)
-    assert _printed(tool, code) == "can't start new thread True"
-    assert _printed(tool, "print('alive')") == "alive"
+    assert _printed(cramped, code) == "can't start new thread True"
+    assert _printed(cramped, "print('alive')") == "alive"
 
 
-def test_a_sparse_giant_is_refused_and_not_left(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool()
+def test_a_sparse_giant_is_refused_and_not_left(tool: CodeInterpreter) -> None:
     code = "file = open('giant', 'wb')\ntry: file.truncate(1 << 40)\nexcept OSError as exc: print(exc.strerror)"
     assert _printed(tool, code) == "File too large"
     assert os.stat(Path(tool.work_dir) / "giant").st_size == 0
@@ -102,15 +120,17 @@ if os.fork() == 0:
 }
 
 
-@pytest.mark.parametrize(
-    ("code", "transport"),
-    [*((code, "sockets") for code in UNSEEN.values()), (UNSEEN["deleted"], "stdio")],
-    ids=[*UNSEEN, "deleted, over stdio"],
-)
-def test_files_that_no_folder_shows_count_in_work_dir(
-    new_tool: Callable[..., CodeInterpreter], code: str, transport: str
-) -> None:
-    tool = new_tool(limits={"max_work_dir_bytes": 50 * MIB}, transport=transport)
+@pytest.mark.parametrize("code", UNSEEN.values(), ids=UNSEEN)
+def test_files_that_no_folder_shows_count_in_work_dir(cramped: CodeInterpreter, code: str) -> None:
+    _ends_for_what_no_folder_shows(cramped, code)
+
+
+def test_files_that_no_folder_shows_count_over_stdio(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(limits={"max_work_dir_bytes": 50 * MIB}, transport="stdio")
+    _ends_for_what_no_folder_shows(tool, UNSEEN["deleted"])
+
+
+def _ends_for_what_no_folder_shows(tool: CodeInterpreter, code: str) -> None:
     head = "import ctypes, mmap, os, time\ndef fill(fd):\n    for _ in range(10): os.write(fd, bytes(1 << 20))\n"
     execution = tool.run({"code": f"{head}{code}\ntime.sleep(60)"}, timeout=60)
     assert isinstance(execution.outputs[-1], Died), execution.outputs
@@ -156,13 +176,13 @@ def test_an_endless_print_keeps_its_head_and_tail(tool: CodeInterpreter) -> None
 
 
 def test_busy_loops_on_all_cores_do_not_stop_a_neighbour(
-    new_tool: Callable[..., CodeInterpreter], tmp_path: Path, work_dir: Path
+    new_tool: Callable[..., CodeInterpreter], tool: CodeInterpreter
 ) -> None:
-    greedy, neighbour = new_tool(), new_tool()
+    greedy, neighbour = new_tool(), tool
     assert _printed(neighbour, "print(1)") == "1"
     greedy.run("1")
     burn = "import os\nfor _ in range(32): os.fork() or exec('while True: pass')\nwhile True: pass"
-    thread = threading.Thread(target=greedy.run, args=({"code": burn},), kwargs={"timeout": 3})
+    thread = threading.Thread(target=greedy.run, args=({"code": burn},), kwargs={"timeout": 1.5})
     thread.start()
     started = time.monotonic()
     for number in range(20):

@@ -124,11 +124,11 @@ def _without_root() -> Iterator[None]:
         os.seteuid(0)
 
 
-@pytest.mark.parametrize("status", [404, 500, 503])
-def test_something_that_is_no_engine_is_told(proxy: EngineProxy, tool: CodeInterpreter, status: int) -> None:
-    proxy.faults = [Fault("", "answer", status=status)]
-    assert _refusal(tool).code in ("EngineUnavailable", "EngineError")
-    proxy.heal()
+def test_something_that_is_no_engine_is_told(proxy: EngineProxy, tool: CodeInterpreter) -> None:
+    for status in (404, 500, 503):
+        proxy.faults = [Fault("", "answer", status=status)]
+        assert _refusal(tool).code in ("EngineUnavailable", "EngineError"), status
+        proxy.heal()
     assert _works(tool)
 
 
@@ -136,28 +136,27 @@ def test_something_that_is_no_engine_is_told(proxy: EngineProxy, tool: CodeInter
 
 
 @pytest.mark.parametrize("step", [CREATE, START], ids=["create", "start"])
-@pytest.mark.parametrize("status", [400, 409, 500])
-def test_a_refused_step_is_told_and_the_next_call_works(
-    proxy: EngineProxy, tool: CodeInterpreter, step: str, status: int
-) -> None:
-    proxy.faults = [Fault(step, "answer", status=status)]
-    refusal = _refusal(tool)
-    assert refusal.code == "SandboxStartError"
-    assert "out of order" in str(refusal.message)
-    proxy.heal()
+def test_a_refused_step_is_told_and_the_next_call_works(proxy: EngineProxy, tool: CodeInterpreter, step: str) -> None:
+    for status in (400, 409, 500):  # of which each call comes as far as this step
+        proxy.faults = [Fault(step, "answer", status=status)]
+        refusal = _refusal(tool)
+        assert refusal.code == "SandboxStartError", status
+        assert "out of order" in str(refusal.message), status
+        proxy.heal()
     assert _works(tool)
 
 
-CUTS = [(CREATE, "cut"), (CREATE, "deafen"), (CREATE, "halve"), (START, "cut"), (START, "deafen")]
+CUTS: dict[str, tuple[Any, ...]] = {CREATE: ("cut", "deafen", "halve"), START: ("cut", "deafen")}
 
 
-@pytest.mark.parametrize(("step", "kind"), CUTS, ids=[f"{kind} {step.split('/')[-1]}" for step, kind in CUTS])
+@pytest.mark.parametrize(("step", "kinds"), CUTS.items(), ids=["create", "start"])
 def test_a_connection_cut_in_mid_start_is_told_and_leaves_nothing(
-    proxy: EngineProxy, tool: CodeInterpreter, step: str, kind: Any
+    proxy: EngineProxy, tool: CodeInterpreter, step: str, kinds: tuple[Any, ...]
 ) -> None:
-    proxy.faults = [Fault(step, kind)]
-    assert _refusal(tool).code == "EngineUnavailable"
-    proxy.heal()
+    for kind in kinds:
+        proxy.faults = [Fault(step, kind)]
+        assert _refusal(tool).code == "EngineUnavailable", kind
+        proxy.heal()
     assert _works(tool)
 
 
@@ -168,12 +167,12 @@ def test_a_connection_cut_in_mid_start_leaves_nothing_even_if_nothing_is_called_
     assert _refusal(tool).code == "EngineUnavailable"
 
 
-@pytest.mark.parametrize("step", ["GET .*/(info|version)", CREATE, START], ids=["info", "create", "start"])
-def test_an_engine_that_hangs_is_given_up_in_time(proxy: EngineProxy, tool: CodeInterpreter, step: str) -> None:
-    proxy.faults = [Fault(step, "delay", seconds=120)]
-    with _takes_at_most(ENGINE_TIMEOUT):
-        assert _refusal(tool).code == "EngineUnavailable"
-    proxy.heal()
+def test_an_engine_that_hangs_is_given_up_in_time(proxy: EngineProxy, tool: CodeInterpreter) -> None:
+    for step in ("GET .*/(info|version)", CREATE, START):
+        proxy.faults = [Fault(step, "delay", seconds=120)]
+        with _takes_at_most(ENGINE_TIMEOUT):
+            assert _refusal(tool).code == "EngineUnavailable", step
+        proxy.heal()
     assert _works(tool)
 
 
@@ -415,7 +414,7 @@ def test_an_exception_inside_the_with_block_passes_and_closes(
     assert tool.sandbox is None
 
 
-def test_eight_instances_at_once_all_work(docker_runtime: Runtime, work_dir: Path) -> None:
+def test_several_instances_at_once_all_work(docker_runtime: Runtime, work_dir: Path) -> None:
     found: dict[int, str] = {}
 
     def work(number: int) -> None:
@@ -423,9 +422,9 @@ def test_eight_instances_at_once_all_work(docker_runtime: Runtime, work_dir: Pat
         with CodeInterpreter({"work_dir": folder, "memory": 256 * 2**20}, runtime=docker_runtime) as tool:
             found[number] = tool.run(f"x = {number}\nprint(x)", timeout=60).stdout
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {number: f"{number}\n" for number in range(8)}
+    assert found == {number: f"{number}\n" for number in range(4)}

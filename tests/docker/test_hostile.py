@@ -7,9 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, Timed
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
@@ -79,14 +81,19 @@ ATTACKS = {
 }
 
 
+@pytest.fixture(scope="module")
+def used_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
+    """As those of other modules, with room for few processes: a bomb has filled it soon."""
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
+        with CodeInterpreter({"work_dir": path, "pids": 64}, runtime=docker_runtime) as tool:
+            tool.call("0")
+            yield tool
+        docker_runtime.settle()
+
+
 @pytest.fixture
 def tool(fresh_tool: CodeInterpreter) -> CodeInterpreter:
     return fresh_tool
-
-
-@pytest.fixture
-def own_tool(new_tool: Callable[..., CodeInterpreter]) -> CodeInterpreter:
-    return new_tool()
 
 
 def _memory() -> int:
@@ -98,8 +105,8 @@ def _memory() -> int:
 def test_an_attack_ends_in_time_without_growth_and_the_next_call_works(tool: CodeInterpreter, code: str) -> None:
     tool.call("1")
     before, started = _memory(), time.monotonic()
-    tool.run({"code": code}, timeout=2)
-    assert time.monotonic() - started < 2 + PATIENCE
+    tool.run({"code": code}, timeout=1)
+    assert time.monotonic() - started < 1 + PATIENCE
     assert _memory() - before < 100 * MIB
     assert tool.run("print('works')").stdout == "works\n"
 
@@ -222,19 +229,19 @@ def test_honest_large_displays_cost_no_variables(tool: CodeInterpreter) -> None:
     assert tool.run("x").result is not None
 
 
-def test_a_paused_sandbox_is_given_up_and_replaced(own_tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
-    own_tool.call("1")
-    docker_engine.connection.api().pause(own_tool.sandbox.id)  # type: ignore[union-attr]
+def test_a_paused_sandbox_is_given_up_and_replaced(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+    tool.call("1")
+    docker_engine.connection.api().pause(tool.sandbox.id)  # type: ignore[union-attr]
     started = time.monotonic()
-    own_tool.run("print(1)", timeout=0.5)
+    tool.run("print(1)", timeout=0.5)
     assert time.monotonic() - started < 0.5 + PATIENCE + 2
-    assert own_tool.run("print('works')").stdout == "works\n"
+    assert tool.run("print('works')").stdout == "works\n"
 
 
 def test_a_host_killed_while_its_guest_attacks_leaves_nothing(docker_engine: DockerEngine, work_dir: Path) -> None:
     script = f"""
 from agent_tools.tools import CodeInterpreter
-tool = CodeInterpreter({{"work_dir": {str(work_dir)!r}}})
+tool = CodeInterpreter({{"work_dir": {str(work_dir)!r}, "pids": 64}})
 tool.call("1")
 print(tool.sandbox.id, flush=True)
 tool.call({ATTACKS["a fork bomb"]!r}, timeout=60)
@@ -242,7 +249,7 @@ tool.call({ATTACKS["a fork bomb"]!r}, timeout=60)
     host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert host.stdout
     id_ = host.stdout.readline().strip()
-    time.sleep(1)
+    time.sleep(0.5)
     host.send_signal(signal.SIGKILL)
     host.wait(10)
     host.stdout.close()
@@ -268,9 +275,9 @@ def test_cancelling_a_waiting_run_does_not_touch_the_one_that_runs(tool: CodeInt
     assert answers == ["stdout:\n\n```\nwhole\n\n```"]
 
 
-def test_pictures_that_are_none_are_left_out_with_a_note(new_tool: Callable[..., CodeInterpreter]) -> None:
+def test_pictures_that_are_none_are_left_out_with_a_note(tool: CodeInterpreter) -> None:
     code = "from IPython.display import display\ndisplay({'image/png': 'bm90IGEgcG5n', 'text/plain': 'x'}, raw=True)"
-    outputs = new_tool().run({"code": code}).outputs
+    outputs = tool.run({"code": code}).outputs
     assert outputs[-1] == Omitted("a picture (not image/png)")
 
 
@@ -315,12 +322,12 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.parametrize("end", ["close", "restart"])
-def test_a_daemon_ends_with_the_session_that_started_it(own_tool: CodeInterpreter, end: str) -> None:
-    own_tool.run({"code": DAEMON})
-    getattr(own_tool, end)()
+@pytest.mark.parametrize("end", ["restart", "close"])
+def test_a_daemon_ends_with_the_session_that_started_it(tool: CodeInterpreter, end: str) -> None:
+    tool.run({"code": DAEMON})
+    getattr(tool, end)()
     time.sleep(0.3)
-    beat = Path(own_tool.work_dir) / "beat"
+    beat = Path(tool.work_dir) / "beat"
     size = beat.stat().st_size
     time.sleep(0.3)
     assert size > 0
@@ -337,8 +344,8 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(numb
 """
 
 
-def test_closing_does_not_wait_for_what_the_code_still_wants(own_tool: CodeInterpreter) -> None:
-    assert own_tool.run({"code": LAST_WISHES}).ok
+def test_closing_does_not_wait_for_what_the_code_still_wants(tool: CodeInterpreter) -> None:
+    assert tool.run({"code": LAST_WISHES}).ok
     started = time.monotonic()
-    own_tool.close()
+    tool.close()
     assert time.monotonic() - started < PATIENCE
