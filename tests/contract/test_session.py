@@ -510,11 +510,13 @@ def _own_run_dirs() -> set[Path]:
     return set(private_base().glob(f"{Owner.current().token}-*"))
 
 
-def test_sessions_opened_and_closed_leave_nothing_on_the_host(new_session: Callable[..., Session]) -> None:
+def test_sessions_opened_and_closed_leave_nothing_on_the_host(
+    new_session: Callable[..., Session], shared_session: Session
+) -> None:
     def held() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
-    new_session().run("1", 30)
+    shared_session.run("1", 30)
     new_session().close()
     before = held()
     for _ in range(3):  # one more than what is forgiven below

@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +21,8 @@ from agent_tools.sandbox import Sandbox
 from agent_tools.saved_state import SavedState
 
 pytestmark = pytest.mark.docker
+HURRIED = {"variables_timeout": 2.0, "max_variables_bytes": 2_000_000, "sync_timeout": 10.0}
+TIGHT = {"max_variables": 10, "max_archive_bytes": 100_000, "variables_timeout": 8.0}
 
 New = Callable[..., Sandbox]
 
@@ -164,8 +167,8 @@ def reduces(body):
     space = {'os': os}
     exec('class Kind:\\n  def __reduce__(self):\\n' + '\\n'.join('    ' + line for line in body.splitlines()), space)
     return space['Kind']()
-loops = reduces('while True: pass')
-deaf = reduces('while True:\\n  try:\\n    while True: pass\\n  except BaseException: pass')
+loops = reduces('import time; time.sleep(600)')
+deaf = reduces('import time\\nwhile True:\\n  try: time.sleep(600)\\n  except BaseException: pass')
 leaves = reduces('os._exit(7)')
 killed = reduces('os.kill(os.getpid(), 9)')
 raises = reduces('1/0')
@@ -177,7 +180,7 @@ file = open(os.devnull)
 def uses_the_lock(): return lock.locked(), last
 last = [first]
 """,
-        limits={"variables_timeout": 2.0, "max_variables_bytes": 2_000_000},
+        limits=HURRIED,
     )
     reasons = missing(saved)
     assert sorted(reasons) == sorted(
@@ -241,7 +244,7 @@ def test_a_tar_of_variables_puts_nothing_into_the_folder_and_is_a_tar(new_sandbo
 
 
 def test_code_runs_on_while_variables_are_saved(new_sandbox: New) -> None:
-    sandbox = new_sandbox(limits={"variables_timeout": 8.0})
+    sandbox = new_sandbox(limits=TIGHT)
     sandbox.run_code(
         "import time\nclass Slow:\n  def __reduce__(self):\n    time.sleep(2); return (int, (7,))\nx = 1; slow = Slow()"
     )
@@ -252,6 +255,7 @@ def test_code_runs_on_while_variables_are_saved(new_sandbox: New) -> None:
     while saving.is_alive():
         assert sandbox.run_code("x += 1").ok
         rounds += 1
+        time.sleep(0.1)
     assert rounds > 2  # the saving takes two seconds, and a call on a remote engine a good part of one
     assert sandbox.load(saved[0]).is_complete
     assert sandbox.run_code("x, slow").value[1] == 7
@@ -268,7 +272,7 @@ def test_a_kernel_that_ends_while_it_loads_is_told_of(new_sandbox: New) -> None:
 
 
 def test_more_variables_than_may_be_are_counted(new_sandbox: New) -> None:
-    sandbox = new_sandbox(limits={"max_variables": 10})
+    sandbox = new_sandbox(limits=TIGHT)
     sandbox.run_code("for n in range(30): globals()[f'v{n}'] = n")
     report = sandbox.save(variables=True).variables
     assert len(report.kept) == 9
@@ -276,7 +280,7 @@ def test_more_variables_than_may_be_are_counted(new_sandbox: New) -> None:
 
 
 def test_an_archive_that_grows_too_large_is_refused(new_sandbox: New) -> None:
-    sandbox = new_sandbox(limits={"max_archive_bytes": 100_000})
+    sandbox = new_sandbox(limits=TIGHT)
     sandbox.run_code("x = bytes(1_000_000)")
     with pytest.raises(OSError, match="larger than 100,000 bytes"):
         sandbox.save(variables=True)
@@ -300,7 +304,7 @@ def test_a_hostile_archive_can_do_no_more_than_code(new_sandbox: New, damage: st
         member = tarfile.TarInfo(".agent_tools.variables.000000")
         member.size = len(data)
         tar.addfile(member, io.BytesIO(data))
-    sandbox = new_sandbox(limits={"sync_timeout": 10.0, "variables_timeout": 2.0})
+    sandbox = new_sandbox(limits=HURRIED)
     sandbox.run_code("x = 1")
     report = sandbox.load(file.getvalue())
     assert not report.is_complete, report

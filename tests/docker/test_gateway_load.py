@@ -19,7 +19,7 @@ from tests.gateway.strict import check_stream
 __all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker
 
-STREAMS = {"containers": 16, "processes": 50}  # a container costs more than all that is asked of it
+STREAMS = {"containers": 10, "processes": 24}  # more than may run at once
 CALLS = (
     "name = {0!r}; seen = [0]; print(name)",
     "seen.append(1); print({0!r}, name)",

@@ -7,7 +7,8 @@ import re
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,22 @@ from agent_tools.conformance.host import host_findings
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.first_process import ENVIRONMENT
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
+
+
+@pytest.fixture(scope="module")
+def limited_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
+    """A tool that may have little, for tests that run into one limit of it each: the next one finds it working."""
+    little = {"pids": 64, "memory": 256 * MIB, "file_size": MIB, "open_files": 256, "tmp": 2 * MIB}
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
+        cfg = {"work_dir": path, "env": {"GREETING": "hello"}, **little}
+        with CodeInterpreter(cfg, runtime=docker_runtime) as tool:
+            tool.call("0")
+            yield tool
+        docker_runtime.settle()
 
 
 def _printed(tool: CodeInterpreter, code: str, timeout: float = 30) -> str:
@@ -173,17 +187,21 @@ def test_abstract_sockets_of_the_host_are_out_of_reach(shared_tool: CodeInterpre
     assert found.startswith("ConnectionRefusedError")
 
 
-def test_what_is_said_is_nowhere_in_what_the_engine_shows(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
+def test_what_is_said_is_nowhere_in_what_the_engine_shows(
+    shared_tool: CodeInterpreter, docker_engine: DockerEngine
+) -> None:
     told = secrets.token_hex(32)
-    assert _printed(tool, f"print({told!r})") == told
-    assert tool.sandbox is not None
-    assert told not in str(docker_engine.inspect(tool.sandbox))
-    assert told.encode() not in docker_engine.connection.api().logs(tool.sandbox.id)
+    assert _printed(shared_tool, f"print({told!r})") == told
+    assert shared_tool.sandbox is not None
+    assert told not in str(docker_engine.inspect(shared_tool.sandbox))
+    assert told.encode() not in docker_engine.connection.api().logs(shared_tool.sandbox.id)
 
 
-def test_nothing_that_the_engine_shows_leads_to_the_kernel(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
-    assert _printed(tool, "print(get_ipython().kernel.session.key)") == "b''"  # there is no secret
-    shown = docker_engine.inspect(tool.sandbox)  # type: ignore[arg-type]
+def test_nothing_that_the_engine_shows_leads_to_the_kernel(
+    shared_tool: CodeInterpreter, docker_engine: DockerEngine
+) -> None:
+    assert _printed(shared_tool, "print(get_ipython().kernel.session.key)") == "b''"  # there is no secret
+    shown = docker_engine.inspect(shared_tool.sandbox)  # type: ignore[arg-type]
     (run_dir,) = [mount["Source"] for mount in shown["Mounts"] if mount["Destination"] == "/run/kernel"]
     assert list(Path(run_dir).iterdir()) == []  # and no socket that could be connected to
 
@@ -212,11 +230,11 @@ def test_the_environment_holds_nothing_of_the_host(
     assert set(ENVIRONMENT) <= names <= set(ENVIRONMENT) | ipython | names_of_the_user | base_image
 
 
-def test_given_environment_variables_arrive(new_tool: Callable[..., CodeInterpreter]) -> None:
-    assert _printed(new_tool(env={"GREETING": "hello"}), "import os\nprint(os.environ['GREETING'])") == "hello"
+def test_given_environment_variables_arrive(limited_tool: CodeInterpreter) -> None:
+    assert _printed(limited_tool, "import os\nprint(os.environ['GREETING'])") == "hello"
 
 
-def test_the_process_limit_stops_a_fork_bomb(new_tool: Callable[..., CodeInterpreter]) -> None:
+def test_the_process_limit_stops_a_fork_bomb(limited_tool: CodeInterpreter) -> None:
     code = """
 import os, time
 n = 0
@@ -229,32 +247,28 @@ try:
 except OSError:
     print('stopped', n < 64)
 """
-    tool = new_tool(pids=64)
-    assert _printed(tool, code) == "stopped True"
-    assert _printed(tool, "print('alive')") == "alive"
+    assert _printed(limited_tool, code) == "stopped True"
+    assert _printed(limited_tool, "print('alive')") == "alive"
 
 
-def test_the_memory_limit_ends_the_kernel_and_is_named(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(memory=256 * MIB)
-    execution = tool.run("x = []\nwhile True: x.append(bytearray(16 << 20))", timeout=60)
+def test_the_memory_limit_ends_the_kernel_and_is_named(limited_tool: CodeInterpreter) -> None:
+    execution = limited_tool.run("x = []\nwhile True: x.append(bytearray(16 << 20))", timeout=60)
     assert "memory limit of 0.25 GiB" in execution.outputs[-1].text
-    assert _printed(tool, "print('alive')") == "alive"
+    assert _printed(limited_tool, "print('alive')") == "alive"
 
 
-def test_a_file_over_the_limit_is_refused(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(file_size=MIB)
-    assert "File too large" in _attempt(tool, "open('/workspace/big', 'wb').truncate(1 << 30)")
+def test_a_file_over_the_limit_is_refused(limited_tool: CodeInterpreter) -> None:
+    assert "File too large" in _attempt(limited_tool, "open('/workspace/big', 'wb').truncate(1 << 30)")
 
 
-def test_descriptors_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(open_files=256)
-    assert "Too many open files" in _attempt(tool, "[open('/dev/null') for _ in range(1000)]")
-    assert _printed(tool, "print('alive')") == "alive"
+def test_descriptors_are_limited(limited_tool: CodeInterpreter) -> None:
+    assert "Too many open files" in _attempt(limited_tool, "[open('/dev/null') for _ in range(1000)]")
+    assert _printed(limited_tool, "print('alive')") == "alive"
 
 
-def test_temporary_folders_are_limited(new_tool: Callable[..., CodeInterpreter]) -> None:
-    tool = new_tool(tmp=2 * MIB)
-    assert "No space left" in _attempt(tool, "open('/tmp/big', 'wb').write(bytes(4 << 20))")
+def test_temporary_folders_are_limited(limited_tool: CodeInterpreter) -> None:
+    write = "[open(f'/tmp/big{n}', 'wb').write(bytes(1 << 20)) for n in range(4)]"  # each within the size of a file
+    assert "No space left" in _attempt(limited_tool, write)
 
 
 INOTIFY = """
@@ -267,19 +281,21 @@ print(len(held))
 
 
 def test_what_the_kernel_counts_for_each_user_is_a_sandboxs_own(
-    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+    new_tool: Callable[..., CodeInterpreter], shared_tool: CodeInterpreter
 ) -> None:
-    greedy, neighbour = new_tool(), new_tool(work_dir=str(tmp_path / "neighbour"))
+    shared_tool.restart()
+    greedy, neighbour = new_tool(), shared_tool
     taken = int(_printed(greedy, INOTIFY))
     assert taken > 0
     left = int(_printed(neighbour, INOTIFY))
+    neighbour.restart()
     assert left == (taken if os.getuid() == 0 else 0)  # whoever is not root lends its own uid to every sandbox
 
 
 def test_a_folder_that_comes_with_the_uid_of_another_keeps_its_files(
-    new_tool: Callable[..., CodeInterpreter], tmp_path: Path
+    new_tool: Callable[..., CodeInterpreter], shared_tool: CodeInterpreter, tmp_path: Path
 ) -> None:
-    first, second = new_tool(), new_tool(work_dir=str(tmp_path / "second"))
+    first, second = shared_tool, new_tool(work_dir=str(tmp_path / "second"))
     write = "import os\nos.makedirs('locked', 0o700)\nopen('locked/file', 'w').write('mine')\nprint(os.getuid())"
     uid = int(_printed(first, write))
     assert int(_printed(second, write)) == uid or os.getuid() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -33,18 +34,37 @@ HTML = "from IPython.display import HTML, display; display(HTML('<b>x</b>'))"
 LOCAL = {"provisioner_name": "local-provisioner", "config": {}}
 
 
-@pytest.fixture
-def notebooks(docker_runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@contextlib.contextmanager
+def notebooks_in(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of notebooks, in an environment in which the kernelspec is installed."""
     base = Path(tempfile.mkdtemp(prefix="agent-tools-jupyter-"))
     KernelSpec().install(prefix=str(base))
     for name, folder in (("PATH", "share/jupyter"), ("RUNTIME_DIR", "runtime"), ("CONFIG_DIR", "c"), ("DATA_DIR", "d")):
-        monkeypatch.setenv(f"JUPYTER_{name}", str(base / folder))
+        patch.setenv(f"JUPYTER_{name}", str(base / folder))
     (base / "notebooks").mkdir()
-    monkeypatch.chdir(base / "notebooks")
+    patch.chdir(base / "notebooks")
     yield base / "notebooks"
     default_runtime().close_all()
     shutil.rmtree(base)
+
+
+@pytest.fixture
+def notebooks(docker_runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of notebooks of the test's own."""
+    with notebooks_in(monkeypatch) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="class")
+def kernel_of_the_class(request: pytest.FixtureRequest, docker_runtime: Runtime) -> Iterator[None]:
+    """One kernel for all tests of the class, as the suite has it, in a folder of notebooks."""
+    with pytest.MonkeyPatch.context() as patch, notebooks_in(patch):
+        started = jupyter_kernel_test.start_new_kernel(kernel_name=NAME)
+        request.cls.km, request.cls.kc = started
+        yield
+        started[1].stop_channels()
+        started[0].shutdown_kernel()
+        started[0].context.destroy(linger=0)
 
 
 def manager(**metadata: Any) -> KernelManager:
@@ -63,7 +83,7 @@ def talk_to(kernel: KernelManager) -> Talk:
     return Talk(client)
 
 
-@pytest.mark.usefixtures("notebooks")
+@pytest.mark.usefixtures("kernel_of_the_class")
 class TestKernel(jupyter_kernel_test.KernelTests):
     """The suite that Jupyter's own project publishes for kernels, all of it."""
 
@@ -87,22 +107,11 @@ class TestKernel(jupyter_kernel_test.KernelTests):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Leave the start to each test, which has the environment that it needs."""
+        """Leave the start to the fixture, which has the environment that it needs."""
 
     @classmethod
     def tearDownClass(cls) -> None:
-        """Leave the end to each test."""
-
-    def setUp(self) -> None:
-        """Start a kernel of the test's own."""
-        type(self).km, type(self).kc = jupyter_kernel_test.start_new_kernel(kernel_name=NAME)
-        super().setUp()
-
-    def tearDown(self) -> None:
-        """End it."""
-        self.kc.stop_channels()
-        self.km.shutdown_kernel()
-        self.km.context.destroy(linger=0)
+        """Leave the end to the fixture."""
 
 
 def run_notebook(folder: Path, *cells: str, **options: Any) -> Any:

@@ -51,7 +51,7 @@ def new(runtime: Runtime, work_dir: Path) -> Iterator[Callable[..., Sandbox]]:
 
 @pytest.mark.parametrize("transport", ["sockets", "stdio"])
 def test_it_is_a_sandbox_like_any_other(
-    new: Callable[..., Sandbox], runtime: Runtime, work_dir: Path, transport: str
+    new: Callable[..., Sandbox], runtime: Runtime, work_dir: Path, transport: str, docker_engine: DockerEngine
 ) -> None:
     sandbox = new(transport=transport)
     (work_dir / "data.csv").write_text("1,2")
@@ -68,15 +68,8 @@ def test_it_is_a_sandbox_like_any_other(
     assert sandbox.run_code("open('by_service').read()").value == "5"
     assert len({os.stat(work_dir / "a" / name).st_uid for name in ("", "by_service", "made.txt", "more.csv")}) == 1
     assert runtime.pools.takes == {"hit": 1}
-
-
-def test_it_has_the_weight_of_all_others_once_it_is_ready(
-    new: Callable[..., Sandbox], docker_engine: DockerEngine
-) -> None:
-    sandbox = new()
-    sandbox.run_code("1")
     assert sandbox.container
-    assert docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"] == SHARES
+    assert docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"] == SHARES  # the weight of all others
 
 
 def test_an_undo_goes_back_to_before_the_first_cell(new: Callable[..., Sandbox], runtime: Runtime) -> None:
@@ -120,12 +113,13 @@ def test_preloaded_kernels_differ_in_nothing_from_lean_ones(
     assert runtime.pools.takes == {"hit": 1}
 
 
-def test_no_two_kernels_have_the_same_random_numbers(new: Callable[..., Sandbox]) -> None:
+def test_no_two_kernels_have_the_same_random_numbers_and_what_was_preloaded_fits(new: Callable[..., Sandbox]) -> None:
     code = (
         "import random, uuid, numpy; "
         "[float(numpy.random.rand()), float(numpy.random.default_rng().random()), random.random(), str(uuid.uuid4())]"
     )
-    sandbox, told = new(preload=STACK), []
+    sandbox, told = new(preload=STACK, memory=256 * 2**20), []  # to which what was preloaded counts
+    assert sandbox.run_code("import pandas; int(pandas.Series([1, 2]).sum())").value == 3
     for _ in range(3):
         told.append(sandbox.run_code(code).value)
         sandbox.restart()
@@ -146,11 +140,6 @@ def test_a_module_that_starts_a_thread_is_not_preloaded_and_the_reason_told(runt
         assert sandbox.prepare_pool(ENOUGH) == 0
         assert sandbox.run_code("1 + 1").value == 2
     assert "numpy starts a thread when it is imported" in runtime.pools.failures[0]
-
-
-def test_what_was_preloaded_counts_to_the_sandboxs_memory_and_fits(new: Callable[..., Sandbox]) -> None:
-    sandbox = new(preload=STACK, memory=256 * 2**20)
-    assert sandbox.run_code("import pandas; int(pandas.Series([1, 2]).sum())").value == 3
 
 
 COUNTS = "import threading, time\nticks = []\n"
@@ -210,8 +199,8 @@ def _state(pid: int) -> str:
 HOST = """
 import os, sys, threading, time
 from agent_tools.sandbox import Sandbox
-sandbox = Sandbox({{"work_dir": {work_dir!r}, "pool": 2, "idle_stop": 1.0}})
-assert sandbox.prepare_pool(60) == 2
+sandbox = Sandbox({{"work_dir": {work_dir!r}, "pool": 1, "idle_stop": 1.0}})
+assert sandbox.prepare_pool(60) == 1
 assert sandbox.run_code("1 + 1").value == 2
 time.sleep(1.5)
 print(sandbox.container.id, flush=True)
