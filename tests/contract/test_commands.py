@@ -40,6 +40,16 @@ def sandbox(runtime: Runtime, transport: str) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.fixture(scope="module")
+def bounded(runtime: Runtime, transport: str) -> Iterator[Sandbox]:
+    """A sandbox that takes few commands, with time to set a trap, and to spring it, on a busy machine."""
+    with Sandbox(
+        {"transport": transport, "limits": {"command_grace": 1.5, "max_commands": 2}}, runtime=runtime
+    ) as made:
+        made.run_code("0")
+        yield made
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -104,14 +114,13 @@ def test_what_is_beyond_the_bound_is_left_out_and_counted(sandbox: Sandbox) -> N
     assert (result.omitted_stdout, result.omitted_stderr, len(result.stderr)) == (3_000_004 - 1_000, 0, 10)
 
 
-def test_over_its_time_it_is_asked_and_then_ended_with_all_of_its_session(new_sandbox: Callable[..., Sandbox]) -> None:
-    sandbox = new_sandbox(limits={"command_grace": 1.5})  # time to set a trap, and to spring it, on a busy machine
+def test_over_its_time_it_is_asked_and_then_ended_with_all_of_its_session(bounded: Sandbox) -> None:
     mine = os.getpid()  # other workers' commands are seen, too, where the engine is one of plain processes
-    asked = sandbox.run_command(f"trap 'echo asked; exit 5' TERM; sleep 611.{mine} & wait", timeout=1.5)
+    asked = bounded.run_command(f"trap 'echo asked; exit 5' TERM; sleep 611.{mine} & wait", timeout=1.5)
     assert (asked.exit_code, asked.timed_out, asked.stdout) == (124, True, b"asked\n")
-    deaf = sandbox.run_command(f"trap '' TERM; sleep 612.{mine} & echo here; sleep 613.{mine}", timeout=1.5)
+    deaf = bounded.run_command(f"trap '' TERM; sleep 612.{mine} & echo here; sleep 613.{mine}", timeout=1.5)
     assert (deaf.exit_code, deaf.timed_out, deaf.stdout) == (124, True, b"here\n")
-    left = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
+    left = bounded.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
     assert re.findall(rf"sleep 61\d\.{mine}\b", left) == []
 
 
@@ -133,18 +142,17 @@ def test_commands_run_beside_code_and_beside_each_other(sandbox: Sandbox) -> Non
     sandbox.remove("go")
 
 
-def test_a_kernel_that_is_replaced_takes_no_command_with_it(new_sandbox: Callable[..., Sandbox]) -> None:
-    sandbox = new_sandbox()
-    sandbox.run_code("import subprocess; s = subprocess.Popen(['sleep', '603'])")
-    process = sandbox.start_command("(setsid sleep 604 &); read line; echo got $line", stdin=b"")
+def test_a_kernel_that_is_replaced_takes_no_command_with_it(bounded: Sandbox) -> None:
+    bounded.run_code("import subprocess; s = subprocess.Popen(['sleep', '603'])")
+    process = bounded.start_command("(setsid sleep 604 &); read line; echo got $line", stdin=b"")
     wait_for(lambda: process.pid > 0)
-    sandbox.restart()
-    sandbox.run_code("import os; os.kill(os.getpid(), 9)")
-    assert sandbox.run_code("1 + 1").result is not None
+    bounded.restart()
+    bounded.run_code("import os; os.kill(os.getpid(), 9)")
+    assert bounded.run_code("1 + 1").result is not None
     process.write_stdin(b"it\n")
     assert process.wait(30).stdout == b"got it\n"
-    names = sandbox.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
-    if not isinstance(sandbox._opening._open_runtime().engine, ProcessEngine):  # there all processes are the host's
+    names = bounded.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
+    if not isinstance(bounded._opening._open_runtime().engine, ProcessEngine):  # there all processes are the host's
         assert "sleep 604" in names
         assert "sleep 603" not in names
 
@@ -182,28 +190,26 @@ def test_setting_its_event_ends_it(sandbox: Sandbox) -> None:
     assert (result.ok, result.reason) == (False, "it was cancelled")
 
 
-def test_more_than_may_run_wait_for_their_turn(new_sandbox: Callable[..., Sandbox]) -> None:
-    sandbox = new_sandbox(limits={"max_commands": 2})
-    first, second = (sandbox.start_command("read x", stdin=b"") for _ in range(2))
+def test_more_than_may_run_wait_for_their_turn(bounded: Sandbox) -> None:
+    first, second = (bounded.start_command("read x", stdin=b"") for _ in range(2))
     with pytest.raises(SessionBusy, match="max_commands"):
-        sandbox.run_command("true", timeout=0.2)
+        bounded.run_command("true", timeout=0.2)
     threading.Timer(0.2, first.kill).start()
-    assert sandbox.run_command("true").ok
+    assert bounded.run_command("true").ok
     second.kill()
 
 
-def test_a_sandbox_that_ends_is_told_and_the_next_command_gets_another(new_sandbox: Callable[..., Sandbox]) -> None:
-    sandbox = new_sandbox()
-    sandbox.start()
+def test_a_sandbox_that_ends_is_told_and_the_next_command_gets_another(bounded: Sandbox) -> None:
+    bounded.start()
     with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(sandbox.run_command, "echo here; sleep 600")
-        background = sandbox.start_command("sleep 605")
+        told = pool.submit(bounded.run_command, "echo here; sleep 600")
+        background = bounded.start_command("sleep 605")
         wait_for(lambda: background.pid > 0)
-        sandbox.close()
+        bounded.close()
         with pytest.raises(SandboxGone):
             told.result(30)
     assert background.wait(30).reason == "the sandbox was closed"
-    assert sandbox.run_command("echo again").stdout == b"again\n"
+    assert bounded.run_command("echo again").stdout == b"again\n"
 
 
 @pytest.mark.parametrize("command", ["", [], ["a\0b"], [1], b"ls", None])
@@ -265,10 +271,9 @@ def test_a_failure_is_the_error_that_the_code_would_have(
     assert sandbox.run_command("true").ok
 
 
-def test_a_link_leads_within_the_sandbox_and_nowhere_else(new_sandbox: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_a_link_leads_within_the_sandbox_and_nowhere_else(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the host's")
-    sandbox = new_sandbox()
     if isinstance(sandbox._opening._open_runtime().engine, ProcessEngine):
         return  # which is no sandbox: its guest sees what the host sees
     sandbox.run_command(f"ln -s {secret} stolen; ln -s /etc/hostname name")
@@ -279,6 +284,7 @@ def test_a_link_leads_within_the_sandbox_and_nowhere_else(new_sandbox: Callable[
         sandbox.read_file("/proc/1/mem")
     with pytest.raises(OSError, match="Read-only"):
         sandbox.write_file("/etc/new", b"")
+    sandbox.run_command("rm stolen name")
 
 
 def test_a_file_that_never_ends_and_one_that_never_begins_are_refused(sandbox: Sandbox) -> None:
@@ -291,8 +297,10 @@ def test_a_file_that_never_ends_and_one_that_never_begins_are_refused(sandbox: S
     sandbox.run_command("rm -f pipe")
 
 
-def test_a_folder_is_saved_and_loaded_into_another_sandbox(new_sandbox: Callable[..., Sandbox]) -> None:
-    first, second = new_sandbox(), new_sandbox()
+def test_a_folder_is_saved_and_loaded_into_another_sandbox(
+    new_sandbox: Callable[..., Sandbox], bounded: Sandbox
+) -> None:
+    first, second = new_sandbox(), bounded
     first.run_command("mkdir -p a/b && echo x > a/b/c && ln -s b/c a/link && chmod 700 a/b/c; mkfifo a/pipe")
     tar = first.save()
     second.load(tar)
@@ -318,13 +326,12 @@ def test_a_tar_that_leads_out_is_refused_in_there(sandbox: Sandbox, name: str) -
     assert sandbox.run_command("true").ok
 
 
-def test_reset_leaves_nothing(new_sandbox: Callable[..., Sandbox]) -> None:
-    sandbox = new_sandbox()
-    sandbox.run_code("x = 1; open('file', 'w').write('1'); open('/tmp/file', 'w').write('1')")
-    process = sandbox.start_command("sleep 606")
+def test_reset_leaves_nothing(bounded: Sandbox) -> None:
+    bounded.run_code("x = 1; open('file', 'w').write('1'); open('/tmp/file', 'w').write('1')")
+    process = bounded.start_command("sleep 606")
     wait_for(lambda: process.pid > 0)
-    sandbox.reset()
+    bounded.reset()
     assert process.poll() is not None
-    assert sandbox.list_files() == []
-    assert sandbox.run_code("x").error is not None
-    assert sandbox.run_code("1").ok
+    assert bounded.list_files() == []
+    assert bounded.run_code("x").error is not None
+    assert bounded.run_code("1").ok

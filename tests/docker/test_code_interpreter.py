@@ -57,16 +57,15 @@ def test_variables_persist_between_calls(shared_tool: CodeInterpreter) -> None:
     assert shared_tool.call(params='{"code": "print(x)"}') == "stdout:\n\n```\n42\n\n```"
 
 
-def test_a_time_out_reads_as_documented(new_tool: Callable[..., CodeInterpreter]) -> None:
-    patient = new_tool(limits={"interrupt_grace": 20.0})  # of which only a busy machine makes use
+def test_a_time_out_reads_as_documented_and_that_of_the_configuration_holds(
+    new_tool: Callable[..., CodeInterpreter],
+) -> None:
+    patient = new_tool(timeout=2, limits={"interrupt_grace": 20.0})  # of which only a busy machine makes use
     result = patient.call(params='{"code": "import time; time.sleep(100)"}', timeout=1)
     assert result.startswith("error:\n\n```\nTimeout: Code execution exceeded the time limit.\n")
     assert "variables are kept" in result
-
-
-def test_the_time_limit_of_the_configuration_holds(new_tool: Callable[..., CodeInterpreter]) -> None:
     started = time.monotonic()
-    result = new_tool(timeout=1).call("import time; time.sleep(60)")
+    result = patient.call("import time; time.sleep(60)")
     assert "Timeout:" in result
     assert time.monotonic() - started < 10
 
@@ -247,10 +246,10 @@ def test_eight_threads_on_one_instance_get_their_own_answers(shared_tool: CodeIn
     assert answers == {number: f"stdout:\n\n```\n{number}\n\n```" for number in range(8)}
 
 
-def test_instances_do_not_share_variables(new_tool: Callable[..., CodeInterpreter]) -> None:
-    one, two = new_tool(), new_tool()
-    one.call("secret = 1")
-    assert "NameError" in two.call("secret")
+def test_instances_do_not_share_variables(shared_tool: CodeInterpreter, fresh_tool: CodeInterpreter) -> None:
+    shared_tool.call("secret = 1")
+    assert shared_tool.sandbox != fresh_tool.sandbox
+    assert "NameError" in fresh_tool.call("secret")
 
 
 def test_a_dropped_instance_is_cleaned_up(docker_runtime: object, docker_engine: object, work_dir: Path) -> None:
@@ -264,12 +263,12 @@ def test_a_dropped_instance_is_cleaned_up(docker_runtime: object, docker_engine:
     assert sandbox not in left
 
 
-def test_close_and_call_again_starts_afresh(tool: CodeInterpreter) -> None:
-    tool.call("x = 1")
-    tool.close()
-    tool.close()
-    assert tool.sandbox is None
-    assert "NameError" in tool.call("x")
+def test_close_and_call_again_starts_afresh(fresh_tool: CodeInterpreter) -> None:
+    fresh_tool.call("x = 1")
+    fresh_tool.close()
+    fresh_tool.close()
+    assert fresh_tool.sandbox is None
+    assert "NameError" in fresh_tool.call("x")
 
 
 def test_a_missing_runtime_is_an_error_and_not_a_fall_back(new_tool: Callable[..., CodeInterpreter]) -> None:

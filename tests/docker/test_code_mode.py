@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,6 @@ from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 
-Connect = Callable[..., CodeInterpreter]
-
-
-@pytest.fixture(params=["sockets", "stdio"])
-def connect(request: pytest.FixtureRequest, docker_runtime: Runtime, work_dir: Path) -> Iterator[Connect]:
-    tools: list[CodeInterpreter] = []
-
-    def make(*functions: Any, **cfg: Any) -> CodeInterpreter:
-        options = {"work_dir": str(work_dir), "transport": request.param, **cfg}
-        tools.append(CodeInterpreter(options, runtime=docker_runtime, hostcalls=list(functions)))
-        return tools[-1]
-
-    yield make
-    for tool in tools:
-        tool.close()
-
 
 def double(frame: pd.DataFrame, by: np.ndarray) -> pd.DataFrame:
     """Scale a frame."""
@@ -47,21 +32,53 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def endless(begun: threading.Event, ended: threading.Event) -> Callable[[], Any]:
-    async def wait() -> None:
-        import asyncio
+def echo(data: bytes) -> bytes:
+    """What was given."""
+    return data
 
-        begun.set()
+
+class Endless:
+    """A call without an end, that tells of its beginning and of its end."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    async def wait(self) -> None:
+        """Wait for nothing."""
+        self.begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            ended.set()
-
-    return wait
+            self.ended.set()
 
 
-def test_many_calls_at_once_are_answered_without_any_network(connect: Connect) -> None:
-    tool = connect(add, call_limits={"max_calls": 600})
+@pytest.fixture(scope="module")
+def endless() -> Endless:
+    return Endless()
+
+
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def connected(request: pytest.FixtureRequest, docker_runtime: Runtime, endless: Endless) -> Iterator[CodeInterpreter]:
+    """A tool that calls all the functions, on each transport: tests have it one after another."""
+    functions: list[Any] = [double, add, echo, endless.wait]
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
+        cfg = {"work_dir": path, "transport": request.param, "call_limits": {"max_calls": 600}}
+        with CodeInterpreter(cfg, runtime=docker_runtime, hostcalls=functions) as tool:
+            tool.call("0")
+            yield tool
+        docker_runtime.settle()
+
+
+@pytest.fixture
+def tool(connected: CodeInterpreter, endless: Endless) -> CodeInterpreter:
+    """That tool, with a fresh kernel."""
+    connected.restart()
+    endless.begun.clear()
+    endless.ended.clear()
+    return connected
+
+
+def test_many_calls_at_once_are_answered_without_any_network(tool: CodeInterpreter) -> None:
     code = (
         "import asyncio, os\n"
         "found = await asyncio.gather(*[add(n) for n in range(512)])\n"
@@ -70,8 +87,7 @@ def test_many_calls_at_once_are_answered_without_any_network(connect: Connect) -
     assert tool.run(code).stdout == "True ['lo']\n"
 
 
-def test_frames_and_arrays_cross_both_ways(connect: Connect) -> None:
-    tool = connect(double)
+def test_frames_and_arrays_cross_both_ways(tool: CodeInterpreter) -> None:
     code = (
         "frame = pd.DataFrame({'a': [1.5, None], 'd': pd.to_timedelta([1, 2], 's')}, index=['x', 'y'])\n"
         "back = await double(frame, np.array([2]))\n"
@@ -81,38 +97,34 @@ def test_frames_and_arrays_cross_both_ways(connect: Connect) -> None:
     assert execution.stdout == "DataFrame 3.0 0 days 00:00:04 ['x', 'y']\n", execution.outputs
 
 
-def test_a_megabyte_crosses_both_ways(connect: Connect) -> None:
-    def echo(data: bytes) -> bytes:
-        return data
-
-    tool = connect(echo)
+def test_a_megabyte_crosses_both_ways(tool: CodeInterpreter) -> None:
     code = "import os\ndata = os.urandom(2**20)\nprint([await echo(data) == data for _ in range(5)])"
     assert tool.run(code).stdout == "[True, True, True, True, True]\n"
 
 
-def test_an_interrupt_and_a_time_out_cancel_what_is_awaited_and_keep_the_state(connect: Connect) -> None:
-    begun, ended = threading.Event(), threading.Event()
-    tool = connect(endless(begun, ended))
-    stopper = threading.Thread(target=lambda: begun.wait(60) and tool.interrupt())
+def test_an_interrupt_and_a_time_out_cancel_what_is_awaited_and_keep_the_state(
+    tool: CodeInterpreter, endless: Endless
+) -> None:
+    stopper = threading.Thread(target=lambda: endless.begun.wait(60) and tool.interrupt())
     stopper.start()
     execution = tool.run("kept = 1\nawait wait()")
     stopper.join()
     assert execution.error is not None
-    assert ended.wait(10)
-    ended.clear()
+    assert endless.ended.wait(10)
+    endless.ended.clear()
     assert isinstance(tool.run("await wait()", timeout=1).error, TimedOut)
-    assert ended.wait(10)
+    assert endless.ended.wait(10)
     assert tool.run("print(kept)").stdout == "1\n"
 
 
-def test_a_kernel_that_is_killed_cancels_what_it_called_and_the_next_one_has_the_stubs(connect: Connect) -> None:
-    begun, ended = threading.Event(), threading.Event()
-    tool = connect(endless(begun, ended), add)
+def test_a_kernel_that_is_killed_cancels_what_it_called_and_the_next_one_has_the_stubs(
+    tool: CodeInterpreter, endless: Endless
+) -> None:
     code = (
         "import asyncio, os, signal\nasyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), 9)\nawait wait()"
     )
     assert isinstance(tool.run(code).error, Died)
-    assert ended.wait(10)
+    assert endless.ended.wait(10)
     assert tool.run("print(await add(1))").stdout == "2\n"
 
 

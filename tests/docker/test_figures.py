@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -82,10 +81,12 @@ for way in ("stock", "shown"):
 
 
 @pytest.fixture
-def tool(new_tool: Callable[..., CodeInterpreter]) -> CodeInterpreter:
-    tool = new_tool()
-    tool.call("%matplotlib inline\nimport matplotlib; import numpy; plt; sns; pd")
-    return tool
+def tool(shared_tool: CodeInterpreter) -> CodeInterpreter:
+    """The shared one, with all settings as they were, and with no figure."""
+    shared_tool.call("%matplotlib inline\nimport matplotlib; import numpy; plt; sns; pd")
+    shared_tool.call("plt.close('all'); plt.rcdefaults(); matplotlib.rc_file('/opt/matplotlib/matplotlibrc')")
+    shared_tool.call("%config InlineBackend.print_figure_kwargs = {'bbox_inches': 'tight'}")
+    return shared_tool
 
 
 def both(tool: CodeInterpreter, code: str, options: str = "{}") -> tuple[numpy.ndarray, numpy.ndarray]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_one_that_needs_more_memory_than_there_is_costs_itself_and_not_the_kerne
 
 
 def test_no_saving_outlives_its_time(docker_runtime: Runtime) -> None:
-    deaf = "class Deaf:\n  def __reduce__(self):\n    while True:\n      try:\n        while True: pass\n"
+    deaf = "import time\nclass Deaf:\n  def __reduce__(self):\n    while True:\n      try: time.sleep(600)\n"
     deaf += "      except BaseException: pass\n"
     with Sandbox({"limits": {"variables_timeout": 3.0}}, runtime=docker_runtime) as sandbox:
         sandbox.run_code(
@@ -107,23 +108,34 @@ def test_no_saving_outlives_its_time(docker_runtime: Runtime) -> None:
         assert "Deaf" not in sandbox.run_command("ps -ef || true").stdout.decode()
 
 
-def test_what_a_pickle_does_it_does_in_the_sandbox(docker_runtime: Runtime, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pair(docker_runtime: Runtime) -> Iterator[tuple[Sandbox, Sandbox]]:
+    """Two sandboxes, of which one saves what the other one loads."""
+    with Sandbox(runtime=docker_runtime) as first, Sandbox(runtime=docker_runtime) as second:
+        first.run_code("0")
+        second.run_code("0")
+        yield first, second
+
+
+def test_what_a_pickle_does_it_does_in_the_sandbox(pair: tuple[Sandbox, Sandbox], tmp_path: Path) -> None:
+    first, second = pair
     mark = tmp_path / "mark"
     command = f"mkdir -p {tmp_path}; id > {mark}"
     attack = f"import os\nclass Attack:\n  def __reduce__(self): return os.system, ({command!r},)\n"
-    with Sandbox(runtime=docker_runtime) as first, Sandbox(runtime=docker_runtime) as second:
-        first.run_code(f"{attack}x = Attack()")
-        assert second.load(first.save(variables=True)).is_complete
-        assert "uid=" in second.run_command(f"cat {mark}").stdout.decode()
-        assert not mark.exists()
+    first.run_code(f"{attack}x = Attack()")
+    assert second.load(first.save(variables=True)).is_complete
+    assert "uid=" in second.run_command(f"cat {mark}").stdout.decode()
+    assert not mark.exists()
 
 
-def test_what_was_loaded_survives_a_kernel_that_is_killed(docker_runtime: Runtime) -> None:
-    with Sandbox(runtime=docker_runtime) as first, Sandbox(runtime=docker_runtime) as second:
-        first.run_code("x = [1, 2]")
-        second.load(first.save(variables=True))
-        second.run_code("y = 3")
-        second.run_code("import os; os.kill(os.getpid(), 9)")
-        assert second.run_code("x, y").value == ([1, 2], 3)
-        again = second.save(variables=True)
-        assert {"x", "y"} <= set(again.variables.kept)
+def test_what_was_loaded_survives_a_kernel_that_is_killed(pair: tuple[Sandbox, Sandbox]) -> None:
+    first, second = pair
+    first.restart()
+    second.restart()
+    first.run_code("x = [1, 2]")
+    second.load(first.save(variables=True))
+    second.run_code("y = 3")
+    second.run_code("import os; os.kill(os.getpid(), 9)")
+    assert second.run_code("x, y").value == ([1, 2], 3)
+    again = second.save(variables=True)
+    assert {"x", "y"} <= set(again.variables.kept)
