@@ -198,15 +198,14 @@ print(state.sum(), more.sum())
 """
 
 
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_code_that_fits_into_the_memory_fits_with_checkpoints(checkpoint: bool) -> None:
-    with Sandbox({"memory": 512 * MIB, "checkpoint": checkpoint, "limits": LIMITS}) as sandbox:
+def test_code_that_fits_into_the_memory_fits_without_checkpoints() -> None:
+    with Sandbox({"memory": 512 * MIB, "checkpoint": False, "limits": LIMITS}) as sandbox:
         run(sandbox, STATE, FITS)
 
 
-def test_code_that_does_not_fit_costs_no_variable() -> None:
+def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_costs_no_variable() -> None:
     with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
-        run(sandbox, STATE)
+        run(sandbox, STATE, FITS, "state -= 1; del more")
         for code in ("more = np.ones(2**28)", "more = []\nwhile True: more.append(bytearray(2**20))"):
             error = sandbox.run_code(code).error
             assert isinstance(error, Died)
