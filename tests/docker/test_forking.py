@@ -265,7 +265,7 @@ def test_closing_leaves_nothing(sandbox: Sandbox) -> None:
         fork.close()
         fork.close()
     assert comes_to(lambda: processes(sandbox), before)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of those that all sandboxes share may have ended meanwhile
     left = sandbox.fork()
     with ThreadPoolExecutor() as pool:
         running = pool.submit(left.run_code, "import time; time.sleep(600)", timeout=600)
