@@ -27,8 +27,8 @@ while parent(supervisor) != 1: supervisor = parent(supervisor)
 
 
 def processes(sandbox: Sandbox) -> int:
-    """Return how many processes live in the sandbox, with those that look."""
-    return int(sandbox.run_command("grep -L '^State:.[ZX]' /proc/[0-9]*/status 2>/dev/null | wc -l").stdout)
+    """Return how many processes live in the sandbox, with those that look, or -1 while there is no room to look."""
+    return int(sandbox.run_command("grep -L '^State:.[ZX]' /proc/[0-9]*/status 2>/dev/null | wc -l").stdout or -1)
 
 
 def settled(sandbox: Sandbox) -> int:
