@@ -145,23 +145,13 @@ def test_every_module_says_what_it_is() -> None:
 
 @pytest.mark.timeout(600)
 def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    uv = Path(sys.executable).with_name("uv")  # pip would compile itself and all that it installs
+    build = [uv, "build", "--wheel", "--no-build-isolation", "--out-dir", tmp_path, ROOT]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        wheel,
-    ]
-    subprocess.run(install, check=True, capture_output=True)
+    subprocess.run([uv, "pip", "install", "--python", python, wheel], check=True, capture_output=True)
     code = (
         "import agent_tools, json; from agent_tools.runtime.docker import gateway_image, image, shipped\n"
         "names = ['docker/seccomp.json', 'docker/debian_base.sh', 'fonts/LICENSE-Apache-2.0.txt']\n"
