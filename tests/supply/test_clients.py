@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import openai
@@ -14,8 +16,26 @@ TOOL = {"type": "code_interpreter", "container": {"type": "auto"}}
 SCRIPT = "import json; print(json.dumps({'answers': ANSWERS}))"
 
 
-def test_the_gateway_tells_a_client_that_keeps_its_container_from_one_that_does_not() -> None:
-    with clients.gateway(()) as url, openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The URL of the gateway that a client is given which needs no setting."""
+    with clients.gateway(()) as url:
+        yield url
+
+
+@pytest.fixture
+def no_other_gateway(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every client is given the one that runs."""
+
+    def running(settings: Sequence[str]) -> nullcontext[str]:
+        assert settings == ()
+        return nullcontext(url)
+
+    monkeypatch.setattr(clients, "gateway", running)
+
+
+def test_the_gateway_tells_a_client_that_keeps_its_container_from_one_that_does_not(url: str) -> None:
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
         first = client.responses.create(model="m", input="Go.", tools=[TOOL])
         kept = client.responses.create(model="m", input="And again?", tools=[TOOL], previous_response_id=first.id)
         lost = client.responses.create(model="m", input="And again?", tools=[TOOL])
@@ -35,7 +55,7 @@ def test_the_gateway_tells_a_client_that_keeps_its_container_from_one_that_does_
     ],
 )
 def test_a_client_is_judged_by_its_answers(
-    answers: tuple[str, ...], says: tuple[str, ...], verdict: str, tmp_path: Path
+    no_other_gateway: None, answers: tuple[str, ...], says: tuple[str, ...], verdict: str, tmp_path: Path
 ) -> None:
     outcome = tried(SCRIPT.replace("ANSWERS", repr(answers)), says, tmp_path)
     assert (outcome.verdict, outcome.is_good) == (verdict, verdict != "does not work")

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from agent_tools import CodeInterpreter, Sandbox
-from agent_tools.errors import EngineUnavailable, InvalidParams
+from agent_tools.cli import cli
+from agent_tools.errors import AgentToolsError, EngineUnavailable, InvalidParams
 from agent_tools.runtime import engines
 from agent_tools.runtime.engines import checked_engine, shared_runtime
 from agent_tools.runtime.runtime import Runtime, default_runtime
@@ -89,13 +91,22 @@ def test_the_variable_counts_where_no_option_is_given(monkeypatch: pytest.Monkey
     assert shared_runtime("docker") is default_runtime()
 
 
-@pytest.mark.parametrize("command", [["clean"], ["run", "-c", "1"], ["mcp"]])
-def test_a_command_falls_back_to_no_other_engine(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is Kubernetes, of which there is none."""
     monkeypatch.setenv("AGENT_TOOLS_ENGINE", "kubernetes")
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    done = subprocess.run(
-        [sys.executable, "-m", "agent_tools", *command], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+
+
+@pytest.mark.parametrize("command", [["clean"], ["run", "-c", "1"]])
+def test_a_command_falls_back_to_no_other_engine(command: list[str], no_cluster: None) -> None:
+    with pytest.raises(AgentToolsError, match="No Kubernetes cluster is known"):
+        CliRunner().invoke(cli, command, catch_exceptions=False)
+
+
+def test_a_command_that_serves_says_so_as_the_others_do_and_fails(no_cluster: None) -> None:
+    command = [sys.executable, "-m", "agent_tools", "mcp"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode != 0
     assert "No Kubernetes cluster is known" in " ".join(done.stderr.split())
 
