@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, which can be killed: `python -m tests.gateway.served NAME=VALUE ...`.
+"""A gateway in a process of its own, which can be killed.
 
 Its sandboxes are processes, as everywhere in these tests.
 """
@@ -6,22 +6,40 @@ Its sandboxes are processes, as everywhere in these tests.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
-import signal
 import socket
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver, util
 
 import httpx
 import openai
+import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.serving.serve import serve
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
+
+FORKS = multiprocessing.get_context("forkserver")
+
+
+@pytest.fixture(scope="module")
+def imported_once() -> Iterator[None]:
+    """Have every gateway be the fork of one process, which has imported what they all need."""
+    FORKS.set_forkserver_preload([__name__])
+    with tempfile.TemporaryDirectory() as folder:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(util, "get_temp_dir", lambda: folder)  # its own would be there until the last test's end
+            forkserver.ensure_running()
+        try:
+            yield
+        finally:
+            forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 class Served:
@@ -32,13 +50,13 @@ class Served:
             port = taken.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         given = {"port": port, "pool": 0, "shutdown_grace": 0.1, "address": self.url, "shared_secret": "our-secret"}
-        words = [f"{name}={value}" for name, value in {**given, **settings}.items()]
-        command = [sys.executable, "-m", "tests.gateway.served", *words]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self._said = tempfile.NamedTemporaryFile("r")  # noqa: SIM115  (it is gone with this object)
+        self.process = FORKS.Process(target=main, args=({**given, **settings}, self._said.name))
+        self.process.start()
 
     def wait(self) -> Served:
         """Return it once it answers."""
-        while self.process.poll() is None:
+        while self.process.is_alive():
             with contextlib.suppress(httpx.HTTPError):
                 httpx.get(f"{self.url}/health")
                 return self
@@ -48,7 +66,9 @@ class Served:
     @property
     def last_words(self) -> str:
         """What it said, once it has ended."""
-        return self.process.communicate(timeout=60)[1]
+        self.process.join(60)
+        assert self.process.exitcode is not None
+        return self._said.read()
 
     @contextlib.contextmanager
     def client(self) -> Iterator[openai.OpenAI]:
@@ -58,18 +78,24 @@ class Served:
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=60)
+        """Tell it to end, unless it has ended."""
+        self.process.terminate()
+        self.process.join(60)
+        assert self.process.exitcode is not None
+        self.process.close()
 
 
-def main() -> None:
+def main(settings: dict[str, object], log: str) -> None:
+    """Serve; what is said goes to a file."""
+    os.setsid()
+    with open(log, "w") as said:
+        os.dup2(said.fileno(), 2)
     os.environ.pop("PYTHONPATH", None)
     try:
-        config = read_config(dict(word.partition("=")[::2] for word in sys.argv[1:]))
+        config = read_config({name: str(value) for name, value in settings.items()})
         runtime = Runtime(ProcessEngine(), lambda packages: "none")
         try:
             serve(config, runtime)
@@ -77,7 +103,3 @@ def main() -> None:
             runtime.close_all()
     except InvalidParams as exc:
         sys.exit(exc.message)
-
-
-if __name__ == "__main__":
-    main()

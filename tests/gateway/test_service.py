@@ -22,9 +22,9 @@ from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, INCLUDE, SLEEP, beside, code, in_container, outputs, post, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.postgresql import postgresql
-from tests.gateway.served import Served
+from tests.gateway.served import Served, imported_once
 
-__all__ = ["postgresql"]
+__all__ = ["imported_once", "postgresql"]
 
 
 def obey(request: dict[str, Any]) -> ScriptedReply:
@@ -267,7 +267,9 @@ def database(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) ->
     return postgresql if request.param == "postgresql" else f"sqlite:///{work_dir}/data/gateway.db"
 
 
-def test_two_processes_are_one_service_and_one_outlives_the_other(database: str, upstream: str, work_dir: Path) -> None:
+def test_two_processes_are_one_service_and_one_outlives_the_other(
+    imported_once: None, database: str, upstream: str, work_dir: Path
+) -> None:
     settings = {"upstream": upstream, "data_dir": work_dir / "data", "database": database}
     one, two = (Served(**settings) for _ in range(2))
     try:
