@@ -5,16 +5,18 @@ Theory of operation
     each order, a message of JSON with at most one descriptor, it forks; the fork takes arguments, environment and stdin
     from the order, leads a session of its own, and goes on as `python -m agent_tools.guest` would. The answer is its
     pid with a pidfd, which is readable once the fork has ended. The kernel collects ended forks, since the nursery
-    ignores their signal. Our own modules, of which some read the environment while they are imported, are imported
-    anew in the fork.
+    ignores their signal. Modules that read the environment while they are imported are imported anew in the fork, and
+    so is whatever imports them.
 
     Each process that asks has a nursery of its own, which ends when that process does, since its socket closes then.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -23,10 +25,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 MOST = 1 << 17  # bytes of an order
+READ_THE_ENVIRONMENT = ("agent_tools.guest.commands.launch", "agent_tools.guest.pid1.init", "agent_tools.guest.told")
+"""The modules that do so while they are imported."""
 
 
 class Newborn:
@@ -102,14 +107,7 @@ def nursery() -> Nursery:
 def main() -> None:
     """Import what can be imported ahead, and fork until nobody asks any more."""
     line = socket.socket(fileno=os.dup(0))
-    from agent_tools.guest import standins
-
-    with standins.standing():
-        from agent_tools.guest import startup as startup
-    for name in [
-        name for name in sys.modules if f"{name}.".startswith("agent_tools.guest.") and name != standins.__name__
-    ]:
-        del sys.modules[name]
+    _import_ahead()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -124,6 +122,55 @@ def main() -> None:
         socket.send_fds(line, [str(pid).encode()], [pidfd])
         for descriptor in (pidfd, *descriptors):
             os.close(descriptor)
+
+
+def _import_ahead() -> None:
+    """Import all that a kernel needs, but what has to be imported in the fork."""
+    from agent_tools.guest import standins
+
+    importers: dict[str, set[str]] = {}
+    with _noted(importers):
+        with standins.standing():
+            from agent_tools.guest import startup as startup
+        from agent_tools.guest.pid1 import supervisor as supervisor
+    for name in ("application", "completerlib", "inputtransformer2", "magics.packaging", "oinspect"):  # of the shell
+        importlib.import_module(f"IPython.core.{name}")
+    list(tokenize.generate_tokens(iter(["0"]).__next__))  # which compiles the patterns of Python's parts
+    for name in bound_to_the_environment(importers):
+        package, _, module = name.rpartition(".")
+        del sys.modules[name]
+        delattr(sys.modules[package], module)
+
+
+def bound_to_the_environment(importers: Mapping[str, set[str]]) -> set[str]:
+    """Return the modules that read the environment, with those that import them, and those that import these."""
+    found: set[str] = set()
+    left = list(READ_THE_ENVIRONMENT)
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += importers.get(name, ())
+    return found
+
+
+@contextlib.contextmanager
+def _noted(importers: dict[str, set[str]]) -> Iterator[None]:
+    """Within it, note who imports each module of the guest; a package counts for none of its modules."""
+    import_ = builtins.__import__
+
+    def noting(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:  # noqa: A002
+        module = import_(name, globals, locals, fromlist, level)
+        importer = (globals or {}).get("__name__", "")
+        for imported in (module.__name__, *(f"{module.__name__}.{each}" for each in fromlist or ())):
+            if imported.startswith("agent_tools.guest.") and importer.startswith("agent_tools.guest."):
+                importers.setdefault(imported, set()).add(importer)
+        return module
+
+    builtins.__import__ = noting
+    try:
+        yield
+    finally:
+        builtins.__import__ = import_
 
 
 def _go_on(arguments: list[str], environment: dict[str, str], descriptors: list[int]) -> NoReturn:
