@@ -33,6 +33,7 @@ SHARED_BY_ALL = {
     "pytestconfig",
     "no_leak_of_the_module",
     "certificates_are_read_once",
+    "databases_are_ready",
 }
 
 
@@ -87,6 +88,17 @@ def certificates_are_read_once() -> Iterator[None]:
         for library in ("httpx", "httpx2"):
             if transport := sys.modules.get(f"{library}._transports.default"):
                 patch.setattr(transport, "create_ssl_context", _read_once(transport.create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases_are_ready() -> Iterator[None]:
+    """New files of gateways begin with all revisions of their schema; `tests/gateway/store/test_schema.py` has none."""
+    with pytest.MonkeyPatch.context() as patch:
+        if store := sys.modules.get("agent_tools.gateway.store.store"):
+            from tests.ready_database import with_copies
+
+            patch.setattr(store, "prepare", with_copies(store.prepare))
         yield
 
 

@@ -7,6 +7,7 @@ the database's own lock, and the others find it done.
 from __future__ import annotations
 
 import threading
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ def prepare(engine: sa.Engine) -> None:
         InvalidParams: it is of a newer version than this one.
         SQLAlchemyError: it cannot be read or changed.
     """
-    script = ScriptDirectory(str(REVISIONS), version_locations=[str(REVISIONS)])
+    script = _script()
     with engine.connect() as connection:
         if MigrationContext.configure(connection).get_current_revision() == script.get_current_head():
             return
@@ -40,6 +41,14 @@ def prepare(engine: sa.Engine) -> None:
             for revision in _missing(script, context.get_current_revision()):
                 revision.module.upgrade()
         context.stamp(script, "head")
+
+
+@cache
+def _script() -> ScriptDirectory:
+    """Return the revisions, all of them read: threads may share what is returned."""
+    script = ScriptDirectory(str(REVISIONS), version_locations=[str(REVISIONS)])
+    script.get_current_head()
+    return script
 
 
 def _lock(connection: sa.Connection) -> None:

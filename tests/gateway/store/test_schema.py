@@ -28,6 +28,11 @@ LATER = ("gateway", "wanted_by", "generation", "origin")  # columns of container
 CLAIM = BackgroundClaim(id="resp_1", created_at=1.0, gateway="{}", seen_at=2.0)
 
 
+@pytest.fixture(autouse=True)
+def no_database_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_tools.gateway.store.store.prepare", prepare)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> str:
     """The URL of an empty database."""
