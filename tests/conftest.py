@@ -20,10 +20,12 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests import iri_grammars
 from tests.doubles import ProcessEngine
 from tests.leaks import ALL_KINDS, Scratch, nothing_left
 from tests.nursery import nursery
 
+iri_grammars.put_off()  # before anything imports jsonschema
 collect_ignore = ["integrations"]  # which scripts/integrations runs, with an environment of its own
 SHARED_BY_ALL = {
     "docker_engine",
@@ -39,13 +41,13 @@ SHARED_BY_ALL = {
 
 def pytest_collection() -> None:
     """Import and collect without looking for garbage, of which there is none."""
+    import hypothesis  # noqa: F401  (which looks for garbage when it is imported: here there is little to look at)
+
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Leave what has been imported and collected out of every later look for garbage, which leak checks ask for."""
-    import hypothesis  # noqa: F401  (its plugin does at the end, but then finds no referrers, which are frozen)
-
     gc.enable()
     gc.freeze()
 

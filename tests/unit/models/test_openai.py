@@ -145,20 +145,21 @@ def test_a_broken_answer_is_an_error_and_not_asked_again(new: New, reply: Script
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("make", "words"),
     [
-        (Answer(b"data: " + b"a" * 17 * MIB, "text/event-stream"), "16,777,216 bytes in one piece"),
-        (Answer((b"data: " + b"a" * MIB + b"\n") * 17, "text/event-stream"), "16,777,216 bytes in one piece"),
-        (Answer((b": " + b"a" * MIB + b"\n\n") * 65, "text/event-stream"), "67,108,864 bytes"),
-        (Answer(b"a" * 17 * MIB, "text/plain", 400), "16,777,216 bytes in one piece"),
+        (lambda: Answer(b"data: " + b"a" * 17 * MIB, "text/event-stream"), "16,777,216 bytes in one piece"),
+        (lambda: Answer((b"data: " + b"a" * MIB + b"\n") * 17, "text/event-stream"), "16,777,216 bytes in one piece"),
+        (lambda: Answer((b": " + b"a" * MIB + b"\n\n") * 65, "text/event-stream"), "67,108,864 bytes"),
+        (lambda: Answer(b"a" * 17 * MIB, "text/plain", 400), "16,777,216 bytes in one piece"),
         (
-            Answer(gzip.compress(bytes(17 * MIB)), "text/event-stream", headers={"Content-Encoding": "gzip"}),
+            lambda: Answer(gzip.compress(bytes(17 * MIB)), "text/event-stream", headers={"Content-Encoding": "gzip"}),
             "16,777,216 bytes in one piece",
         ),
     ],
     ids=["a line without an end", "an event without an end", "comments without an end", "a large error", "compressed"],
 )
-def test_bytes_are_counted_as_they_arrive(said: Answer, words: str) -> None:
+def test_bytes_are_counted_as_they_arrive(make: Callable[[], Answer], words: str) -> None:
+    said = make()
     with Recorder(lambda seen: said) as server:
         model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
         with pytest.raises(ModelError, match=words):

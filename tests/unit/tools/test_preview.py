@@ -6,6 +6,7 @@ import io
 import json
 import multiprocessing
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -167,20 +168,20 @@ def test_a_value_far_down_is_not_indented_beyond_what_is_shown() -> None:
     assert time.process_time() - start < 2
 
 
-BOMBS = {
-    "lists.json": b"[" + b"[]," * (5 * MIB) + b"[]]",
-    "objects.json": b"[" + b"{}," * (5 * MIB) + b"{}]",
-    "deep.json": b"[" * 1_000_000,
-    "digits.json": b'{"a":' + b"9" * 100_000 + b"}",
-    "keys.json": b'[{"' + b"a" * (12 * MIB) + b'": 1}]',
-    "lines.jsonl": b"{}\n" * (5 * MIB),
-    "returns.jsonl": b"\r" * (16 * MIB),
-    "sparse.jsonl": json.dumps({str(n): n for n in range(60)}).encode() + b"\n{}" * (2 * MIB),
-    "rows.csv": b"a\n" + b"1\n" * (8 * MIB),
-    "wide.csv": b"a," * (4 * MIB) + b"a\n" + b"1," * (4 * MIB),
-    "quote.csv": b'"' + b"a" * (16 * MIB),
-    "quotes.csv": b"a\n" + b'"' * (16 * MIB),
-    "returns.csv": b"\r" * (16 * MIB),
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "lists.json": lambda: b"[" + b"[]," * (5 * MIB) + b"[]]",
+    "objects.json": lambda: b"[" + b"{}," * (5 * MIB) + b"{}]",
+    "deep.json": lambda: b"[" * 1_000_000,
+    "digits.json": lambda: b'{"a":' + b"9" * 100_000 + b"}",
+    "keys.json": lambda: b'[{"' + b"a" * (12 * MIB) + b'": 1}]',
+    "lines.jsonl": lambda: b"{}\n" * (5 * MIB),
+    "returns.jsonl": lambda: b"\r" * (16 * MIB),
+    "sparse.jsonl": lambda: json.dumps({str(n): n for n in range(60)}).encode() + b"\n{}" * (2 * MIB),
+    "rows.csv": lambda: b"a\n" + b"1\n" * (8 * MIB),
+    "wide.csv": lambda: b"a," * (4 * MIB) + b"a\n" + b"1," * (4 * MIB),
+    "quote.csv": lambda: b'"' + b"a" * (16 * MIB),
+    "quotes.csv": lambda: b"a\n" + b'"' * (16 * MIB),
+    "returns.csv": lambda: b"\r" * (16 * MIB),
 }
 
 
@@ -200,9 +201,10 @@ def test_no_file_costs_more_than_a_few_times_what_is_read(name: str) -> None:
 
 
 def _measure(name: str, child: Connection) -> None:
+    content = BOMBS[name]()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before, start = _peak(), time.process_time()
-    length = len(shown(BOMBS[name], name))
+    length = len(shown(content, name))
     child.send((length, time.process_time() - start, _peak() - before))
 
 

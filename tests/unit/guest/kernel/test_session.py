@@ -6,6 +6,7 @@ import array
 import json
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -64,18 +65,19 @@ def is_small(parts: list[bytes]) -> bool:
     return size <= MAX_MESSAGE_BYTES and sum(map(parts[3].count, MARKS)) <= MAX_MESSAGE_MARKS
 
 
-LARGE = {
-    "6 million Chinese characters": {"text/html": "中" * 6_000_000},
-    "1.5 million numbers": {"application/json": [[0, 1, 2]] * 500_000},
-    "a picture": {"image/png": "A" * (MAX_MESSAGE_BYTES + 1)},
-    "numbers with their text": {"application/json": [0] * 1_500_000, "text/plain": "x" * 10},
-    "many dicts": {"application/json": [{}] * MAX_MESSAGE_MARKS},
+LARGE: dict[str, Callable[[], dict[str, Any]]] = {
+    "6 million Chinese characters": lambda: {"text/html": "中" * 6_000_000},
+    "1.5 million numbers": lambda: {"application/json": [[0, 1, 2]] * 500_000},
+    "a picture": lambda: {"image/png": "A" * (MAX_MESSAGE_BYTES + 1)},
+    "numbers with their text": lambda: {"application/json": [0] * 1_500_000, "text/plain": "x" * 10},
+    "many dicts": lambda: {"application/json": [{}] * MAX_MESSAGE_MARKS},
 }
 
 
 @pytest.mark.parametrize("kind", ["display_data", "execute_result", "update_display_data"])
-@pytest.mark.parametrize("data", LARGE.values(), ids=LARGE.keys())
-def test_a_large_display_is_sent_as_a_note(kind: str, data: dict[str, Any]) -> None:
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE.keys())
+def test_a_large_display_is_sent_as_a_note(kind: str, make: Callable[[], dict[str, Any]]) -> None:
+    data = make()
     frames, message = sent(kind, {"data": data, "metadata": {"a": "b"}, "transient": {"display_id": "i"}})
     text = message["content"]["data"].pop("text/plain")
     assert is_small(frames)
@@ -133,8 +135,13 @@ def test_a_large_ok_reply_stays_ok() -> None:
 
 
 @pytest.mark.parametrize("kind", ["error", "execute_reply"])
-@pytest.mark.parametrize("lines", [["中" * 20_000_000], ["x" * 100] * 200_000, ["\n"] * 2_000_000])
-def test_a_long_traceback_is_cut_and_the_rest_kept(kind: str, lines: list[str]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: ["中" * 20_000_000], lambda: ["x" * 100] * 200_000, lambda: ["\n"] * 2_000_000],
+    ids=["one line", "long lines", "short lines"],
+)
+def test_a_long_traceback_is_cut_and_the_rest_kept(kind: str, make: Callable[[], list[str]]) -> None:
+    lines = make()
     frames, message = sent(kind, {**REPLY, "traceback": ["first", *lines, "last"]})
     (text,) = message["content"].pop("traceback")
     assert is_small(frames)

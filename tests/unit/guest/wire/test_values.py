@@ -12,6 +12,7 @@ import io
 import json
 import math
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -186,15 +187,18 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("table", "options", "message"),
+    ("make", "options", "message"),
     [
-        (pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
-        (pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
-        (pa.table({"a": pa.nulls(10**9)}), {}, "it would take more than 8,"),
+        (lambda: pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
+        (lambda: pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
+        (lambda: pa.table({"a": pa.nulls(10**9)}), {}, "it would take more than 8,"),
     ],
     ids=["zstd", "dictionary", "nulls"],
 )
-def test_a_frame_that_would_grow_is_refused_before_it_does(table: pa.Table, options: Any, message: str) -> None:
+def test_a_frame_that_would_grow_is_refused_before_it_does(
+    make: Callable[[], pa.Table], options: Any, message: str
+) -> None:
+    table = make()
     with pytest.raises(ValueError, match=message):
         rich_value("frame", arrow(table, **options))
 

@@ -1,0 +1,28 @@
+"""The grammars of IRIs, put off until something is checked by them.
+
+jsonschema imports `rfc3987_syntax` where that is installed, and that makes parsers of the grammars while it is imported:
+a second of processor time. Kubernetes' client and others import jsonschema, and most tests check no IRI.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+NAME = "rfc3987_syntax"
+
+
+def put_off() -> None:
+    """Have the one function that jsonschema takes from the module, which imports it when it is called."""
+    if NAME not in sys.modules:
+        module = ModuleType(NAME)
+        module.is_valid_syntax = is_valid_syntax  # type: ignore[attr-defined]
+        sys.modules[NAME] = module
+
+
+def is_valid_syntax(term: str, value: str) -> bool:
+    """Return whether a text fits a grammar, as the module's own function does."""
+    if sys.modules[NAME].__spec__ is None:
+        del sys.modules[NAME]
+    return bool(importlib.import_module(NAME).is_valid_syntax(term, value))
