@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,14 @@ def no_leak_of_the_module(request: pytest.FixtureRequest, scratch: Scratch) -> I
     """What the fixtures of a module hold over its tests is gone with them."""
     gc.collect()
     gc.freeze()  # what earlier modules imported, too: a later look for garbage costs half a second with it
-    is_docker = any(item.get_closest_marker("docker") for item in request.session.items if item.path == request.path)
+    is_docker = request.path in _files_with_docker(request.session)
     with nothing_left(scratch, request.node.name, with_containers=is_docker, kinds=ALL_KINDS):
         yield
+
+
+@cache
+def _files_with_docker(session: pytest.Session) -> frozenset[Path]:
+    return frozenset(item.path for item in session.items if item.get_closest_marker("docker"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """The grammars of IRIs, put off until something is checked by them.
 
-jsonschema imports `rfc3987_syntax` where that is installed, and that makes parsers of the grammars while it is imported:
+jsonschema imports `rfc3987_syntax` where that is installed, which makes parsers of the grammars while it is imported:
 a second of processor time. Kubernetes' client and others import jsonschema, and most tests check no IRI.
 """
 
