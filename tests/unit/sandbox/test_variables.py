@@ -11,11 +11,12 @@ from agent_tools.sandbox.variables import assignments
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=20,
 )
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z_]{5,9}", fullmatch=True), JSON))
+@given(st.dictionaries(st.from_regex(r"[a-z_]{5,9}", fullmatch=True), JSON, max_size=5))
 def test_they_are_there_as_they_were(variables: dict[str, object]) -> None:
     names: dict[str, object] = {}
     exec(assignments(variables), names)
