@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,15 +16,59 @@ from agent_tools.guest import standins
 with standins.standing():
     from agent_tools.guest import startup
 """
+FORKING = """
+import json, os
+
+for line in sys.stdin:
+    ours, theirs = os.pipe()
+    if pid := os.fork():
+        os.close(theirs)
+        with open(ours) as answer:
+            told = answer.read()
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told]), flush=True)
+    else:
+        os.dup2(theirs, 1)
+        sys.stdin = open(os.devnull)
+        exec(json.loads(line), {"__name__": "__main__", "sys": sys, "standins": standins, "startup": startup})
+        sys.exit()
+"""
+"""Runs each line's code in a fork of what has booted, and tells its exit code and its stdout."""
 
 
-def said(code: str, before: str = BOOTED) -> str:
-    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def booted() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", BOOTED + FORKING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
+
+
+Said = Callable[[str], str]
+
+
+@pytest.fixture
+def said(booted: subprocess.Popen[str]) -> Said:
+    def said(code: str) -> str:
+        assert booted.stdin
+        assert booted.stdout
+        print(json.dumps(code), file=booted.stdin, flush=True)
+        exit_code, told = json.loads(booted.stdout.readline())
+        assert exit_code == 0, told
+        return str(told).strip()
+
+    return said
+
+
+def said_by_itself(code: str) -> str:
+    """What a process says that has only imported the stand-ins."""
+    code = f"from agent_tools.guest import standins\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_a_kernel_is_imported_without_what_it_does_not_need() -> None:
+def test_a_kernel_is_imported_without_what_it_does_not_need(said: Said) -> None:
     code = "print([name for name in standins.STAND_INS if name in sys.modules], 'ipykernel.kernelbase' in sys.modules)"
     assert said(code) == "[] True"
 
@@ -44,7 +90,7 @@ def test_a_kernel_is_imported_without_what_it_does_not_need() -> None:
         ("import asyncio; print(asyncio.sslproto.SSLProtocol.__name__)", "SSLProtocol"),
     ],
 )
-def test_code_that_imports_a_module_gets_it(code: str, answer: str) -> None:
+def test_code_that_imports_a_module_gets_it(said: Said, code: str, answer: str) -> None:
     assert said(code) == answer
 
 
@@ -60,11 +106,11 @@ def test_code_that_imports_a_module_gets_it(code: str, answer: str) -> None:
         ("from jupyter_client import session\nclass L(session.IOLoop): pass\nprint(L.__mro__[1].__name__)", "IOLoop"),
     ],
 )
-def test_who_has_taken_a_stand_in_reaches_the_module_through_it(code: str, answer: str) -> None:
+def test_who_has_taken_a_stand_in_reaches_the_module_through_it(said: Said, code: str, answer: str) -> None:
     assert said(code) == answer
 
 
-def test_connections_over_tls_work() -> None:
+def test_connections_over_tls_work(said: Said) -> None:
     """As far as the handshake: a server that speaks in the clear is told from one that speaks TLS."""
     code = """
 import asyncio, ssl
@@ -95,9 +141,9 @@ with standins.standing():
     except ImportError as exc:
         print(exc)
 """
-    assert said(code, "from agent_tools.guest import standins") == "ssl is needed at once and cannot be put off"
+    assert said_by_itself(code) == "ssl is needed at once and cannot be put off"
 
 
 def test_a_module_that_was_imported_before_stays() -> None:
     code = "import zmq\nwith standins.standing():\n    import zmq as other\nprint(zmq is other, zmq.__name__)"
-    assert said(code, "from agent_tools.guest import standins\n") == "True zmq"
+    assert said_by_itself(code) == "True zmq"
