@@ -1,7 +1,7 @@
 """The grammars of IRIs, put off until something is checked by them.
 
-jsonschema imports `rfc3987_syntax` where that is installed, which makes parsers of the grammars while it is imported:
-a second of processor time. Kubernetes' client and others import jsonschema, and most tests check no IRI.
+jsonschema imports `rfc3987_syntax` where that is installed, which makes parsers of the grammars at once: a second of
+processor time. Kubernetes' client and others import jsonschema, and most tests check no IRI.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import gc
@@ -30,6 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 MOST = 1 << 17  # bytes of an order
+PATIENCE = 5.0  # seconds, at the end, for who else has the nursery's socket
 READ_THE_ENVIRONMENT = ("agent_tools.guest.commands.launch", "agent_tools.guest.pid1.init", "agent_tools.guest.told")
 """The modules that do so while they are imported."""
 
@@ -76,10 +78,18 @@ class Nursery:
             self._process = subprocess.Popen(
                 [sys.executable, *is_safe, __file__], stdin=theirs, stdout=subprocess.DEVNULL, start_new_session=True
             )
+        atexit.register(self._end, os.getpid())
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def _end(self, owner: int) -> None:
+        """Let it end, and see that, in the process that it is for."""
+        if os.getpid() == owner:
+            self._line.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE)
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], stdio: socket.socket | None) -> Newborn:
         """Start a sandbox's first process; with `stdio` as its stdin and stdout."""

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent_tools.code_mode import Policy, Toolset, mcp_tools
 from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.errors import GuestError
+from tests import mcp_server
 from tests.code_mode import sandbox
 
-SERVER = Path(__file__).parents[2] / "mcp_server.py"
+if TYPE_CHECKING:
+    from mcp import ClientSession
 
 
-def with_tools(use: Callable[[Toolset], Awaitable[None]], **options: Any) -> None:
-    """Connect to the server and use its tools."""
-    from mcp import ClientSession, StdioServerParameters
-    from mcp.client.stdio import stdio_client
+def with_tools(use: Callable[[Toolset], Awaitable[None]], *, is_process: bool = False, **options: Any) -> None:
+    """Connect to the server, in a process of its own or in this one, and use its tools."""
 
     async def main() -> None:
-        started = StdioServerParameters(command=sys.executable, args=[str(SERVER)])
-        async with stdio_client(started) as (reader, writer), ClientSession(reader, writer) as session:
-            await session.initialize()
+        async with _in_a_process() if is_process else _here() as session:
             await use(Toolset(await mcp_tools(session, **options)))
 
     asyncio.run(main())
+
+
+@asynccontextmanager
+async def _in_a_process() -> AsyncIterator[ClientSession]:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    started = StdioServerParameters(command=sys.executable, args=[mcp_server.__file__])
+    async with stdio_client(started) as (reader, writer), ClientSession(reader, writer) as session:
+        await session.initialize()
+        yield session
+
+
+@asynccontextmanager
+async def _here() -> AsyncIterator[ClientSession]:
+    from mcp import Client
+
+    async with Client(mcp_server.server) as client:
+        yield client.session
 
 
 async def run(script: AsyncScript, body: str) -> Any:
@@ -49,7 +66,7 @@ def test_schemas_become_types_and_results_are_structured() -> None:
             assert await run(script, both) == [{"city": "Oslo", "celsius": 22}, {"city": "Rome", "celsius": 21}]
             assert await run(script, "return await w_plain_text()") == "only text"
 
-    with_tools(use, prefix="w_")
+    with_tools(use, is_process=True, prefix="w_")
 
 
 def test_a_tool_whose_name_python_does_not_have_is_called_by_another() -> None:
