@@ -4,3 +4,7 @@
 over a real exec stream, does all that sessions ask of it. It cannot show scheduling, what a network does about
 policies, the kubelet's limits, admission beyond the schema, or how a loaded API server behaves.
 """
+
+from tests import iri_grammars
+
+iri_grammars.put_off()  # before the server imports jsonschema, in a process of its own
