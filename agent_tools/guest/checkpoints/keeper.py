@@ -39,6 +39,7 @@ class Keeper:
         self._line: socket.socket | None = None
         self.skipped = ""
         """Why no copy was taken after the latest run, '' if one was."""
+        self._woken = 0  # the copy whose fork is to say that it is the kernel
 
     @property
     def pids(self) -> set[int]:
@@ -69,6 +70,8 @@ class Keeper:
                 self._hang_up()
             else:
                 awake = self._take(*told) or awake
+        if awake:
+            self._woken = 0
         return awake
 
     def wake(self, run: int, descriptors: Sequence[int], *, is_exact: bool) -> bool:
@@ -82,6 +85,7 @@ class Keeper:
                 before = self.copies
                 self.copies = [each for each in before if each.run < copy.run] + [copy]
                 self._release(before)
+                self._woken = copy.pid
                 return True
             self._remove([copy])
         return False
@@ -111,11 +115,15 @@ class Keeper:
         """Have all copies end."""
         held, self.copies, self.marked = self._held(), [], {}
         self._release(held)
-        self.skipped = ""
+        self.skipped, self._woken = "", 0
 
-    def forget(self, pid: int) -> None:
-        """Note that a process has ended."""
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it is the copy that was to become the kernel, and did not."""
         self._remove([copy for copy in self._held() if copy.pid == pid])
+        is_lost = pid == self._woken
+        if is_lost:
+            self._woken = 0
+        return is_lost
 
     def close(self) -> None:
         """Let go of everything, in a fork."""

@@ -79,9 +79,8 @@ class Init:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
-            readers += self.attendants.watched()
+            readers += [*self.attendants.watched(), *self.branches.filenos()]
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
-            readers += self.branches.filenos()
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_page()
             self.ring()
@@ -139,8 +138,7 @@ class Init:
             case EndCommands():
                 self.attendants.end_commands()
             case Arm(interrupt, kill):
-                first = time.monotonic() + interrupt
-                self.ordered = [(first, signal.SIGINT), (first + kill, signal.SIGKILL)]
+                self.ordered = [(at := time.monotonic() + interrupt, signal.SIGINT), (at + kill, signal.SIGKILL)]
             case Disarm():
                 self.ordered = []
             case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
@@ -195,7 +193,11 @@ class Init:
         self.clear_for(generation)
         with self.keeper.connect() as keeper:
             if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
-                self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
+                self.say_no_copy()
+
+    def say_no_copy(self) -> None:
+        """Tell the host that no copy becomes the kernel: there is none, or it was killed before it could."""
+        self.host.say(Failed(self.generation, f"{NO_COPY} {self.keeper.skipped}"))
 
     def branch(self, number: int, run: int, descriptors: list[int]) -> None:
         """Have the copy of this very run fork the supervisor of a branch; tell the host whether there is one."""
@@ -263,7 +265,8 @@ class Init:
                 if pid == 0:
                     return
                 self.attendants.pids.discard(pid)
-                self.keeper.forget(pid)
+                if self.keeper.forget(pid):
+                    self.say_no_copy()
                 if self.branches.forget(pid):
                     self.clear_after_branch()
                 if pid == self.kernel_pid:

@@ -77,6 +77,21 @@ def test_a_copy_that_hung_up_makes_way_for_an_earlier_one(keeper: Keeper, leave:
         assert woken(early) == b"wake "
 
 
+def test_the_end_of_a_copy_is_a_loss_from_the_moment_it_is_woken_until_its_fork_is_awake(
+    keeper: Keeper, leave: Leave
+) -> None:
+    with keeper.connect() as kernel:
+        leave(kernel, 1)
+        assert keeper.wake(1, [], is_exact=False)
+        assert keeper.forget(os.getpid())
+        assert not keeper.forget(os.getpid())
+        leave(kernel, 2)
+        assert keeper.wake(2, [], is_exact=False)
+        kernel.send(b"awake")
+        assert keeper.hear() == os.getpid()
+        assert not keeper.forget(os.getpid())
+
+
 def test_marked_copies_stay_and_of_many_the_oldest_goes(keeper: Keeper, leave: Leave) -> None:
     with keeper.connect() as kernel:
         lines = {}

@@ -1,0 +1,56 @@
+"""The waking of a copy that ends before it can be the kernel: the host is told at once, and waits for nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any, cast
+
+from agent_tools.guest.checkpoints.keeper import Copy
+from agent_tools.guest.pid1.init import Init
+from agent_tools.guest.wire.words import NO_COPY, Failed
+
+
+class Host:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.say = self.told.append
+
+
+class Reach:
+    """Reaches nobody."""
+
+    def kill_all_but(self, spared: set[int]) -> None:
+        pass
+
+
+def told_after_waking() -> list[Any]:
+    """Return what the host of an Init in this process hears, whose one copy is woken and killed."""
+    host = Host()
+    init = Init(cast(Any, host), lambda *_: None, cast(Any, Reach()))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    copy = os.fork()
+    if copy == 0:
+        signal.pause()
+        os._exit(0)
+    init.keeper.copies.append(Copy(copy, 1, ours))
+    init.wake(2, 1, [theirs.fileno(), theirs.fileno()])
+    assert host.told == []
+    os.kill(copy, signal.SIGKILL)
+    os.waitid(os.P_PID, copy, os.WEXITED | os.WNOWAIT)
+    init.reap()
+    return host.told
+
+
+def test_a_copy_that_is_killed_when_it_was_woken_is_told() -> None:
+    pid = os.fork()  # of an Init all children are processes of the sandbox
+    if pid == 0:
+        told = []
+        try:
+            told = told_after_waking()
+        finally:
+            os._exit(0 if told == [Failed(2, f"{NO_COPY} ")] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
