@@ -260,17 +260,19 @@ def make_certificates(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
     assert os.getuid() == 0, "an engine of the tests' own is started, which takes root"
-    api = docker_engine.connection.api()
-    beside = Path(api.info()["DockerRootDir"]).parent  # where this storage driver is known to work
+    beside = Path(
+        docker_engine.connection.api().info()["DockerRootDir"]
+    ).parent  # where this storage driver is known to work
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-engine-", dir=beside))
     engine = RemoteEngine(folder, docker_engine.info().storage_driver)
+    giver = docker_engine.connection.api(is_patient=True)  # it packs the image before the first byte comes
     try:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in engine.environment.items():
                 environment.setenv(name, value)
-            connection = engine.await_answer().connection
-            with closing(connection.api()), closing(connection.api(is_patient=True)) as patient:
-                patient.load_image(api.get_image(context.tag_for(), chunk_size=MIB))
+            theirs = engine.await_answer().connection
+            with closing(giver), closing(theirs.api()), closing(theirs.api(is_patient=True)) as taker:
+                taker.load_image(giver.get_image(context.tag_for(), chunk_size=MIB))
         yield engine
     finally:
         engine.stop()
