@@ -14,7 +14,7 @@ from agent_tools.runtime.engine import Guest, SandboxSpec
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes.pods import claim
-from agent_tools.runtime.kubernetes_runtime import pod_maker, reference
+from agent_tools.runtime.kubernetes_pods import pod_maker, reference
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 

@@ -21,7 +21,8 @@ from agent_tools.runtime.kubernetes.cluster.api import Api
 from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
 from agent_tools.runtime.kubernetes.engine import KubernetesEngine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
-from agent_tools.runtime.kubernetes_runtime import kubernetes_engine, pod_maker
+from agent_tools.runtime.kubernetes_pods import pod_maker
+from agent_tools.runtime.kubernetes_runtime import kubernetes_engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract.images import image_of

@@ -8,7 +8,7 @@ from agent_tools.limits import GIB
 from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes.pods.pod import PodMaker
-from agent_tools.runtime.kubernetes_runtime import pod_maker
+from agent_tools.runtime.kubernetes_pods import pod_maker
 
 
 def spec(**options: Any) -> SandboxSpec:
