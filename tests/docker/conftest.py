@@ -1,8 +1,7 @@
-"""Sandboxes of real containers that tests have one after another, since a start costs more than most tests."""
+"""The tool and the sandbox of real containers that the tests of a module have one after another."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ from agent_tools import Sandbox
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.crashing import LIMITS
+from tests.docker.lasting import begin_anew, lasting_tool
 
 
 @pytest.fixture(scope="module", params=["sockets", "stdio"])
@@ -23,26 +23,19 @@ def used_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 @pytest.fixture
 def sandbox(used_sandbox: Sandbox) -> Sandbox:
     """A sandbox with a fresh kernel and an empty folder."""
-    if used_sandbox.is_alive:
-        used_sandbox.restart()
-        used_sandbox.run_command("find . -mindepth 1 -delete")
+    begin_anew(used_sandbox)
     return used_sandbox
 
 
 @pytest.fixture(scope="module")
 def used_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """A tool that tests of a module have one after another: whatever the code does, the next call works."""
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        with CodeInterpreter({"work_dir": path}, runtime=docker_runtime) as tool:
-            tool.call("0")  # what it holds is the fixture's, and not the first test's
-            yield tool
-        docker_runtime.settle()
+    with lasting_tool(docker_runtime) as tool:
+        yield tool
 
 
 @pytest.fixture
 def fresh_tool(used_tool: CodeInterpreter) -> CodeInterpreter:
     """A tool with a fresh kernel and an empty folder."""
-    if used_tool.as_sandbox.is_alive:
-        used_tool.restart()
-        used_tool.as_sandbox.run_command("find . -mindepth 1 -delete")
+    begin_anew(used_tool.as_sandbox)
     return used_tool

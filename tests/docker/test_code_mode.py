@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.docker.lasting import lasting_tool
 
 pytestmark = pytest.mark.docker
 
@@ -61,12 +61,9 @@ def endless() -> Endless:
 def connected(request: pytest.FixtureRequest, docker_runtime: Runtime, endless: Endless) -> Iterator[CodeInterpreter]:
     """A tool that calls all the functions, on each transport: tests have it one after another."""
     functions: list[Any] = [double, add, echo, endless.wait]
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        cfg = {"work_dir": path, "transport": request.param, "call_limits": {"max_calls": 600}}
-        with CodeInterpreter(cfg, runtime=docker_runtime, hostcalls=functions) as tool:
-            tool.call("0")
-            yield tool
-        docker_runtime.settle()
+    cfg = {"transport": request.param, "call_limits": {"max_calls": 600}}
+    with lasting_tool(docker_runtime, cfg, hostcalls=functions) as tool:
+        yield tool
 
 
 @pytest.fixture

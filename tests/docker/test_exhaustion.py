@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.docker.lasting import begin_anew, lasting_tool
 
 pytestmark = pytest.mark.docker
 PATIENCE = 3.0
@@ -31,19 +31,15 @@ def tool(fresh_tool: CodeInterpreter) -> CodeInterpreter:
 def used_cramped(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """A tool with little of everything that tests have one after another: whatever runs out, the next call works."""
     little = {"memory": 256 * MIB, "pids": 64, "tmp": 8 * MIB, "shm": 8 * MIB, "home": 8 * MIB}
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        cfg = {"work_dir": path, "limits": {"max_work_dir_bytes": 50 * MIB}, **little}
-        with CodeInterpreter(cfg, runtime=docker_runtime) as tool:
-            tool.call("0")
-            yield tool
-        docker_runtime.settle()
+    with lasting_tool(docker_runtime, {"limits": {"max_work_dir_bytes": 50 * MIB}, **little}) as tool:
+        yield tool
 
 
 @pytest.fixture
 def cramped(used_cramped: CodeInterpreter) -> CodeInterpreter:
     """The one with little of everything, with a fresh kernel and an empty folder."""
-    used_cramped.restart()
-    used_cramped.as_sandbox.run_command("find . -mindepth 1 -delete")
+    used_cramped.start()  # it has ended, where what is unseen was too much
+    begin_anew(used_cramped.as_sandbox)
     return used_cramped
 
 

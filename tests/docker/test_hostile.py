@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.docker.lasting import lasting_tool
 
 pytestmark = pytest.mark.docker
 PATIENCE = 10.0  # seconds: attacks leave the machine little room; tests/contract holds the three that are promised
@@ -84,11 +84,8 @@ ATTACKS = {
 @pytest.fixture(scope="module")
 def used_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """As those of other modules, with room for few processes: a bomb has filled it soon."""
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        with CodeInterpreter({"work_dir": path, "pids": 64}, runtime=docker_runtime) as tool:
-            tool.call("0")
-            yield tool
-        docker_runtime.settle()
+    with lasting_tool(docker_runtime, {"pids": 64}) as tool:
+        yield tool
 
 
 @pytest.fixture

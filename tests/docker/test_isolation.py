@@ -7,7 +7,6 @@ import re
 import secrets
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.first_process import ENVIRONMENT
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.docker.lasting import lasting_tool
 
 pytestmark = pytest.mark.docker
 
@@ -29,12 +29,8 @@ pytestmark = pytest.mark.docker
 def limited_tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """A tool that may have little, for tests that run into one limit of it each: the next one finds it working."""
     little = {"pids": 64, "memory": 256 * MIB, "file_size": MIB, "open_files": 256, "tmp": 2 * MIB}
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        cfg = {"work_dir": path, "env": {"GREETING": "hello"}, **little}
-        with CodeInterpreter(cfg, runtime=docker_runtime) as tool:
-            tool.call("0")
-            yield tool
-        docker_runtime.settle()
+    with lasting_tool(docker_runtime, {"env": {"GREETING": "hello"}, **little}) as tool:
+        yield tool
 
 
 def _printed(tool: CodeInterpreter, code: str, timeout: float = 30) -> str:

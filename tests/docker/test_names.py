@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.docker.lasting import lasting_tool
 
 pytestmark = pytest.mark.docker
 
@@ -16,11 +16,8 @@ pytestmark = pytest.mark.docker
 @pytest.fixture(scope="module", params=["sockets", "stdio"])
 def tool(request: pytest.FixtureRequest, docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """A tool that tests have one after another: none touches the names that the others ask for."""
-    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as path:
-        with CodeInterpreter({"work_dir": path, "transport": request.param}, runtime=docker_runtime) as tool:
-            tool.call("0")  # what it holds is the fixture's, and not the first test's
-            yield tool
-        docker_runtime.settle()
+    with lasting_tool(docker_runtime, {"transport": request.param}) as tool:
+        yield tool
 
 
 def test_the_user_has_a_name_whatever_its_number(tool: CodeInterpreter) -> None:
