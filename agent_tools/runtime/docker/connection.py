@@ -138,10 +138,14 @@ class _UnixAdapter(docker.transport.UnixHTTPAdapter):
 
 
 def _client(timeout: int, version: str) -> docker.DockerClient:
-    """A client that believes the engine's own authority: REQUESTS_CA_BUNDLE would else replace DOCKER_CERT_PATH's."""
+    """A client that reads the environment once, here: for each request it would read it while other threads write it.
+
+    Nor is REQUESTS_CA_BUNDLE to replace the engine's own authority, DOCKER_CERT_PATH's.
+    """
     client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
-    if isinstance(client.api.verify, str):
-        client.api.trust_env = False
+    client.api.trust_env = False
+    if client.api.base_url.startswith(("http://", "https://")):
+        client.api.proxies = requests.utils.get_environ_proxies(client.api.base_url)
     adapter = client.api.get_adapter(client.api.base_url)
     if isinstance(adapter, docker.transport.UnixHTTPAdapter):
         client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout))

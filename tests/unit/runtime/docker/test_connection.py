@@ -9,10 +9,11 @@ import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
 from agent_tools.errors import EngineUnavailable
 from agent_tools.runtime.docker.connection import DockerConnection, translated
@@ -88,6 +89,31 @@ def test_requests_at_the_same_time_have_connections_of_their_own_and_leave_them_
             list(threads.map(lambda number: connection.api().wait(f"c{number}"), range(AT_ONCE)))
     assert engine.connections == 1 + AT_ONCE
     connection.api().close()
+
+
+def test_requests_read_no_environment_which_other_threads_may_be_writing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = DockerConnection(timeout=5)
+    connection.api()
+    for reader in ("get_environ_proxies", "get_netrc_auth"):
+        monkeypatch.setattr(requests.sessions, reader, lambda *_, **__: pytest.fail("it reads the environment"))
+    assert connection.api().inspect_container("c")["Id"] == "/v1.41/containers/c/json"
+    connection.api().close()
+
+
+def test_an_engine_behind_a_proxy_is_asked_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://engine.example:2375")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as proxy:
+        proxy.connections = 0  # type: ignore[attr-defined]
+        thread = threading.Thread(target=proxy.serve_forever, args=[0.01])
+        thread.start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        api = DockerConnection(timeout=5).api()
+        assert api.inspect_container("c")["Id"] == "http://engine.example:2375/v1.41/containers/c/json"
+        api.close()
+        proxy.shutdown()
+        thread.join()
 
 
 def test_no_socket_is_left_where_no_engine_answers(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
