@@ -197,9 +197,11 @@ def _go_on(arguments: list[str], environment: dict[str, str], descriptors: list[
         os.environ.clear()
         os.environ.update(environment)
         sys.argv[1:] = arguments
+        from agent_tools.guest import processes
         from agent_tools.guest.kernel import shell
         from agent_tools.guest.pid1.supervisor import main as be_pid_1
 
+        processes.adopt_orphans()  # as the first process of a container does
         is_library = shell._is_library
         shell._is_library = lambda name: name == __file__ or is_library(name)  # this frame is below all of the guest's
         be_pid_1()

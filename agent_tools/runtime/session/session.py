@@ -192,6 +192,7 @@ class Session(WithContents):
 
         Raises:
             CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
+            KernelDied: the checkpoint did not go on in time, or at all.
         """
         with self.taking_turn():
             self.serving.undo()
@@ -210,6 +211,7 @@ class Session(WithContents):
 
         Raises:
             CheckpointMissing: it is kept no more; the variables are as they were.
+            KernelDied: the checkpoint did not go on in time, or at all.
         """
         with self.taking_turn():
             self.serving.rollback(mark)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
-from agent_tools.errors import InvalidParams
-from agent_tools.execution import Output, Stream
+from agent_tools.errors import InvalidParams, KernelDied
+from agent_tools.execution import Died, Output, Restarted, Stream
+from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.runtime import Runtime
 
 
@@ -151,3 +152,20 @@ def test_a_bound_on_output_is_a_positive_number(sandbox: Sandbox, most: object) 
 def test_code_that_cannot_run_is_refused(sandbox: Sandbox, code: str) -> None:
     with pytest.raises(InvalidParams):
         sandbox.run_code(code)
+
+
+def test_a_checkpoint_that_does_not_go_on_is_no_claim_about_variables(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.run_code("x = 1")
+    mark = sandbox.checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "await_kernel", _not_in_time)
+        with pytest.raises(KernelDied, match=r"did not go on \(it was slow\); the next code says"):
+            sandbox.rollback(mark)
+    assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
+    assert sandbox.run_code("x").value == 1
+
+
+def _not_in_time(*_: object, **__: object) -> None:
+    raise KernelDied("it was slow")
