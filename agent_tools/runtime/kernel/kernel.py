@@ -35,7 +35,7 @@ Ask = Callable[[int], object]
 
 
 class Kernel:
-    """A ready kernel. `execute` is for one thread at a time; `interrupt`, `cancel` and `kill` are for any."""
+    """A ready kernel. `interrupt`, `cancel` and `kill` are for any thread, all else for the one whose turn it is."""
 
     def __init__(
         self,
@@ -134,10 +134,7 @@ class Kernel:
                 self._advance(self._run, self._condemned)
 
     def end(self) -> bool:
-        """Kill the kernel and wait until PID 1 has said that it is gone; return whether it has, or the sandbox went.
-
-        For the thread whose turn it is.
-        """
+        """Kill the kernel and wait until PID 1 has said that it is gone; return whether it has, or the sandbox went."""
         deadline = time.monotonic() + escalation.END_GRACE
         if not self._ended:
             self.kill()
@@ -149,12 +146,15 @@ class Kernel:
             self._note_ended(Ended(Silent()))
         return not (self._ended and isinstance(self._ended.how, Silent))
 
+    def abandon(self, reason: str) -> None:
+        """Count it as ended for this reason: it was to make way for another, whose channel was told of its end."""
+        self.kill(reason)
+        self._note_ended(Ended(None))
+
     def mark(self, seconds: float, ask: Ask | None = None) -> int:
         """Have PID 1 keep a checkpoint of now; return its run, 0 if none could be taken.
 
         With `ask` it is not kept: that orders what is to be done with the checkpoint of a run, if there is one.
-
-        For the thread whose turn it is.
         """
         ask = ask or (lambda run: self.lifeline.send(Mark(run)))
         assert self.runs
@@ -168,10 +168,7 @@ class Kernel:
         return run
 
     def settle(self, seconds: float) -> None:
-        """Wait until the checkpoint after the latest run is taken, if it is.
-
-        For the thread whose turn it is.
-        """
+        """Wait until the checkpoint after the latest run is taken, if it is."""
         if self.runs:
             self._settle(time.monotonic() + seconds)
 

@@ -74,6 +74,8 @@ class Kernels:
         except KernelDied as exc:
             if run is None:
                 self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
+            elif self.current and not isinstance(exc, NoCheckpoint):
+                self.current.abandon("a checkpoint that was to go on in its place did not")
             raise
         known = news.get("run")
         if type(known) is not int or not 0 < known <= self.runs.latest:
