@@ -128,7 +128,8 @@ class Succession:
         except NoCheckpoint as exc:
             raise CheckpointMissing(f"There is no checkpoint {which}; variables are as they were.") from exc
         except KernelDied as exc:
-            raise KernelDied(f"The checkpoint did not go on ({exc}); the next code says what has become of variables.") from exc
+            told = f"The checkpoint did not go on ({exc}); the next code says what has become of variables."
+            raise KernelDied(told) from exc
 
     def _replaced(self, sandbox: AnySandbox, *, wakes: bool) -> Kernel | None:
         """Have another kernel in the same sandbox; close the sandbox and return None where that fails."""
