@@ -14,10 +14,10 @@ from xdist.scheduler import LoadFileScheduling
 
 _PAIR = re.compile(r"\[(docker|process)-(sockets|stdio)\b")
 _LONG = re.compile(
-    r"tests/(contract|docker|browser|clients)/|/test_(hostile_kernel|limits|house|script|chat|responses)\.py"
+    r"tests/(contract|deploy|docker|browser|clients)/|/test_(hostile_kernel|limits|house|script|chat|responses)\.py"
 )
 _LONGEST = re.compile(
-    r"tests/contract/test_session|/test_(transports|compose|faults|page|cli|hostile|limits|hostile_kernel)\.py"
+    r"tests/contract/test_session|/test_(transports|faults|page|cli|hostile|limits|hostile_kernel)\.py"
 )
 _BUILDING = re.compile(r"tests/docker/test_(cli|debian_packages)\.py")
 
