@@ -21,6 +21,7 @@ class WithCheckpoints:
 
         Raises:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
+            KernelDied: the checkpoint did not go on in time, or at all.
         """
         self._opening.session().undo()
 
@@ -37,6 +38,7 @@ class WithCheckpoints:
 
         Raises:
             CheckpointMissing: the mark is kept no more; the variables are as they were.
+            KernelDied: the checkpoint did not go on in time, or at all.
         """
         self._opening.session().rollback(mark)
 

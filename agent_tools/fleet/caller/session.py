@@ -205,7 +205,7 @@ class FleetSession:
             self._reach.ask("do", "add_functions", {}, prelude)
 
     def undo(self) -> None:
-        """Take the variables back to where they were before the last run. Raises CheckpointMissing."""
+        """Take the variables back to where they were before the last run. Raises CheckpointMissing, KernelDied."""
         self._reach.ask("do", "undo")
 
     def checkpoint(self) -> Mark:
@@ -214,7 +214,7 @@ class FleetSession:
         return mark
 
     def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark. Raises CheckpointMissing."""
+        """Take the variables to where they were at a mark. Raises CheckpointMissing, KernelDied."""
         self._reach.ask("do", "rollback", mark)
 
     def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:

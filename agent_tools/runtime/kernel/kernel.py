@@ -35,7 +35,7 @@ Ask = Callable[[int], object]
 
 
 class Kernel:
-    """A ready kernel. `interrupt`, `cancel` and `kill` are for any thread, all else for the one whose turn it is."""
+    """A ready kernel, for the thread whose turn it is; `hold`, `go`, `interrupt`, `cancel` and `kill` are for any."""
 
     def __init__(
         self,
