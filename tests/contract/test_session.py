@@ -251,7 +251,7 @@ def test_a_sandbox_removed_in_mid_run_ends_the_run(session: Session, engine: Eng
 
 
 def test_outputs_stream_while_the_code_runs(shared_session: Session) -> None:
-    stream = shared_session.stream("import time\nprint('first', flush=True)\ntime.sleep(60)", 30)
+    stream = shared_session.stream("import time\nprint('first\\n', end='', flush=True)\ntime.sleep(60)", 30)
     assert next(stream) == Stream("stdout", "first\n")
     stream.close()
     assert shared_session.run("print('usable')", 30).stdout == "usable\n"

@@ -160,7 +160,7 @@ def test_progress_bars_and_escapes_are_folded_away(shared_tool: CodeInterpreter)
 
 
 def test_streaming_outputs_come_before_the_code_ends(shared_tool: CodeInterpreter) -> None:
-    stream = shared_tool.stream("print('now', flush=True)\nimport time\ntime.sleep(60)")
+    stream = shared_tool.stream("print('now\\n', end='', flush=True)\nimport time\ntime.sleep(60)")
     assert next(stream) == Stream("stdout", "now\n")
     stream.close()
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -168,19 +169,19 @@ def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter, timeout:
     code = """
 import signal, time
 signal.signal(signal.SIGALRM, signal.SIG_IGN)
-print('started', flush=True)
+print('started\\n', end='', flush=True)
 while True:
     open('/workspace/beat', 'a').write('x')
     time.sleep(0.05)
 """
-    stream = tool.stream({"code": code}, timeout=timeout)
-    assert next(stream) == Stream("stdout", "started\n")
-    time.sleep(timeout + 1.5)
-    beat = Path(tool.work_dir) / "beat"
-    size = beat.stat().st_size
-    time.sleep(0.3)
-    assert beat.stat().st_size == size
-    assert any(isinstance(output, TimedOut) for output in stream)
+    with closing(tool.stream({"code": code}, timeout=timeout)) as stream:
+        assert next(stream) == Stream("stdout", "started\n")
+        time.sleep(timeout + 1.5)
+        beat = Path(tool.work_dir) / "beat"
+        size = beat.stat().st_size
+        time.sleep(0.3)
+        assert beat.stat().st_size == size
+        assert any(isinstance(output, TimedOut) for output in stream)
 
 
 @pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
@@ -188,19 +189,19 @@ def test_code_that_is_deaf_is_killed_while_nobody_reads(tool: CodeInterpreter, t
     code = """
 import signal, time
 for number in (signal.SIGALRM, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
-print('started', flush=True)
+print('started\\n', end='', flush=True)
 while True:
     open('/workspace/beat', 'a').write('x')
     time.sleep(0.05)
 """
-    stream = tool.stream({"code": code}, timeout=timeout)
-    assert next(stream) == Stream("stdout", "started\n")
-    time.sleep(timeout + 1.5)
-    beat = Path(tool.work_dir) / "beat"
-    size = beat.stat().st_size
-    time.sleep(0.3)
-    assert beat.stat().st_size == size
-    (ending,) = [output for output in stream if isinstance(output, TimedOut)]
+    with closing(tool.stream({"code": code}, timeout=timeout)) as stream:
+        assert next(stream) == Stream("stdout", "started\n")
+        time.sleep(timeout + 1.5)
+        beat = Path(tool.work_dir) / "beat"
+        size = beat.stat().st_size
+        time.sleep(0.3)
+        assert beat.stat().st_size == size
+        (ending,) = [output for output in stream if isinstance(output, TimedOut)]
     assert not ending.state_kept
 
 

@@ -37,7 +37,7 @@ def test_variables_live_from_run_to_run(rig: Rig) -> None:
 
 def test_outputs_come_while_the_code_runs_and_closing_early_interrupts_it(rig: Rig) -> None:
     sandbox = rig.sandbox()
-    stream = sandbox.stream("x = 5\nprint('on', flush=True)\nimport time\ntime.sleep(60)", 60)
+    stream = sandbox.stream("x = 5\nprint('on\\n', end='', flush=True)\nimport time\ntime.sleep(60)", 60)
     assert next(stream) == Stream("stdout", "on\n")
     started = time.monotonic()
     stream.close()
