@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
+from agent_tools.execution import Died, Error, Omitted, Output, Restarted, Stream, TimedOut
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
@@ -157,52 +157,45 @@ def test_what_the_code_left_running_ends_with_its_kernel(tool: CodeInterpreter) 
     orphan = "while True: open('/workspace/beat', 'a').write('x'); time.sleep(0.05)"
     code = f"import os, time\nif os.fork() == 0:\n    os.setsid()\n    {orphan}\ntime.sleep(0.3)\nos._exit(1)"
     assert isinstance(tool.run({"code": code}).outputs[-1], Died)
+    _assert_no_beat(tool)
+
+
+@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
+def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
+    assert any(isinstance(output, TimedOut) for output in _read_late(tool, "[signal.SIGALRM]", timeout))
+
+
+@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
+def test_code_that_is_deaf_is_killed_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
+    outputs = _read_late(tool, "[signal.SIGALRM, signal.SIGINT]", timeout)
+    (ending,) = [output for output in outputs if isinstance(output, TimedOut)]
+    assert not ending.state_kept
+
+
+def _read_late(tool: CodeInterpreter, ignored: str, timeout: float) -> list[Output]:
+    """Run what never ends, with these signals ignored; return the outputs that are read after it has ended."""
+    code = f"""
+import signal, time
+for number in {ignored}: signal.signal(number, signal.SIG_IGN)
+print('started\\n', end='', flush=True)
+while True:
+    open('/workspace/beat', 'a').write('x')
+    time.sleep(0.05)
+"""
+    with closing(tool.stream({"code": code}, timeout=timeout)) as stream:
+        assert next(stream) == Stream("stdout", "started\n")
+        time.sleep(timeout + 1.5)
+        _assert_no_beat(tool)
+        return list(stream)
+
+
+def _assert_no_beat(tool: CodeInterpreter) -> None:
+    """Nothing writes any more to the file that the code wrote to again and again."""
     beat = Path(tool.work_dir) / "beat"
     size = beat.stat().st_size
     time.sleep(0.3)
     assert size > 0
     assert beat.stat().st_size == size
-
-
-@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
-def test_the_time_limit_holds_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
-    code = """
-import signal, time
-signal.signal(signal.SIGALRM, signal.SIG_IGN)
-print('started\\n', end='', flush=True)
-while True:
-    open('/workspace/beat', 'a').write('x')
-    time.sleep(0.05)
-"""
-    with closing(tool.stream({"code": code}, timeout=timeout)) as stream:
-        assert next(stream) == Stream("stdout", "started\n")
-        time.sleep(timeout + 1.5)
-        beat = Path(tool.work_dir) / "beat"
-        size = beat.stat().st_size
-        time.sleep(0.3)
-        assert beat.stat().st_size == size
-        assert any(isinstance(output, TimedOut) for output in stream)
-
-
-@pytest.mark.parametrize("timeout", [0.5, 2.5], ids=["told by an order", "told by the page"])
-def test_code_that_is_deaf_is_killed_while_nobody_reads(tool: CodeInterpreter, timeout: float) -> None:
-    code = """
-import signal, time
-for number in (signal.SIGALRM, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
-print('started\\n', end='', flush=True)
-while True:
-    open('/workspace/beat', 'a').write('x')
-    time.sleep(0.05)
-"""
-    with closing(tool.stream({"code": code}, timeout=timeout)) as stream:
-        assert next(stream) == Stream("stdout", "started\n")
-        time.sleep(timeout + 1.5)
-        beat = Path(tool.work_dir) / "beat"
-        size = beat.stat().st_size
-        time.sleep(0.3)
-        assert beat.stat().st_size == size
-        (ending,) = [output for output in stream if isinstance(output, TimedOut)]
-    assert not ending.state_kept
 
 
 def test_a_run_that_is_over_does_not_end_the_next_one(tool: CodeInterpreter) -> None:
@@ -325,11 +318,7 @@ def test_a_daemon_ends_with_the_session_that_started_it(tool: CodeInterpreter, e
     tool.run({"code": DAEMON})
     getattr(tool, end)()
     time.sleep(0.3)
-    beat = Path(tool.work_dir) / "beat"
-    size = beat.stat().st_size
-    time.sleep(0.3)
-    assert size > 0
-    assert beat.stat().st_size == size
+    _assert_no_beat(tool)
 
 
 LAST_WISHES = """

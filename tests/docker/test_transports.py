@@ -260,9 +260,8 @@ def make_certificates(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
     assert os.getuid() == 0, "an engine of the tests' own is started, which takes root"
-    beside = Path(
-        docker_engine.connection.api().info()["DockerRootDir"]
-    ).parent  # where this storage driver is known to work
+    root = Path(docker_engine.connection.api().info()["DockerRootDir"])
+    beside = root.parent  # where this storage driver is known to work
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-engine-", dir=beside))
     engine = RemoteEngine(folder, docker_engine.info().storage_driver)
     giver = docker_engine.connection.api(is_patient=True)  # it packs the image before the first byte comes
