@@ -431,6 +431,23 @@ def test_the_guest_keeps_to_the_limit_of_messages_it_was_told(used_sessions: Cal
     assert small.run("import os\nprint([name for name in os.environ if 'LIMITS' in name])", 30).stdout == "[]\n"
 
 
+def test_what_a_process_wrote_before_it_ended_comes_before_what_is_printed_then(shared_session: Session) -> None:
+    shell = "subprocess.run('echo -n one; echo -n two >&2; echo', shell=True)"
+    stdout = shared_session.run(f"import subprocess\nfor n in range(50):\n    {shell}\n    print('then', n)", 60).stdout
+    assert re.findall(r"one\nthen (\d+)\n", stdout) == [str(n) for n in range(50)]
+
+
+def test_a_handler_of_a_signal_may_print_and_flush_at_any_time(shared_session: Session) -> None:
+    code = (
+        "import os, signal, sys\nrung = 0\ndef ring(*_):\n    global rung\n    rung += 1\n    print(flush=True)\n"
+        "before = signal.signal(signal.SIGALRM, ring)\nsignal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)\n"
+        "while rung < 100:\n    os.write(1, b'.')\n    sys.stdout.flush()\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\nsignal.signal(signal.SIGALRM, before)\nprint('rung', rung)"
+    )
+    stdout = shared_session.run(code, 60).stdout
+    assert stdout.count("\n") - 1 == int(stdout.rpartition("rung ")[2]) >= 100
+
+
 def test_what_subprocesses_write_is_part_of_the_run(shared_session: Session) -> None:
     code = "import subprocess\nfor n in range(3): subprocess.run(f'echo {n}', shell=True)"
     assert shared_session.run(code, 30).stdout == "0\n1\n2\n"

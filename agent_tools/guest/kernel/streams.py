@@ -7,7 +7,8 @@ Theory of operation
     and a flush need not send anything.
 
     The descriptors 1 and 2 are pipes whose reading ends the kernel has. What subprocesses and C libraries write is
-    taken in by the watcher, at each flush (IPython flushes before it shows anything), and at the end of the cell.
+    taken in by the watcher, at each flush (IPython flushes before it shows anything), and at the end of the cell. Code
+    that prints after a pause may have waited for a process, whose text comes before its own: it is taken in first.
 
     A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
 """
@@ -26,6 +27,7 @@ from typing import Any
 MAX_STREAM_CHARS = 256 * 1024  # of one message; longer text is sent as several
 PIECE_CHARS = 64  # what a piece counts beside its text: it is an object, however short it is
 PIPE_BYTES = 64 * 1024  # read from a descriptor at a time
+PAUSE = 20e-6  # seconds without a print in which a process may have written; one that begins takes longer
 DRAINED_BYTES = 4 * 1024 * 1024  # read from a descriptor at the end of a cell, at most
 
 Header = dict[str, Any]
@@ -53,9 +55,11 @@ class Printed:
         """True while the watcher sleeps until it is roused."""
         self.rouse: Callable[[], None] = lambda: None
         self.await_room: Callable[[], None] = lambda: None
+        self.streams: list[Stream] = []
         self._publish = publish
         self._chars = 0
         self._since = 0.0
+        self._written_at = 0.0
 
     def add(self, name: str, parent: Header, text: str) -> None:
         """Take in text, and send it if there is much."""
@@ -73,6 +77,14 @@ class Printed:
         elif self.wants_bell:
             self.wants_bell = False
             self.rouse()
+
+    def take_from_pipes(self) -> None:
+        """Take in what processes have written if the code has not printed for a while."""
+        now = time.monotonic()
+        if now - self._written_at > PAUSE:
+            for stream in self.streams:
+                stream.take_from_pipe()
+        self._written_at = now
 
     def send(self, *, can_wait: bool = False) -> None:
         """Send all of it, without waiting until it is written, or, if it can wait, with the message that follows."""
@@ -109,8 +121,9 @@ class Stream(io.TextIOBase):
         """The reading end of the pipe that now is the descriptor."""
         self._descriptor = descriptor
         self._printed = printed
+        printed.streams.append(self)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pipe_lock = threading.Lock()
+        self._pipe_lock = threading.RLock()  # a signal's handler may print in the middle of a flush
         self._is_fork = False
         self._parent: ContextVar[Header] = ContextVar("parent_header")
         self._last_parent: Header = {}
@@ -123,6 +136,7 @@ class Stream(io.TextIOBase):
         if self._is_fork:
             _write_all(self._descriptor, text)
         elif text:
+            self._printed.take_from_pipes()
             self._printed.add(self.name, self.parent_header, text)
             self._printed.await_room()
         return len(text)
@@ -169,7 +183,7 @@ class Stream(io.TextIOBase):
     def renew(self) -> None:
         """Go on in a fork that is the kernel from now on."""
         os.close(self.pipe)
-        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor), threading.Lock(), False
+        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor), threading.RLock(), False
 
     def _become_fork(self) -> None:
         self._is_fork = True
