@@ -323,6 +323,15 @@ def test_a_command_that_signals_all_it_can_leaves_a_sandbox_that_serves(sandbox:
     assert sandbox.run_code("print('lives')").stdout == "lives\n"
 
 
+def test_files_are_served_though_code_has_stopped_who_serves_them(sandbox: Sandbox) -> None:
+    sandbox.write_file("before", b"kept")
+    sandbox.run_code("import os, signal; os.kill(-1, signal.SIGSTOP)")  # all but PID 1 and the kernel itself
+    assert sandbox.read_file("before") == b"kept"
+    sandbox.write_file("large", b"x" * (8 << 20))
+    assert sandbox.stat("large").size == 8 << 20
+    assert sandbox.run_command("echo lives").stdout == b"lives\n"
+
+
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,12 @@ class Attendants:
         if self._runs_commands in self.pids:
             kill_subreaper(self._runs_commands)
 
+    def rouse(self) -> None:
+        """Let all of them go on, whatever has stopped them."""
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
     def serve_network(self, descriptors: list[int]) -> None:
         """Fork the proxy's end in the sandbox, in place of an earlier one."""
         if self._proxy in self.pids:

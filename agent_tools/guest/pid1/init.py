@@ -37,6 +37,7 @@ from ..wire.words import (
     Pause,
     Proxy,
     Resume,
+    Rouse,
     Spawn,
     Start,
     Wake,
@@ -152,10 +153,10 @@ class Init:
                 self.end_branch(number)
             case Kill():
                 self.kill()
-            case Pause():
-                self.reach.signal(signal.SIGSTOP)
-            case Resume():
-                self.reach.signal(signal.SIGCONT)
+            case Pause() | Resume():
+                self.reach.signal(signal.SIGSTOP if isinstance(order, Pause) else signal.SIGCONT)
+            case Rouse():
+                self.attendants.rouse()
 
     def is_armed(self, number: int) -> bool:
         """Return whether the run goes on that was armed by the page's change of this number; 0: by an order."""
@@ -167,8 +168,7 @@ class Init:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.keeper.drop()
         self.clear_for(generation)
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with self.keeper.connect() as keeper:
             pid = os.fork()
             if pid == 0:

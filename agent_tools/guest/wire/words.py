@@ -13,7 +13,7 @@ channel 0 (mux.py).
                      branch <number> <run>       with one socket: a fork of that copy is the supervisor of a branch
                      end_branch <number>         end it, and all that comes from it
                      interrupt [<number>]        of the alarm's page by which the run was armed
-                     disarm | kill | end_commands | pause | resume
+                     disarm | kill | end_commands | pause | resume | rouse
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
@@ -144,6 +144,11 @@ class Resume:
 
 
 @frozen
+class Rouse:
+    """Wake those who serve files, commands and the network: code may have stopped them."""
+
+
+@frozen
 class Ready:
     """PID 1 listens to its stdin."""
 
@@ -175,7 +180,7 @@ class Marked:
 
 
 SocketOrder = Union[Start, Wake, Files, Spawn, Proxy, Branch]
-Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume]
+Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse]
 Report = Union[Ready, Exit, Failed, Marked]
 
 WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch)
@@ -196,6 +201,7 @@ _BARE: "dict[str, Order]" = {
     "end_commands": EndCommands(),
     "pause": Pause(),
     "resume": Resume(),
+    "rouse": Rouse(),
 }
 _BARE_WORDS = {order: word for word, order in _BARE.items()}
 

@@ -8,23 +8,30 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from agent_tools.marks import has_more_parts
 
 CHUNK = 256 * 1024
 MAX_HEAD_BYTES = 32 * 1024 * 1024
+SILENCE = 1.0  # seconds without a byte after which a server is roused: code may have stopped it
+T = TypeVar("T")
 Head = Mapping[str, Any]
 """A request or an answer, beside its content."""
 
 
 class Conversation:
-    """One connection. Every wait ends at `deadline` (monotonic seconds); an answer has at most `max_parts` parts."""
+    """One connection. Every wait ends at `deadline` (monotonic seconds); an answer has at most `max_parts` parts.
 
-    def __init__(self, connected: socket.socket, max_parts: int) -> None:
+    `rouse` lets a server go on that was stopped. One that is only slow does not notice.
+    """
+
+    def __init__(self, connected: socket.socket, max_parts: int, rouse: Callable[[], object] = lambda: None) -> None:
         self._socket = connected
         self._max_parts = max_parts
+        self._rouse = rouse
         self.deadline = 0.0
 
     def send_head(self, head: Head) -> None:
@@ -62,16 +69,16 @@ class Conversation:
 
     def receive(self, most: int) -> bytes:
         """Return what is there, at most so many bytes and at least one."""
-        self._look_at_clock()
-        data = self._socket.recv(most)
+        data = self._in_time(partial(self._socket.recv, most))
         if not data:
             raise ConnectionError("the sandbox hung up")
         return data
 
     def send(self, data: bytes | memoryview) -> None:
         """Send all of it."""
-        self._look_at_clock()
-        self._socket.sendall(data)
+        left = memoryview(data)
+        while left:
+            left = left[self._in_time(partial(self._socket.send, left)) :]
 
     @property
     def is_idle(self) -> bool:
@@ -89,7 +96,11 @@ class Conversation:
         """Hang up, and release the socket."""
         self._socket.close()
 
-    def _look_at_clock(self) -> None:
-        if (left := self.deadline - time.monotonic()) <= 0:
-            raise TimeoutError("timed out")
-        self._socket.settimeout(left)
+    def _in_time(self, move: Callable[[], T]) -> T:
+        while (left := self.deadline - time.monotonic()) > 0:
+            self._socket.settimeout(min(left, SILENCE))
+            try:
+                return move()
+            except TimeoutError:
+                self._rouse()
+        raise TimeoutError("timed out")

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import re
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,11 +32,12 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-
 class Mirror:
     """One guest's work_dir and its likeness here. Used by the thread whose turn it is.
 
-    `connect` gives a socket to a fresh file server in the guest, None when there is no guest to serve it.
+    `connect` gives a connection to a fresh file server in the guest, whose answers have at most so many parts, or None
+    when there is no guest to serve it.
     """
 
     def __init__(
-        self, path: Path, owner: tuple[int, int], limits: Limits, connect: Callable[[], socket.socket | None]
+        self, path: Path, owner: tuple[int, int], limits: Limits, connect: Callable[[int], Conversation | None]
     ) -> None:
         self._path = path
         self._owner = owner
@@ -82,9 +82,8 @@ class Mirror:
                 with contextlib.suppress(ConnectionError):
                     return work()
                 self.close()
-            if connected := self._connect():
-                most = MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100)
-                self._conversation = Conversation(connected, most)
+            self._conversation = self._connect(MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100))
+            if self._conversation:
                 self._conversation.deadline = deadline
             work()
         except (OSError, ValueError, struct.error) as exc:

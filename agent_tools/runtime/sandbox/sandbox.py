@@ -17,7 +17,7 @@ from agent_tools.errors import (
     EngineError,
     KernelDied,
 )
-from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Spawn
+from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
@@ -104,7 +104,7 @@ class RunningSandbox(KernelHolder):
             undo.callback(self._close_mirror)
 
     def _mirror_folder(self, guest: Guest) -> None:
-        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._serve_files)
+        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._open_files)
 
     def adopt(self, spec: SessionSpec, quota: Quota) -> None:
         """Become the sandbox of a session, whose work_dir is the folder mounted here, under another name by now.
@@ -216,18 +216,13 @@ class RunningSandbox(KernelHolder):
         with self._syncing:
             return fetched(self._mirror, lambda: self.has_ended)
 
-    def _serve_files(self) -> socket.socket | None:
-        """A socket to a fresh file server in the guest."""
+    def _open_files(self, max_parts: int) -> Conversation | None:
+        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
         sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
         if sockets is None:
             self._lifeline.give_up()
             return None
-        return sockets[0]
-
-    def _open_files(self, max_parts: int) -> Conversation | None:
-        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
-        connected = self._serve_files()
-        return Conversation(connected, max_parts) if connected else None
+        return Conversation(sockets[0], max_parts, lambda: self._lifeline.send(Rouse()))
 
     def _open_command(self) -> socket.socket | None:
         """A socket for one command in the guest; None once the sandbox has ended.

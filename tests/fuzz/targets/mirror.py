@@ -10,12 +10,14 @@ import os
 import struct
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
@@ -50,7 +52,8 @@ class Answers:
         taken, self._data = self._data[:most], self._data[most:]
         return bytes(taken)
 
-    def sendall(self, data: bytes) -> None: ...
+    def send(self, data: bytes) -> int:
+        return len(data)
 
     def settimeout(self, seconds: float) -> None: ...
 
@@ -78,7 +81,7 @@ def exchange(parts: Parts) -> None:
     here.mkdir()
     try:
         answers: Any = Answers(b"".join(parts))
-        mirror = Mirror(here, ME, LIMITS, lambda: answers)
+        mirror = Mirror(here, ME, LIMITS, partial(Conversation, answers))
         mirror.pull()
         (here / "mine").write_bytes(b"1")
         mirror.push()

@@ -29,6 +29,7 @@ from agent_tools.guest.wire.words import (
     Ready,
     Report,
     Resume,
+    Rouse,
     SocketOrder,
     Spawn,
     Start,
@@ -60,6 +61,7 @@ ORDERS: list[tuple[Order, bytes]] = [
     (EndCommands(), b"end_commands"),
     (Pause(), b"pause"),
     (Resume(), b"resume"),
+    (Rouse(), b"rouse"),
 ]
 REPORTS: list[tuple[Report, bytes]] = [
     (Ready(), b"ready"),

@@ -13,6 +13,7 @@ import pytest
 
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
+from agent_tools.runtime.files import conversation
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 
@@ -100,6 +101,33 @@ def test_who_waits_for_an_answer_is_told_when_the_files_are_closed() -> None:
         files.close()
         with pytest.raises(SandboxGone, match="ended meanwhile"):
             waiting.result(60)
+
+
+def test_a_server_that_is_silent_is_roused_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "SILENCE", 0.01)
+    ours, theirs = socket.socketpair()
+    roused: list[int] = []
+
+    def rouse() -> None:
+        roused.append(len(theirs.recv(1 << 20, socket.MSG_DONTWAIT)))
+        theirs.sendall(b"\0\0\0\2{}")
+
+    with theirs:
+        files = GuestFiles(Limits(), lambda most: Conversation(ours, most, rouse))
+        files.make_dir("a")
+        assert len(roused) == 1
+        files.close()
+
+
+def test_a_server_that_stays_silent_is_told_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "SILENCE", 0.01)
+    ours, theirs = socket.socketpair()
+    roused: list[None] = []
+    with theirs:
+        files = GuestFiles(Limits(sync_timeout=0.2), lambda most: Conversation(ours, most, lambda: roused.append(None)))
+        with pytest.raises(TimeoutError, match="sync_timeout"):
+            files.write("a", b"x" * (8 << 20))  # more than the socket takes
+    assert len(roused) > 1
 
 
 def test_a_connection_that_is_made_while_they_are_closed_is_told_too() -> None:

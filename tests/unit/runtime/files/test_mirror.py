@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
+from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 
 ME = (os.getuid(), os.getgid())
@@ -34,12 +36,12 @@ class Pair:
         self.servers: list[subprocess.Popen[bytes]] = []
         self.mirror = Mirror(here, ME, Limits(**{"min_disk_free": 0, **limits}), self.connect)  # type: ignore[arg-type]
 
-    def connect(self) -> socket.socket:
+    def connect(self, max_parts: int) -> Conversation:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-c", SERVER, str(theirs.fileno()), str(self.there)]
             self.servers.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL))
-        return ours
+        return Conversation(ours, max_parts)
 
     def close(self) -> None:
         self.mirror.close()
@@ -232,7 +234,7 @@ def test_a_server_that_was_killed_is_replaced(pair: Pair) -> None:
 
 def test_no_server_to_be_had_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileRejected, match="the sandbox ended"):
-        Mirror(tmp_path, ME, Limits(), lambda: None).pull()
+        Mirror(tmp_path, ME, Limits(), lambda _most: None).pull()
 
 
 # -- hostile servers ----------------------------------------------------------------------------------------------
@@ -345,7 +347,7 @@ def hostile(tmp_path: Path) -> Iterator[Callable[..., Mirror]]:
             server = threading.Thread(target=serve)
             server.start()
             stack.callback(server.join)
-            mirror = Mirror(tmp_path / "here", ME, _limits(**limits), lambda: ours)
+            mirror = Mirror(tmp_path / "here", ME, _limits(**limits), partial(Conversation, ours))
             stack.callback(ours.close)
             stack.callback(mirror.close)
             return mirror
