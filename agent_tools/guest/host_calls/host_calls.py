@@ -24,9 +24,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..kernel.interrupts import shield
-from ..kernel.lookout import answers as lookout
 from ..told import MESSAGE_LIMITS
 from ..wire import budget, frames, values
+from ..wire.lookout import answers as lookout
 from .call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
 
 MAX_CALL_BYTES = MESSAGE_LIMITS.call  # of the arguments of one call

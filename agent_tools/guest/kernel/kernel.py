@@ -22,11 +22,11 @@ from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
 from ..checkpoints.taking import Checkpoints
+from ..wire.lookout import LookingSelector
 from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
-from .lookout import LookingSelector
 from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
 from .shell import SandboxShell, is_users
 

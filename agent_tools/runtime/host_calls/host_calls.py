@@ -138,6 +138,7 @@ class HostCalls:
             given = read(lambda: decode(call.args[:1], call.attachments, self._service.rich, budget))
             encoded, parts = script.answer(request, given)
             self._service.reply({"op": "result", "id": call.number, "value": encoded}, parts)
+            self._own.lookout.begin()
         except (Refused, TooLarge, GivenUp) as exc:
             message = exc.message if isinstance(exc, Refused) else str(exc)
             self._service.fail(call.number, "HostCallArgumentError", message)

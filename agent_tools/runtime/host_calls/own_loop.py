@@ -6,6 +6,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from agent_tools.guest.wire.lookout import LookingSelector, Lookout
+
 JOIN_SECONDS = 5.0  # for what the loop does at the moment to come to its end
 READING_THREADS = 1  # of a session, for large arguments: they wait for each other, and hold up no other session
 
@@ -13,13 +15,17 @@ READING_THREADS = 1  # of a session, for large arguments: they wait for each oth
 class OwnLoop:
     """Runs from its first use until closed. `most_threads` is how many functions that are not async may run at once.
 
+    It looks a moment for the next call after each answer, before it sleeps.
+
     Attributes:
+        lookout: how long it looks.
         reading: the thread in which large arguments are read and checked.
     """
 
     def __init__(self, most_threads: int) -> None:
         self._executor = ThreadPoolExecutor(most_threads, thread_name_prefix="agent-tools-host-function")
         self.reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="agent-tools-arguments")
+        self.lookout = Lookout()
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -37,7 +43,7 @@ class OwnLoop:
             return self._loop
 
     def _begin(self) -> None:
-        loop = asyncio.new_event_loop()
+        loop = asyncio.SelectorEventLoop(LookingSelector(self.lookout))
         loop.set_default_executor(self._executor)
         thread = threading.Thread(target=loop.run_forever, name="agent-tools-host-calls", daemon=True)
         try:

@@ -3,8 +3,7 @@
 Theory of operation
     Two event loops take part, and often they are one. In *our* loop, a thread of the session, the guest's socket is
     read; what comes is admitted or refused there (`is_wanted`, `begin`, `cancel`). The calls themselves are tasks of
-    the *caller's* loop, if the run was started from one: there a host function finds the connections and locks that
-    belong to that loop. Otherwise they are tasks of ours.
+    the *caller's* loop, if the run was started from one, where a host function finds its connections and locks.
 
     A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
     own `concurrency`) -> its arguments, read here when they are small and in a thread beside the loop when they are
@@ -164,6 +163,7 @@ class CallRun:
             status, error, answer = await self._outcome(call)
             self._finish(call, status, error, len(answer) if status == "ok" else 0)
             self._service.send(answer)
+            self._own.lookout.begin()
         except asyncio.CancelledError:
             self._give_up(call)
             raise

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.kernel.lookout import LOOK_SECONDS, LookingSelector, Lookout
+from agent_tools.guest.wire.lookout import CROWD_SECONDS, LOOK_SECONDS, LookingSelector, Lookout, Seat
 
 LOOKS = 5  # that the clock of these tests allows
 FOREVER = 10.0  # seconds: only a failing test waits this long
@@ -49,7 +49,7 @@ def lookout(clock: Clock) -> Lookout:
 
 @pytest.fixture
 def selector(lookout: Lookout, pair: tuple[socket.socket, socket.socket]) -> Iterator[selectors.BaseSelector]:
-    with LookingSelector(lookout) as made:
+    with LookingSelector(lookout, Seat()) as made:
         made.register(pair[0], selectors.EVENT_READ)
         yield made
 
@@ -94,3 +94,39 @@ def test_without_a_call_nobody_looks(
     pair[1].send(b"x")
     assert selector.select(FOREVER)
     assert clock.looks == 1
+
+
+class Pause:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_where_several_would_look_nobody_does_for_a_while() -> None:
+    pause = Pause()
+    seat = Seat(pause)
+    assert seat.take()
+    assert not seat.take()
+    seat.leave()
+    pause.now = CROWD_SECONDS - 0.001
+    assert not seat.take()
+    pause.now = CROWD_SECONDS
+    assert seat.take()
+    seat.leave()
+    assert seat.take()
+
+
+def test_who_has_no_seat_sleeps_as_ever(
+    lookout: Lookout, clock: Clock, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    seat = Seat(Pause())
+    assert seat.take()
+    with LookingSelector(lookout, seat) as selector:
+        selector.register(pair[0], selectors.EVENT_READ)
+        lookout.begin()
+        assert selector.select(2 * LOOK_SECONDS) == []
+    assert clock.looks == 2
