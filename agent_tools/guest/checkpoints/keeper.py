@@ -11,12 +11,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..wire.words import NO_COPY
 from . import datagrams
 from .words import BRANCH
 
 MAX_COPIES = 2  # of one kernel: the latest run can be undone
 MAX_MARKED = 16  # that are kept beside these
 MAX_WORDS_AT_ONCE = 16
+COPY_ENDED = "its process had ended"  # of a copy that was to go on while the kernel lived, which has ended as well
 _WORD = re.compile(rb"(copy) (\d{1,9})|(skipped) ([a-z]{1,20})|(awake)|running")
 
 
@@ -40,6 +42,7 @@ class Keeper:
         self.skipped = ""
         """Why no copy was taken after the latest run, '' if one was."""
         self._woken = 0  # the copy whose fork is to say that it is the kernel
+        self._was_exact = False  # whether the kernel lived that this copy was to replace
 
     @property
     def pids(self) -> set[int]:
@@ -79,6 +82,7 @@ class Keeper:
 
         It is the newest from now on: what later ones know has not happened.
         """
+        self._was_exact = is_exact
         for copy in self._candidates(run, is_exact=is_exact):
             with contextlib.suppress(OSError):
                 socket.send_fds(copy.line, [b"wake %s" % self.skipped.encode()], descriptors, socket.MSG_DONTWAIT)
@@ -89,6 +93,10 @@ class Keeper:
                 return True
             self._remove([copy])
         return False
+
+    def complaint(self) -> str:
+        """Return what the host is told of a copy that was woken and is not the kernel."""
+        return COPY_ENDED if self._was_exact else f"{NO_COPY} {self.skipped}"
 
     def branch(self, run: int, descriptors: Sequence[int]) -> bool:
         """Have the copy that was left after exactly this run fork the supervisor of a branch. False: there is none."""

@@ -197,7 +197,7 @@ class Init:
 
     def say_no_copy(self) -> None:
         """Tell the host that no copy becomes the kernel: there is none, or it was killed before it could."""
-        self.host.say(Failed(self.generation, f"{NO_COPY} {self.keeper.skipped}"))
+        self.host.say(Failed(self.generation, self.keeper.complaint()))
 
     def branch(self, number: int, run: int, descriptors: list[int]) -> None:
         """Have the copy of this very run fork the supervisor of a branch; tell the host whether there is one."""

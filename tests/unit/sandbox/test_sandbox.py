@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ import pytest
 from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.errors import InvalidParams, KernelDied
 from agent_tools.execution import Died, Output, Restarted, Stream
+from agent_tools.guest.processes import processes
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.runtime import Runtime
+from tests.waiting import until
 
 AWAIT_KERNEL = Channel.await_kernel
 
@@ -165,6 +169,29 @@ def test_a_checkpoint_that_does_not_go_on_in_time_may_do_so_later(
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "await_kernel", _too_late)
         with pytest.raises(KernelDied, match=r"did not go on \(it was slow\); the next code says"):
+            sandbox.rollback(mark)
+    assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
+    assert sandbox.run_code("x").value == 1
+
+
+def test_where_a_checkpoint_ends_instead_of_going_on_an_earlier_one_does(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.run_code("x = 1")
+    kernel, init = sandbox.run_code("import os; x = 2; [os.getpid(), os.getppid()]").value
+    mark = sandbox.checkpoint()
+    beside = {pid: each for pid, each in processes().items() if each.parent == init and pid != kernel}
+    latest = max(beside, key=lambda pid: (beside[pid].started, pid))  # of some that started in one tick
+    os.kill(latest, signal.SIGSTOP)  # so that it has not gone on when it is killed
+
+    def killed(channel: Channel, *arguments: Any, **options: Any) -> None:
+        until(lambda: kernel not in processes())  # that it is to replace
+        os.kill(latest, signal.SIGKILL)
+        AWAIT_KERNEL(channel, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "await_kernel", killed)
+        with pytest.raises(KernelDied, match=r"did not go on \(it failed to start: its process had ended\); the next"):
             sandbox.rollback(mark)
     assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
     assert sandbox.run_code("x").value == 1

@@ -7,7 +7,9 @@ import signal
 import socket
 from typing import Any, cast
 
-from agent_tools.guest.checkpoints.keeper import Copy
+import pytest
+
+from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
 from agent_tools.guest.pid1.init import Init
 from agent_tools.guest.wire.words import NO_COPY, Failed
 
@@ -26,31 +28,44 @@ class Reach:
     def kill_all_but(self, spared: set[int]) -> None:
         pass
 
+    def signal(self, number: int) -> None:
+        pass
 
-def told_after_waking() -> list[Any]:
+
+def told_after_waking(*, has_kernel: bool) -> list[Any]:
     """Return what the host of an Init in this process hears, whose one copy is woken and killed."""
     host = Host()
     init = Init(cast(Any, host), lambda *_: None, cast(Any, Reach()))
+    if has_kernel:
+        init.kernel_pid = sleeper()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    copy = os.fork()
-    if copy == 0:
-        signal.pause()
-        os._exit(0)
+    copy = sleeper()
     init.keeper.copies.append(Copy(copy, 1, ours))
     init.wake(2, 1, [theirs.fileno(), theirs.fileno()])
-    assert host.told == []
+    assert not any(isinstance(each, Failed) for each in host.told)
     os.kill(copy, signal.SIGKILL)
     os.waitid(os.P_PID, copy, os.WEXITED | os.WNOWAIT)
     init.reap()
-    return host.told
+    return [each for each in host.told if isinstance(each, Failed)]
 
 
-def test_a_copy_that_is_killed_when_it_was_woken_is_told() -> None:
+def sleeper() -> int:
+    """Return a child that waits."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    return pid
+
+
+@pytest.mark.parametrize(("has_kernel", "reason"), [(False, f"{NO_COPY} "), (True, COPY_ENDED)])
+def test_a_copy_that_is_killed_when_it_was_woken_is_told(has_kernel: bool, reason: str) -> None:
+    """In place of a kernel that lived, it is not that there is none: the kernel has ended for it."""
     pid = os.fork()  # of an Init all children are processes of the sandbox
     if pid == 0:
         told = []
         try:
-            told = told_after_waking()
+            told = told_after_waking(has_kernel=has_kernel)
         finally:
-            os._exit(0 if told == [Failed(2, f"{NO_COPY} ")] else 1)
+            os._exit(0 if told == [Failed(2, reason)] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
