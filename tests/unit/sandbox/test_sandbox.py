@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
+from agent_tools.checkpoint import Mark
 from agent_tools.errors import InvalidParams, KernelDied
 from agent_tools.execution import Died, Output, Restarted, Stream
 from agent_tools.guest.processes import processes
@@ -166,12 +167,15 @@ def test_a_checkpoint_that_does_not_go_on_in_time_may_do_so_later(
 ) -> None:
     sandbox.run_code("x = 1")
     mark = sandbox.checkpoint()
+
+    def too_late(channel: Channel, *arguments: Any, **options: Any) -> None:
+        AWAIT_KERNEL(channel, *arguments, **options)
+        raise KernelDied("it was slow")
+
     with monkeypatch.context() as patch:
-        patch.setattr(Channel, "await_kernel", _too_late)
-        with pytest.raises(KernelDied, match=r"did not go on \(it was slow\); the next code says"):
-            sandbox.rollback(mark)
-    assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
-    assert sandbox.run_code("x").value == 1
+        patch.setattr(Channel, "await_kernel", too_late)
+        _does_not_go_back(sandbox, mark, "it was slow")
+    assert _value_after_a_death(sandbox) == 1
 
 
 def test_where_a_checkpoint_ends_instead_of_going_on_an_earlier_one_does(
@@ -191,12 +195,16 @@ def test_where_a_checkpoint_ends_instead_of_going_on_an_earlier_one_does(
 
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "await_kernel", killed)
-        with pytest.raises(KernelDied, match=r"did not go on \(it failed to start: its process had ended\); the next"):
-            sandbox.rollback(mark)
+        _does_not_go_back(sandbox, mark, "it failed to start: its process had ended")
+    assert _value_after_a_death(sandbox) == 1
+
+
+def _does_not_go_back(sandbox: Sandbox, mark: Mark, reason: str) -> None:
+    with pytest.raises(KernelDied, match=rf"did not go on \({reason}\); the next code says"):
+        sandbox.rollback(mark)
+
+
+def _value_after_a_death(sandbox: Sandbox) -> object:
+    """Return `x` as the code after the next finds it; the next is told of a death."""
     assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
-    assert sandbox.run_code("x").value == 1
-
-
-def _too_late(channel: Channel, *arguments: Any, **options: Any) -> None:
-    AWAIT_KERNEL(channel, *arguments, **options)
-    raise KernelDied("it was slow")
+    return sandbox.run_code("x").value
