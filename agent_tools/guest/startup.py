@@ -114,6 +114,7 @@ def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
     os.register_at_fork(after_in_child=session.printed.become_fork)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
+    shell.events.register("post_execute", session.printed.end_cell)
     return kernel, streams
 
 

@@ -448,6 +448,69 @@ def test_a_handler_of_a_signal_may_print_and_flush_at_any_time(shared_session: S
     assert stdout.count("\n") - 1 == int(stdout.rpartition("rung ")[2]) >= 100
 
 
+CHILDREN = {
+    "exits": "print('child')\n    sys.exit(3)",
+    "raises": "print('child')\n    raise ValueError('of the child')",
+    "goes on to the end": "print('child')",
+}
+
+
+@pytest.mark.parametrize(("how", "status"), list(zip(CHILDREN, [3, 1, 0])))
+def test_a_forked_child_ends_with_the_program_it_was_forked_in(session: Session, how: str, status: int) -> None:
+    code = f"import os, sys\nx = 1\npid = os.fork()\nif not pid:\n    {CHILDREN[how]}\n"
+    code += "if pid:\n    print('status', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+    execution = session.run(code, 30)
+    assert "child\n" in execution.stdout
+    assert f"status {status}\n" in execution.stdout
+    assert ("ValueError: of the child" in execution.stderr) == (how == "raises")
+    for n in range(4):
+        assert session.run("x += 1; print(x, os.getpid() != pid)", 30).stdout == f"{n + 2} True\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["os.close(1)", "os.close(2)", "os.dup2(os.open('/dev/null', os.O_WRONLY), 2)", "os.fdopen(1, 'w').close()"],
+)
+def test_a_descriptor_that_is_closed_holds_nothing_up(session: Session, code: str) -> None:
+    assert not isinstance(session.run(f"import os\nkept = 1\n{code}", 20).outputs[-1:], TimedOut)
+    assert session.run("print('lives', kept)", 20).stdout == "lives 1\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (
+            "with open('o.txt', 'w') as f:\n    sys.stdout = f\n    print('x')",
+            "ValueError: I/O operation on closed file",
+        ),
+        ("sys.stdout = types.SimpleNamespace(write=sys.stdout.write)\nprint('x')", "AttributeError: "),
+        ("del sys.stdout", "AttributeError: "),
+    ],
+)
+def test_a_stdout_that_cannot_be_flushed_is_told_and_put_back(session: Session, code: str, reason: str) -> None:
+    assert f"sys.stdout could not be flushed ({reason}" in session.run(f"import sys, types\n{code}", 20).stdout
+    assert session.run("print('lives')", 20).stdout == "lives\n"
+
+
+def test_what_is_printed_beside_a_stdout_of_the_codes_is_part_of_the_run(session: Session) -> None:
+    tee = (
+        "class Tee:\n    def write(self, text): both.write(text), log.append(text)\n    def flush(self): both.flush()\n"
+    )
+    session.run(f"import os, sys\nboth, log = sys.stdout, []\n{tee}sys.stdout = Tee()", 20)
+    assert session.run("print('two')\nos.system('echo sub')", 20).stdout == "two\nsub\n"
+    assert session.run("sys.stdout = sys.__stdout__ if sys.__stdout__ is both else both\nprint('three')", 20).stdout
+    assert session.run("print('four', log)", 20).stdout == "four ['two', '\\n']\n"
+
+
+def test_a_script_leaves_no_thread_which_would_hinder_a_checkpoint(session: Session) -> None:
+    count = "import threading; print(threading.active_count())"
+    before = session.run(count, 30).stdout
+    assert session.run("%%bash\necho one\necho two >&2", 30).stdout == "one\n"
+    assert session.run(count, 30).stdout == before
+    session.run("%%bash --bg --out later\necho three", 30)
+    assert "three" in session.run("%%bash\nsleep 0.2; echo three", 30).stdout
+
+
 def test_what_subprocesses_write_is_part_of_the_run(shared_session: Session) -> None:
     code = "import subprocess\nfor n in range(3): subprocess.run(f'echo {n}', shell=True)"
     assert shared_session.run(code, 30).stdout == "0\n1\n2\n"

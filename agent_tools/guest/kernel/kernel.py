@@ -145,6 +145,7 @@ class SandboxKernel(IPythonKernel):
         """Answer one request, between `busy` and `idle`."""
         checkpoints.begin()
         self.set_parent([], request, channel="shell")
+        self.session.printed.set_parent(request)
         self.session.can_wait = MORE_CAN_WAIT if request["metadata"].get("is_unwatched") is True else CAN_WAIT
         self._publish_status("busy", "shell")
         try:

@@ -44,6 +44,14 @@ def register(shell: Any) -> None:
     shell.register_magics(Running)
 
 
+def end_scripts(shell: Any) -> None:
+    """End the thread that `%%bash` and its kin have left, unless a script runs on: it would hinder checkpoints."""
+    scripts = shell.magics_manager.registry.get("ScriptMagics")
+    if getattr(scripts, "event_loop", None) and all(each.returncode is not None for each in scripts.bg_processes):
+        scripts._event_loop_finalizer()
+        scripts.event_loop = None
+
+
 def _refusal(name: str, why: str) -> Callable[..., None]:
     def refuse(line: str) -> None:
         raise UsageError(f"%{name}: {why}")

@@ -45,6 +45,11 @@ class WireSession(Session):
         self.printed = Printed(outlet.lock, self._publish)
         self.printed.await_room = outlet.await_room
 
+    @property
+    def is_fork(self) -> bool:
+        """True in a process that the code has forked from the kernel."""
+        return self._outlet.is_fork
+
     def send(
         self,
         stream: Any,

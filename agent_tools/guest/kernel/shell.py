@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,6 @@ from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
 from . import figures, interrupts, magics
-from .streams import drain
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
@@ -57,7 +57,7 @@ def prepare_shell(shell: Any) -> None:
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
-    shell.events.register("post_execute", drain)
+    shell.events.register("post_execute", partial(magics.end_scripts, shell))
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
 
@@ -204,7 +204,10 @@ class SandboxShell(ZMQInteractiveShell):
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
         self._last_traceback, self._last_traceback_during_displayhook = None, False
-        return await super().run_cell_async(*args, **kwargs)
+        result = await super().run_cell_async(*args, **kwargs)
+        if self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
+            os._exit(0)
+        return result
 
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
 
@@ -273,6 +276,18 @@ class SandboxShell(ZMQInteractiveShell):
     def show_usage_error(self, exc: Any) -> None:
         """Show a wrong use in one line, and only as the error that it is."""
         self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {exc}"])
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        """Show an error; a child that the code forked ends with it, as a program does."""
+        if not self.kernel.session.is_fork:
+            super()._showtraceback(etype, evalue, stb)
+            return
+        status = evalue.code if issubclass(etype, SystemExit) else 1
+        if status is not None and not isinstance(status, int):
+            status, stb = 1, [str(status)]
+        if not issubclass(etype, SystemExit) or isinstance(evalue.code, str):
+            os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
+        os._exit((status or 0) & 0xFF)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""

@@ -86,6 +86,22 @@ class Printed:
                 stream.take_from_pipe()
         self._written_at = now
 
+    def set_parent(self, parent: Header) -> None:
+        """Let text belong to a request, also where code has put something else in place of a stream."""
+        for stream in self.streams:
+            stream.set_parent(parent)
+
+    def end_cell(self) -> None:
+        """Take in what was written to the descriptors so far; put a stream back whose substitute cannot be flushed."""
+        for stream in self.streams:
+            try:
+                getattr(sys, stream.name).flush()
+            except Exception as exc:  # noqa: BLE001  (of an object of the code's)
+                setattr(sys, stream.name, stream)
+                reason = f"{type(exc).__name__}: {exc}"
+                print(f"sys.{stream.name} could not be flushed ({reason}); it is the cell's output again.", file=stream)
+            stream.take_from_pipe(DRAINED_BYTES)
+
     def send(self, *, can_wait: bool = False) -> None:
         """Send all of it, without waiting until it is written, or, if it can wait, with the message that follows."""
         with self.lock:
@@ -168,17 +184,20 @@ class Stream(io.TextIOBase):
         self._last_parent = parent.get("header", parent)
         self._parent.set(self._last_parent)
 
-    def take_from_pipe(self, most: int = PIPE_BYTES) -> None:
-        """Take in what subprocesses have written to the descriptor, up to so many bytes."""
+    def take_from_pipe(self, most: int = PIPE_BYTES) -> bool:
+        """Take in what subprocesses have written to the descriptor, up to so many bytes; False once nobody can more."""
         with self._pipe_lock:
             while most > 0:
                 try:
                     data = os.read(self.pipe, PIPE_BYTES)
                 except BlockingIOError:
-                    return
+                    return True
+                if not data:  # code has closed the descriptor
+                    return False
                 most -= len(data)
                 if text := self._decoder.decode(data):
                     self._printed.add(self.name, self._last_parent, text)
+        return True
 
     def renew(self) -> None:
         """Go on in a fork that is the kernel from now on."""
@@ -187,13 +206,6 @@ class Stream(io.TextIOBase):
 
     def _become_fork(self) -> None:
         self._is_fork = True
-
-
-def drain() -> None:
-    """Take in what was written to fd 1 and 2 so far."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, Stream):
-            stream.take_from_pipe(DRAINED_BYTES)
 
 
 def _capture(descriptor: int) -> int:

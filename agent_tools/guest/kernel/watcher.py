@@ -56,7 +56,8 @@ class Watcher:
             if self._outlet.from_children.fileno() in ready:
                 self._outlet.pass_on()
             for descriptor in ready & self._streams.keys():
-                self._streams[descriptor].take_from_pipe()
+                if not self._streams[descriptor].take_from_pipe():
+                    poller.unregister(descriptor)
             if self._printed.is_due(TICK):
                 self._printed.send()
 

@@ -74,7 +74,10 @@ class Attendants:
         if port and port.fileno() in readable:
             with port.dup() as kept:
                 self._resolver = self._fork(lambda: resolver.serve(kept))
-            self._resolvers_left -= 1
+            if self._resolver:
+                self._resolvers_left -= 1
+            else:
+                os.read(port.fileno(), 4096)  # unanswered; who asked may ask again
 
     def close(self) -> None:
         """Let go of what is PID 1's, in a fork and at the end."""
@@ -112,7 +115,10 @@ class Attendants:
             self._let_go()
             work()
 
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no room for a process; whoever asked finds its socket closed
+            return 0
         if pid == 0:
             in_fork(become)
         self.pids.add(pid)
