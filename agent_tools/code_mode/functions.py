@@ -8,15 +8,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import pydantic
-import typing_extensions
-
 from agent_tools.code_mode.checks import Check
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, stub_of
+from agent_tools.extras import extra
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+
+with extra("code-mode"):
+    import pydantic
+    import typing_extensions
 
 
 class TypedFunction:
@@ -128,15 +130,23 @@ class ToolFunction:
             text = await aside(json.dumps, arguments)
         except TypeError as exc:
             raise ArgumentError(f"{self.name}: {exc}") from exc
-        return await asyncio.to_thread(self._tool.call, text)
+        return await asyncio.to_thread(_returned, self._tool.call, text)
 
 
 async def _done(function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: Keywords) -> Any:
     """Return the function's result; a function that is not async runs in a thread."""
     if is_async:
         return await function(*args, **kwargs)
-    value = await asyncio.to_thread(function, *args, **kwargs)
+    value = await asyncio.to_thread(_returned, function, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
+
+
+def _returned(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return a function's result. No thread can hand StopIteration on, which a coroutine would not raise either."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as exc:
+        raise RuntimeError("function raised StopIteration") from exc
 
 
 def _adapter(hint: Any, where: str) -> pydantic.TypeAdapter[Any]:

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import SessionBusy, SessionLost
+from agent_tools.errors import SessionLost
 from agent_tools.execution import Execution, Omitted, Output, finished
 from agent_tools.fleet.caller.calls import FarWire
 from agent_tools.fleet.caller.contents import FarCommands, FarFiles, joined
@@ -39,6 +39,7 @@ from agent_tools.runtime.files.archives import Pieces
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.serving import refuse_caller
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.turn import Turn
@@ -172,6 +173,7 @@ class FleetSession:
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        refuse_caller(self._calls)
         if self._reach.place:
             with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
                 self._reach.ask("do", "restart")
@@ -179,6 +181,7 @@ class FleetSession:
 
     def reset(self) -> None:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        refuse_caller(self._calls)
         if self._reach.place:
             with contextlib.suppress(SessionLost):
                 self._reach.ask("do", "reset")
@@ -291,8 +294,7 @@ class FleetSession:
     def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
         self._reach.refuse_closed()
-        if self._calls and self._calls.is_calling:
-            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
+        refuse_caller(self._calls)
         if not self._turn.take(cancelled):
             yield False
             return

@@ -8,9 +8,8 @@ Theory of operation
     A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
     own `concurrency`) -> its arguments, read here when they are small and in a thread beside the loop when they are
     not -> an approval, during which the run's clock stands still -> the function, under its time limit -> the record,
-    and only then the answer: with the answer the code goes on, and may end the run.
-
-    The run ends by cancelling what is left, and waits for it no longer than END_SECONDS.
+    and only then the answer: with the answer the code goes on, and may end the run. The run ends by cancelling what is
+    left, and waits for it no longer than END_SECONDS.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from typing import Any, Union
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
+from agent_tools.runtime.host_calls import function as functions
 from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
@@ -185,7 +185,7 @@ class CallRun:
         except Refused as refusal:
             return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
-            told = (type(exc).__name__, str(exc)) if self._limits.tell_errors else ("", f"{call.name} failed.")
+            told = functions.failure(exc) if self._limits.tell_errors else ("", f"{call.name} failed.")
             return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
 
     async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
@@ -223,7 +223,7 @@ class CallRun:
         started = time.monotonic()
         with _Alarm(left) as alarm:
             try:
-                return await function.call(tuple(args), kwargs)
+                return await functions.called(function, tuple(args), kwargs)
             except ArgumentError as exc:
                 raise Refused("HostCallArgumentError", str(exc), "error") from exc
             except (Exception, asyncio.CancelledError) as exc:
@@ -250,7 +250,7 @@ class CallRun:
         return self._places[name]
 
     def _told(self, exc: Exception) -> str:
-        return f"{type(exc).__name__}: {exc}"[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
+        return ": ".join(functions.failure(exc))[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
 
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
         self._note(call, status, error, sent)

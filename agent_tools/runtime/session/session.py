@@ -1,8 +1,4 @@
-"""A session: one sandbox, its kernel and its work_dir, which live and end together.
-
-A kernel that ended makes way for its latest checkpoint, and where there is none for a fresh one in the same sandbox; a
-sandbox that ended is replaced whole. Whoever runs code is told what became of the variables.
-"""
+"""A session: one sandbox, its kernel and its work_dir. succession.py has what makes way for what when one ends."""
 
 from __future__ import annotations
 
@@ -15,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import FileRejected, SessionBusy, SessionClosed
+from agent_tools.errors import FileRejected, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction
+from agent_tools.runtime.host_calls.serving import refuse_caller
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
@@ -163,6 +160,7 @@ class Session(WithContents):
 
     def reset(self) -> None:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        refuse_caller(self.spec.host_calls)
         if kernel := self._kernel_now():
             kernel.kill()
         with self.taking_turn():
@@ -179,6 +177,7 @@ class Session(WithContents):
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        refuse_caller(self.spec.host_calls)
         if kernel := self._kernel_now():
             kernel.kill()
         with self.taking_turn():
@@ -286,8 +285,7 @@ class Session(WithContents):
     def taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
         """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
         self._refuse_closed()
-        if self.spec.host_calls and self.spec.host_calls.is_calling:
-            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
+        refuse_caller(self.spec.host_calls)
         if not self._turn.take(cancelled):
             yield False
             return
