@@ -103,7 +103,7 @@ class Opening:
         """Remove the container, and the folder if nobody gave it."""
         with self._lock:
             finalizer, self._finalizer = self._finalizer, None
-            self._workspace = None
+            self._workspace, self._folder = None, self.options.work_dir  # a use meanwhile has a folder of its own
         if finalizer:
             finalizer()
 

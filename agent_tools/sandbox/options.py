@@ -97,7 +97,7 @@ class Options:
             figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
             image=cfg.get("image"),
             recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
-            allow_private_urls=bool(cfg.get("allow_private_urls")),
+            allow_private_urls=_flag(cfg, "allow_private_urls", False),
             transport=_transport(cfg.get("transport") or "auto"),
             describe=_describe(cfg.get("describe") or ""),
             hostcalls=cfg.get("hostcalls"),
@@ -107,7 +107,7 @@ class Options:
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
             idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
-            checkpoint=bool(cfg.get("checkpoint", True)),
+            checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
         )
 
@@ -131,8 +131,10 @@ def checked_code(code: str, limits: Limits) -> str:
     """Return code that can be run as text.
 
     Raises:
-        InvalidParams: it is longer than `max_code_bytes`, or no valid Unicode.
+        InvalidParams: it is no text, longer than `max_code_bytes`, or no valid Unicode.
     """
+    if not isinstance(code, str):
+        raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
     try:
         size = len(code.encode())
     except UnicodeEncodeError as exc:
@@ -155,6 +157,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _flag(cfg: Config, name: str, default: bool) -> bool:
+    given = cfg.get(name)
+    if given is None:
+        return default
+    if not isinstance(given, bool):
+        raise InvalidParams(f"{name}={given!r:.80} is not usable: give True or False.")
+    return given
 
 
 def _transport(name: Any) -> TransportName:

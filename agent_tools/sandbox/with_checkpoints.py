@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from agent_tools.checkpoint import Mark
+from agent_tools.errors import InvalidParams
 from agent_tools.sandbox.forked import ForkedOpening
 from agent_tools.sandbox.opening import Opening
 
@@ -39,7 +40,10 @@ class WithCheckpoints:
         Raises:
             CheckpointMissing: the mark is kept no more; the variables are as they were.
             KernelDied: the checkpoint did not go on in time, or at all.
+            InvalidParams: the mark is none.
         """
+        if not isinstance(mark, Mark):
+            raise InvalidParams(f"{mark!r:.80} is no mark: give what `checkpoint` returned.")
         self._opening.session().rollback(mark)
 
     def fork(self: Self) -> Self:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
+from agent_tools.errors import InvalidParams
 from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.files.archives import NO_FILES, opened
@@ -41,7 +42,13 @@ class WithFiles:
         return self._files().read(path, offset, max_bytes)
 
     def write_file(self, path: str, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
-        """Write a file anew, or at its end; folders above it are made. Text is written as UTF-8. Errors as above."""
+        """Write a file anew, or at its end; folders above it are made. Text is written as UTF-8. Errors as above.
+
+        Raises:
+            InvalidParams: the data are neither bytes nor text, nor a file opened for reading.
+        """
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            _check_file("data", data)
         self._files().write(path, data.encode() if isinstance(data, str) else data, append=append)
 
     def list_files(self, path: str = ".") -> list[FileInfo]:
@@ -105,6 +112,8 @@ class WithFiles:
         Variables that are there keep their values, but for those of the same names. What an archive holds is read in
         the sandbox alone: one from a stranger can do there what code of his could. Errors as for `read_file`.
         """
+        if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
+            _check_file("tar", tar)
         has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
         return self._opening.session().load(WORK_DIR, archive, variables=has_variables and variables)
 
@@ -114,3 +123,10 @@ class WithFiles:
 
     def _files(self) -> FilesLike:
         return self._opening.session().files
+
+
+def _check_file(name: str, given: object) -> None:
+    """Raise InvalidParams for what is no file to read from."""
+    if not callable(getattr(given, "read", None)):
+        kind = type(given).__name__
+        raise InvalidParams(f"{name} is of type {kind}: give bytes, or a file that was opened with open(path, 'rb').")

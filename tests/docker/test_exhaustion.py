@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.errors import SandboxGone
 from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
@@ -52,6 +53,22 @@ def test_a_child_over_the_memory_limit_dies_alone(cramped: CodeInterpreter) -> N
     code = f"import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', {eater!r}]).returncode)"
     assert _printed(cramped, f"kept = 1\n{code}") == "-9"
     assert _printed(cramped, "print(kept)") == "1"
+
+
+def test_without_room_for_a_process_files_and_commands_are_refused_and_variables_live(
+    fresh_tool: CodeInterpreter,
+) -> None:
+    filler = "import threading, time\nkept, over = 1, threading.Event()\ntry:\n    while True:"
+    filler += " threading.Thread(target=over.wait).start()\nexcept RuntimeError as exc: print(exc)"
+    assert "can't start new thread" in _printed(fresh_tool, filler)
+    sandbox = fresh_tool.as_sandbox
+    with pytest.raises(SandboxGone, match="no room for one more process"):
+        sandbox.write_file("a", "b")
+    assert sandbox.run_command("true", timeout=10).exit_code != 0
+    assert _printed(fresh_tool, "over.set(); print(kept)") == "1"
+    while sandbox.run_command("true").exit_code:
+        time.sleep(0.1)
+    sandbox.write_file("a", "b")
 
 
 def test_one_huge_allocation_fails_or_ends_the_kernel_at_once(cramped: CodeInterpreter) -> None:

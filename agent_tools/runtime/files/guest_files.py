@@ -152,7 +152,9 @@ class GuestFiles:
                 errno.ETIMEDOUT, f"not done in {self._limits.sync_timeout:g} s (sync_timeout)", path
             ) from exc
         except ConnectionError as exc:
-            raise SandboxGone("The sandbox, or its file service, ended meanwhile.") from exc
+            raise SandboxGone(
+                "The sandbox, or its file service, ended meanwhile, or has no room for one more process."
+            ) from exc
         except (ValueError, struct.error) as exc:
             raise OSError(errno.EPROTO, f"the file service of the sandbox gave {exc}", path) from exc
         finally:

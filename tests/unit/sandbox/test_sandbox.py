@@ -7,7 +7,7 @@ import importlib.util
 import os
 import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import InvalidParams, KernelDied
+from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
 from agent_tools.execution import Died, Output, Restarted, Stream
 from agent_tools.guest.processes import processes
 from agent_tools.runtime.kernel.channel import Channel
@@ -208,3 +208,94 @@ def _value_after_a_death(sandbox: Sandbox) -> object:
     """Return `x` as the code after the next finds it; the next is told of a death."""
     assert isinstance(sandbox.run_code("x").outputs[0], (Died, Restarted))
     return sandbox.run_code("x").value
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class Own(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SystemExit(2), "SystemExit: 2"),
+        (Own("left"), "Own: left"),
+        (Odd(), "Odd: its text could not be made (ZeroDivisionError)"),
+        (StopIteration(), "RuntimeError: "),
+    ],
+)
+def test_whatever_a_host_function_raises_is_an_error_of_its_call(
+    process_runtime: Runtime, raised: BaseException, told: str, is_async: bool
+) -> None:
+    def fails(number: int) -> int:
+        raise raised
+
+    async def fails_async(number: int) -> int:
+        raise raised
+
+    def fine(number: int) -> int:
+        return number
+
+    name = "fails_async" if is_async else "fails"
+    with Sandbox(hostcalls=[fails, fails_async, fine], runtime=process_runtime) as sandbox:
+        (call,) = sandbox.run_code(f"await {name}(1)", timeout=20).host_calls
+        assert call.status == "error"
+        assert call.error.startswith(told)
+        assert sandbox.run_code("await fine(2)", timeout=20).value == 2
+
+
+@pytest.mark.parametrize("what", ["restart", "reset"])
+def test_a_host_function_cannot_replace_the_kernel_that_called_it(process_runtime: Runtime, what: str) -> None:
+    def again() -> str:
+        with pytest.raises(SessionBusy):
+            getattr(sandbox, what)()
+        return "refused"
+
+    with Sandbox(hostcalls=[again], runtime=process_runtime) as sandbox:
+        assert sandbox.run_code("x = await again(); x", timeout=20).value == "refused"
+        assert sandbox.run_code("x").value == "refused"
+
+
+def test_a_use_while_it_is_closed_begins_anew_in_a_folder_of_its_own(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sandbox(runtime=process_runtime) as sandbox:
+        sandbox.run_code("x = 1")
+        first = sandbox.workspace.path
+        finalizer = sandbox._opening._finalizer
+        assert finalizer
+
+        def used_meanwhile() -> None:
+            assert sandbox.workspace.path != first
+            finalizer()
+
+        monkeypatch.setattr(sandbox._opening, "_finalizer", used_meanwhile)
+        sandbox.close()
+        assert sandbox.run_code("1 + 1").value == 2
+        assert not first.exists()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda sandbox: sandbox.run_code(3),
+        lambda sandbox: sandbox.write_file("a", 3),
+        lambda sandbox: sandbox.load("x.tar"),
+        lambda sandbox: sandbox.rollback("mark"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(sandbox: Sandbox, use: Callable[[Any], Any]) -> None:
+    with pytest.raises(InvalidParams, match="give"):
+        use(sandbox)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "allow_private_urls"])
+@pytest.mark.parametrize("value", ["no", "false", 0, 1])
+def test_a_switch_is_true_or_false_and_no_text(name: str, value: object) -> None:
+    with pytest.raises(InvalidParams, match="give True or False"):
+        Sandbox({name: value})
