@@ -1,4 +1,4 @@
-"""The packages of an adapter, and what to do where one is not there."""
+"""Packages that an extra of ours brings, and what to do where one is not there."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class CallLimits:
     approval_timeout: float = 600.0
     """Seconds that an approval may take. The run's own time limit stands still meanwhile."""
     max_message_bytes: int = 16 * MIB
-    """The largest arguments, and the largest result. Arguments have at most 200,000 parts; an array counts as one."""
+    """The largest arguments, and the largest result. Arguments have at most 100,000 parts; an array counts as one."""
     max_open_bytes: int = 64 * MIB
     """Bytes of the messages of unfinished calls; the code waits with further ones."""
     max_argument_bytes: int = 256 * MIB

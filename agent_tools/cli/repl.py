@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codeop
 import contextlib
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,8 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
         while (code := _read_block()) is not None:
             _obey(code, tool, timeout)
-        if session and tool.sandbox:
-            save(session, tool)
+        if session and tool.sandbox and not save(session, tool):
+            sys.exit(1)
 
 
 def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:

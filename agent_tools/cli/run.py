@@ -30,7 +30,7 @@ def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: f
         ensure_with_progress(tool.options.recipe)
         for staged in tool.stage(files):
             if staged.name is None:
-                raise click.ClickException(f"{staged.source}: {staged.error}")
+                raise click.UsageError(f"{staged.source}: {staged.error}")
             if staged.is_renamed:
                 notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
         with closing(tool.stream({"code": source}, timeout=timeout)) as outputs:

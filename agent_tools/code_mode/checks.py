@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pydantic
-import pydantic_core
-from pydantic_core import core_schema
-
+from agent_tools.extras import extra
 from agent_tools.guest.wire.budget import MAX_PARTS, dict_of, set_of
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.host_calls.aside import look_up
+
+with extra("code-mode"):
+    import pydantic
+    import pydantic_core
+    from pydantic_core import core_schema
 
 LARGE_PARTS = 1_000  # parts of a value, in all its levels, above which it is large
 LARGE_TEXT = 64 * 1024  # characters of a text in it, above which it is large

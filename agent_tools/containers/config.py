@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -32,6 +32,8 @@ def _split(value: object) -> object:
 
 
 Tier = Literal["1g", "4g", "16g", "64g"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""From the least to the most."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -125,6 +127,14 @@ class ContainersConfig:
     @model_validator(mode="after")
     def _check_pool(self) -> Self:
         Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
+        return self
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> Self:
+        if TIERS.index(self.memory) > TIERS.index(self.max_memory):
+            raise InvalidParams(
+                f"memory={self.memory} is more than max_memory={self.max_memory}: give max_memory={self.memory}, too."
+            )
         return self
 
     @property

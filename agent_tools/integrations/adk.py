@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import Any
 
 from agent_tools import Execution, Sandbox
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 from agent_tools.text import one_line
 
 with extra("adk"):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import text_of
-from agent_tools.integrations.extras import extra
 
 with extra("autogen"):
     from autogen_core import CancellationToken, Component

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent_tools import AsyncSandbox, CommandResult
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 
 with extra("deepagents"):
     from deepagents.backends.protocol import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_tools import Execution, Sandbox
 from agent_tools.errors import AgentToolsError
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 from agent_tools.outputs import Died, Error, TimedOut
 
 with extra("dspy"):

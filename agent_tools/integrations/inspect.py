@@ -14,7 +14,7 @@ import anyio
 from agent_tools import AsyncSandbox
 from agent_tools.command import NOT_EXECUTABLE, CommandResult
 from agent_tools.errors import SandboxGone
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 
 with extra("inspect"):
     from inspect_ai.util import (

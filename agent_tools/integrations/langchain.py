@@ -13,8 +13,8 @@ from agent_tools import AsyncSandbox, Execution
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.code_mode.toolset import Toolset
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
-from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Picture, Text
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 

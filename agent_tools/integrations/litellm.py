@@ -9,7 +9,7 @@ import base64
 from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 from agent_tools.outputs import Error
 
 with extra("litellm"):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import answer, text_of
-from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Text
 
 with extra("llama-index"):

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from agent_tools import AsyncSandbox
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
-from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Text
 
 with extra("openai-agents"):

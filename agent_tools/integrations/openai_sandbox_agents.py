@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from agent_tools import AsyncSandbox
 from agent_tools.errors import SandboxGone
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 from agent_tools.integrations.workspace_tar import without
 
 with extra("openai-agents"):

@@ -16,9 +16,9 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import SandboxGone
+from agent_tools.extras import extra
 from agent_tools.file_info import FileInfo
 from agent_tools.integrations.answer import DESCRIPTION, answer
-from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Picture, Text
 
 with extra("pydantic-ai"):

@@ -15,8 +15,8 @@ import anyio
 from agent_tools import AsyncSandbox, Toolset
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION
-from agent_tools.integrations.extras import extra
 from agent_tools.integrations.pydantic_ai import tool_return
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, Refused
 

@@ -6,7 +6,7 @@ Qwen-Agent takes a tool by its registered name, and an object if it is one of it
 from __future__ import annotations
 
 from agent_tools import CodeInterpreter
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 
 with extra("qwen-agent"):
     import qwen_agent.tools  # noqa: F401 - theirs is registered first

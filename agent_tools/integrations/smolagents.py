@@ -16,7 +16,7 @@ from agent_tools import Execution, Sandbox
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name
 from agent_tools.code_mode.toolset import Toolset
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
 with extra("smolagents"):

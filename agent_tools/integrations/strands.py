@@ -13,8 +13,8 @@ from typing import Any
 from agent_tools import AsyncSandbox
 from agent_tools.command import Cursor
 from agent_tools.errors import InvalidParams
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import NAME
-from agent_tools.integrations.extras import extra
 from agent_tools.outputs import Died, Display, Error, Picture, Result, Stream, TimedOut, pictures_of
 
 with extra("strands"):

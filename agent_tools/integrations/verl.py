@@ -17,8 +17,8 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import InvalidParams
+from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, text_of
-from agent_tools.integrations.extras import extra
 
 with extra("verl"):
     from PIL import Image

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.integrations.extras import extra
+from agent_tools.extras import extra
 
 
 def test_a_missing_package_names_the_extra_that_brings_it() -> None:

@@ -18,12 +18,14 @@ def resume(path: Path, tool: CodeInterpreter) -> None:
     """Bring back the session of a file, if there is one.
 
     Raises:
-        ClickException: the file is none, or no sandbox could be started.
+        ClickException: the file is none, its folder is not there, or no sandbox could be started.
     """
     try:
         with open(path, "rb") as file:
             report = tool.load(file)
     except FileNotFoundError:
+        if not path.absolute().parent.is_dir():
+            raise click.ClickException(f"{path} could not be saved when you leave: its folder is not there.") from None
         notes.print(f"A new session; it is saved in {path} when you leave.", style="dim", markup=False)
         return
     except (AgentToolsError, OSError) as exc:
@@ -41,7 +43,9 @@ def save(path: Path, tool: CodeInterpreter) -> bool:
     except (AgentToolsError, OSError) as exc:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        notes.print(f"The session was not saved in {path}: {exc}", style="red", markup=False)
+        notes.print(
+            f"The session was not saved in {path}: {getattr(exc, 'strerror', None) or exc}", style="red", markup=False
+        )
         return False
     _tell(report)
     notes.print(f"Saved in {path}, with the files of work_dir.", style="dim", markup=False)

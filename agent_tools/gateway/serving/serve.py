@@ -60,7 +60,11 @@ def opened_store(config: GatewayConfig) -> Store:
     Raises:
         InvalidParams: the database cannot be used.
     """
-    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as exc:
+        reason = f"data_dir={config.data_dir} cannot be made ({exc.strerror})"
+        raise InvalidParams(f"{reason}. Give a folder of your own.") from exc
     try:
         return Store(config.database_url)
     except (SQLAlchemyError, ImportError) as exc:

@@ -42,6 +42,8 @@ def translated() -> Iterator[None]:
         cause = _root_cause(exc)
         hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
         reason = getattr(cause, "strerror", None) or cause
+        if "paramiko" in str(reason):
+            raise EngineUnavailable("An engine over ssh needs more: pip install 'agent-tools-sandbox[ssh]'.") from exc
         raise EngineUnavailable(f"No engine answers ({reason}). {hint}") from exc
 
 

@@ -44,6 +44,7 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
         ({}, "0.0.0.0:80", "give --api-key"),
         ({"nonsense": 1}, None, "no setting 'nonsense'"),
         ({"memory": "3g"}, None, "memory='3g' is not one of"),
+        ({"memory": "16g"}, None, "memory=16g is more than max_memory=4g: give max_memory=16g, too"),
         ({"answer_within": "-1"}, None, "answer_within='-1' is negative"),
         ({"api_keys": "secret"}, None, "fewer than 8"),
     ],
