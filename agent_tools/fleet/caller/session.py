@@ -37,9 +37,8 @@ from agent_tools.fleet.links import HostLink
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.archives import Pieces
 from agent_tools.runtime.files.removal import empty_folder
-from agent_tools.runtime.host_calls.function import HostFunction
+from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.host_calls.serving import refuse_caller
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.turn import Turn

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Union
 
-from agent_tools.errors import AgentToolsError
+from agent_tools.errors import AgentToolsError, SessionBusy
 
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
 Keywords = dict[str, Any]
@@ -77,30 +75,20 @@ class Refused(AgentToolsError):
     status: Status = "refused"
 
 
-class Escaped(AgentToolsError):
-    """A host function raised, as its cause, what would have ended the event loop, and whoever runs it, too."""
+class Serves(Protocol):
+    """Whoever answers the calls of a session."""
+
+    @property
+    def is_calling(self) -> bool:
+        """True while this very task or thread works on one of them."""
+        ...
 
 
-async def called(function: HostFunction, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-    """Call a function.
+def refuse_caller(calls: Serves | None) -> None:
+    """Refuse what needs the session's turn to a host function that works on a call of this very session.
 
     Raises:
-        Escaped: it left as a program does, by SystemExit or the like.
+        SessionBusy: this task or thread does.
     """
-    try:
-        return await function.call(args, kwargs)
-    except (Exception, asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as exc:
-        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # the person's own
-        raise Escaped from exc
-
-
-def failure(exc: BaseException) -> tuple[str, str]:
-    """Return the name and the text of what a function raised; making the text may fail itself."""
-    cause = exc.__cause__ or exc if isinstance(exc, Escaped) else exc
-    try:
-        return type(cause).__name__, str(cause)
-    except Exception as again:  # noqa: BLE001  (code of the function's)
-        return type(cause).__name__, f"its text could not be made ({type(again).__name__})"
+    if calls and calls.is_calling:
+        raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")

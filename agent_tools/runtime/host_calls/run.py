@@ -28,7 +28,7 @@ from typing import Any, Union
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
-from agent_tools.runtime.host_calls import function as functions
+from agent_tools.runtime.host_calls import outcome
 from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
@@ -185,7 +185,7 @@ class CallRun:
         except Refused as refusal:
             return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
-            told = functions.failure(exc) if self._limits.tell_errors else ("", f"{call.name} failed.")
+            told = outcome.failure(exc) if self._limits.tell_errors else ("", f"{call.name} failed.")
             return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
 
     async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
@@ -223,7 +223,7 @@ class CallRun:
         started = time.monotonic()
         with _Alarm(left) as alarm:
             try:
-                return await functions.called(function, tuple(args), kwargs)
+                return await outcome.called(function, tuple(args), kwargs)
             except ArgumentError as exc:
                 raise Refused("HostCallArgumentError", str(exc), "error") from exc
             except (Exception, asyncio.CancelledError) as exc:
@@ -250,7 +250,7 @@ class CallRun:
         return self._places[name]
 
     def _told(self, exc: Exception) -> str:
-        return ": ".join(functions.failure(exc))[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
+        return ": ".join(outcome.failure(exc))[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
 
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
         self._note(call, status, error, sent)

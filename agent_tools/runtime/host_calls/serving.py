@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from agent_tools.errors import SessionBusy
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
@@ -48,13 +47,3 @@ class ServesCalls(Protocol):
     def close(self) -> None:
         """Hang up and end what is running."""
         ...
-
-
-def refuse_caller(calls: ServesCalls | None) -> None:
-    """Refuse what needs the session's turn to a host function that works on a call of this very session.
-
-    Raises:
-        SessionBusy: this task or thread does.
-    """
-    if calls and calls.is_calling:
-        raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")

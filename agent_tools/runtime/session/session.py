@@ -15,8 +15,7 @@ from agent_tools.errors import FileRejected, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
-from agent_tools.runtime.host_calls.function import HostFunction
-from agent_tools.runtime.host_calls.serving import refuse_caller
+from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.kernel.budget import limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
