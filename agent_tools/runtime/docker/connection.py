@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import requests
@@ -28,6 +29,7 @@ USE_ENGINE_HINT = (
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
 MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours
 MAX_CONNECTIONS = 64  # to the engine, that are kept for the next request; more are made and closed again
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
 
 
@@ -50,6 +52,13 @@ def translated() -> Iterator[None]:
 def explained(exc: docker.errors.APIError) -> str:
     """The engine's own words, in one line of bounded length: some repeat all that they were sent."""
     return one_line(shorten(str(exc.explanation or exc), MOST_EXPLAINED))
+
+
+def failed_step(error: str, log: Sequence[str]) -> str:
+    """Return what a failed step of a build printed as its error, as pip and apt-get begin theirs; else the engine's."""
+    lines = _COLOURS.sub("", "".join(log)).splitlines()
+    told = [line for line in lines if line.startswith(("ERROR: ", "E: "))] if "non-zero code" in error else []
+    return shorten(one_line(told[-1]), MOST_EXPLAINED) if told else error.strip()
 
 
 class DockerConnection:

@@ -14,7 +14,8 @@ import requests
 
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
-from agent_tools.runtime.docker.connection import DockerConnection, explained, translated
+from agent_tools.runtime.docker.connection import DockerConnection, explained, failed_step, translated
+from agent_tools.runtime.docker.context import REPOSITORY
 from agent_tools.runtime.docker.dialect import podman_config, processes_of_user
 from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
@@ -121,7 +122,8 @@ class DockerEngine:
         except docker.errors.ImageNotFound as exc:
             if self.restore_image(spec.image):
                 return self._create_from(config, spec)
-            raise SandboxStartError(f"The image {spec.image} is missing. Run `agent-tools image build`.") from exc
+            how = "Run `agent-tools image build`." if spec.image.startswith(REPOSITORY) else "Pull it, or build it."
+            raise SandboxStartError(f"The image {spec.image} is missing. {how}") from exc
 
     def _create_from(self, config: dict[str, Any], spec: SandboxSpec) -> Container:
         try:
@@ -221,8 +223,8 @@ class DockerEngine:
         with translated():
             for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:
-                    tail = "".join(log)[-8192:]
-                    raise ImageBuildError(f"The image {tag} could not be built: {line['error'].strip()}", tail)
+                    told = failed_step(line["error"], log)
+                    raise ImageBuildError(f"The image {tag} could not be built: {told}", "".join(log)[-8192:])
                 log.append(str(line.get("stream", "")))
                 yield log[-1]
 

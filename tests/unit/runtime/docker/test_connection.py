@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.docker.connection import DockerConnection, translated
+from agent_tools.runtime.docker.connection import DockerConnection, failed_step, translated
 
 
 class Engine(socketserver.ThreadingUnixStreamServer):
@@ -127,3 +127,28 @@ def test_no_socket_is_left_where_no_engine_answers(work_dir: Path, monkeypatch: 
             with pytest.raises(EngineUnavailable), translated():
                 DockerConnection(timeout=5).api()
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "log", "told"),
+    [
+        (
+            "The command 'x' returned a non-zero code: 1",
+            ["Step 1\n", "\x1b[91mERROR: No matching distribution\n\x1b[0m"],
+            "ERROR: No matching distribution",
+        ),
+        (
+            "The command 'x' returned a non-zero code: 100",
+            ["Reading\nE: Unable to locate package no-such\n"],
+            "E: Unable to locate package no-such",
+        ),
+        (
+            "The command 'x' returned a non-zero code: 2\n",
+            ["nothing of the kind\n"],
+            "The command 'x' returned a non-zero code: 2",
+        ),
+        ("layer does not exist", ["ERROR: pip's resolver is unhappy\n"], "layer does not exist"),
+    ],
+)
+def test_a_failed_build_is_told_by_what_its_step_printed(error: str, log: list[str], told: str) -> None:
+    assert failed_step(error, log) == told
