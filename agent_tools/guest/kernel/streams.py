@@ -159,8 +159,7 @@ class Stream(io.TextIOBase):
 
     def flush(self) -> None:
         """Take in what subprocesses wrote, so that it comes before what is sent next; printed text needs no flush."""
-        if not self._is_fork:
-            self.take_from_pipe()
+        self.take_from_pipe()
 
     def fileno(self) -> int:
         """Return the descriptor, for subprocesses; what is written to it belongs to the cell, too."""
@@ -186,6 +185,8 @@ class Stream(io.TextIOBase):
 
     def take_from_pipe(self, most: int = PIPE_BYTES) -> bool:
         """Take in what subprocesses have written to the descriptor, up to so many bytes; False once nobody can more."""
+        if self._is_fork:  # it is the parent's
+            return True
         with self._pipe_lock:
             while most > 0:
                 try:
