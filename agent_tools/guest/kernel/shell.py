@@ -282,12 +282,12 @@ class SandboxShell(ZMQInteractiveShell):
         if not self.kernel.session.is_fork:
             super()._showtraceback(etype, evalue, stb)
             return
-        status = evalue.code if issubclass(etype, SystemExit) else 1
-        if status is not None and not isinstance(status, int):
-            status, stb = 1, [str(status)]
-        if not issubclass(etype, SystemExit) or isinstance(evalue.code, str):
-            os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
-        os._exit((status or 0) & 0xFF)
+        status = 1
+        if issubclass(etype, SystemExit):
+            is_status = evalue.code is None or isinstance(evalue.code, int)
+            status, stb = (evalue.code or 0, []) if is_status else (1, [str(evalue.code)])
+        os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
+        os._exit(status & 0xFF)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""

@@ -94,8 +94,10 @@ class Printed:
     def end_cell(self) -> None:
         """Take in what was written to the descriptors so far; put a stream back whose substitute cannot be flushed."""
         for stream in self.streams:
+            current: Any = getattr(sys, stream.name, None)  # None after `del`
             try:
-                getattr(sys, stream.name).flush()
+                if current is not stream:
+                    current.flush()
             except Exception as exc:  # noqa: BLE001  (of an object of the code's)
                 setattr(sys, stream.name, stream)
                 reason = f"{type(exc).__name__}: {exc}"
