@@ -185,8 +185,10 @@ class CallRun:
         except Refused as refusal:
             return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
-            told = outcome.failure(exc) if self._limits.tell_errors else ("", f"{call.name} failed.")
-            return "error", self._told(exc), self._service.error(call.number, "", told[1], told[0])
+            if not self._limits.tell_errors:
+                return "error", "failed", self._service.error(call.number, "", f"{call.name} failed.")
+            name, text = outcome.failure(exc)
+            return "error", f"{name}: {text}"[:MAX_ERROR_CHARS], self._service.error(call.number, "", text, name)
 
     async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
         if function.policy.approve is not None:
@@ -248,9 +250,6 @@ class CallRun:
         if name not in self._places:
             self._places[name] = asyncio.Semaphore(width)
         return self._places[name]
-
-    def _told(self, exc: Exception) -> str:
-        return ": ".join(outcome.failure(exc))[:MAX_ERROR_CHARS] if self._limits.tell_errors else "failed"
 
     def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
         self._note(call, status, error, sent)
