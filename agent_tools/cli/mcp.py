@@ -41,9 +41,10 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     except ImportError as exc:
         raise click.ClickException("The MCP server needs more: pip install 'agent-tools-sandbox[mcp]'") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    if "memory" in given and not any(each.startswith("max_memory=") for each in others):
-        given["max_memory"] = max(given["memory"], "4g", key=lambda tier: int(tier[:-1]))
-    config = serving.read_config({**settings.mcp_options(), **dict(map(pair, others)), **given}, http)
+    known = {**settings.mcp_options(), **dict(map(pair, others))}
+    if given.get("memory") in ("16g", "64g"):  # above the usual max_memory
+        known.setdefault("max_memory", given["memory"])
+    config = serving.read_config({**known, **given}, http)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     serve = serving.over_http if http else serving.over_stdio
     serve(config, shared_runtime(), _Image(DockerEngine(), recipe))
