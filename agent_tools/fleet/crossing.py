@@ -80,7 +80,7 @@ Files = Mapping[str, Union[bytes, None]]
 
 @dataclass(frozen=True)
 class GuestWord:
-    """A message of the code to the functions of the caller: a call, or one taken back."""
+    """A message to the functions of the caller: a call of the code, or one taken back; of the host, what was taken."""
 
     head: Mapping[str, Any]
     attachments: list[bytes]

@@ -99,6 +99,18 @@ def test_a_megabyte_crosses_both_ways(tool: CodeInterpreter) -> None:
     assert tool.run(code).stdout == "[True, True, True, True, True]\n"
 
 
+@pytest.mark.parametrize("megabytes", [1, 6])
+def test_more_than_may_wait_unread_arrives_whole(tool: CodeInterpreter, megabytes: int) -> None:
+    """With few of them the answers wait for the code, with large ones calls and answers meet each other."""
+    code = (
+        "import asyncio, time\n"
+        f"calls = [asyncio.create_task(echo(bytes({megabytes} * 2**20))) for _ in range(120 // {megabytes})]\n"
+        "await asyncio.sleep(0)\ntime.sleep(0.5)\n"
+        "print(sum([len(each) for each in await asyncio.gather(*calls)]) // 2**20)"
+    )
+    assert tool.run(code).stdout == "120\n"
+
+
 def test_an_interrupt_and_a_time_out_cancel_what_is_awaited_and_keep_the_state(
     tool: CodeInterpreter, endless: Endless
 ) -> None:

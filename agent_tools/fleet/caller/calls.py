@@ -15,7 +15,7 @@ from typing import Any
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.links import HostLink
 from agent_tools.guest.wire.frames import Screen
-from agent_tools.runtime.host_calls.wire import Take
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Take
 
 
 class FarWire:
@@ -26,6 +26,7 @@ class FarWire:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._is_wanted = True
+        self._given = self._taken = 0  # bytes of answers: sent, and known to be taken
         self._begin: Callable[[], asyncio.AbstractEventLoop]
         self._take: Take
         self._screen: Screen | None = None
@@ -43,10 +44,20 @@ class FarWire:
             case {"op": "call", "id": int(number), "name": str(name)}:
                 if self._screen and not self._screen(number, name, word.size):
                     return
+            case {"op": "taken", "bytes": int(count)}:
+                self._taken = count
+                return
         self._take(dict(word.head), word.attachments, word.size)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while the host has not said that enough of the answers was taken."""
+        return self._given - self._taken > MAX_UNREAD
 
     def send(self, data: bytes) -> None:
         """Send the code an answer."""
+        with self._lock:
+            self._given += len(data)
         self._order("answer", bytes(data))
 
     def read_on(self, wanted: bool) -> None:

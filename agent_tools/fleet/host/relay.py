@@ -8,6 +8,7 @@ An order of the caller is one message of several that may overtake each other; s
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,9 @@ from agent_tools.runtime.host_calls.function import Clock, HostFunction
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.service import CallService
 from agent_tools.runtime.host_calls.serving import TakeOver
-from agent_tools.runtime.host_calls.wire import Wire
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Wire
+
+TOLD_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
 
 Order = Literal["answer", "hold", "go", "read_on"]
 """Of a caller: the bytes of an answer; let the run's clock stand, or go; read what the code sends, or leave it."""
@@ -42,6 +45,7 @@ class Relay:
         self._waiting: dict[int, tuple[Order, Any]] = {}
         self._unheard = 0  # bytes
         self._is_wanted = True
+        self._given = self._told = 0  # bytes of answers of this run
 
     @property
     def is_calling(self) -> bool:
@@ -61,6 +65,7 @@ class Relay:
             self._run, self._hear = run, hear
             self._next, self._waiting = 1, {}
             self._unheard, self._is_wanted = 0, True
+            self._given = self._told = 0
         self._service.read_on(True)
 
     def end(self, run: str) -> None:
@@ -115,11 +120,20 @@ class Relay:
         clock = self._clock
         if what == "answer":
             self._service.send(bytes(data))
+            self._give_account(len(data))
         elif what == "read_on":
             self._is_wanted = bool(data)
             self._service.read_on(self._is_wanted and self._has_room)
         elif clock and what in ("hold", "go"):
             (clock.hold if what == "hold" else clock.go)()
+
+    def _give_account(self, sent: int) -> None:
+        """Tell the caller, now and then, how much of his answers is taken, so that he sends on."""
+        self._given += sent
+        if self._given - self._told >= TOLD_BYTES:
+            self._told = self._given
+            with contextlib.suppress(RuntimeError):  # closed: nothing is taken any more
+                asyncio.run_coroutine_threadsafe(self._tell_taken(self._run, self._given), self._own.loop)
 
     @property
     def _has_room(self) -> bool:
@@ -130,6 +144,13 @@ class Relay:
 
     # -- in the loop --------------------------------------------------------------------------------------------------
 
+    async def _tell_taken(self, run: str, count: int) -> None:
+        await self._service.room_for(b"")
+        with self._lock:
+            hear = self._hear if run == self._run else None
+        if hear:
+            hear(GuestWord({"op": "taken", "bytes": count}, [], 0))
+
     def _is_heard(self, number: int, _name: str, _size: int) -> bool:
         """Return whether a call can be passed on; if not, answer it."""
         if self._hear is None:
@@ -137,6 +158,8 @@ class Relay:
         return self._hear is not None
 
     def _take(self, head: dict[str, Any], attachments: list[bytes], size: int) -> None:
+        if head.get("op") not in ("call", "cancel"):  # "taken" is ours to say
+            return
         with self._lock:
             hear = self._hear
             self._unheard += size if hear else 0

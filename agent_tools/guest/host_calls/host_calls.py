@@ -69,7 +69,8 @@ class Host:
 
     def _connect(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=os.dup(descriptor))
-        self._poller = select.poll()
+        self._poller, self._writable = select.poll(), select.poll()
+        self._writable.register(self._socket.fileno(), select.POLLIN | select.POLLOUT)
         self._bell, self._ring = os.pipe()
         os.set_blocking(self._ring, False)
         for descriptor in (self._socket.fileno(), self._bell):
@@ -214,22 +215,41 @@ class Host:
         return number
 
     def _write(self, message: bytes) -> None:
-        """Write a message whole: an interrupt may not leave half of one, so a long one is written by a thread."""
-        if len(message) <= UNINTERRUPTED_BYTES:
-            self._write_all(message)
-        else:
+        """Write a message whole: an interrupt may not leave half of one, so a thread does it if it takes time."""
+        if len(message) > UNINTERRUPTED_BYTES or not self._has_written(message):
             writer = threading.Thread(target=self._write_all, args=[message], daemon=True)
             writer.start()
             writer.join()
         if self._is_gone:
             raise HostGone("The host is gone.")
 
-    def _write_all(self, message: bytes) -> None:
-        with self._writing:
+    def _has_written(self, message: bytes) -> bool:
+        """Write a short message if there is room for it now."""
+        with shield:
+            if not self._writing.acquire(blocking=False):
+                return False
             try:
-                self._socket.sendall(message)
+                self._socket.send(message, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
             except OSError:
                 self._is_gone = True
+            finally:
+                self._writing.release()
+        return True
+
+    def _write_all(self, message: bytes) -> None:
+        """Write a message, and take in what comes meanwhile: the host may read no call before its answers are read."""
+        rest = memoryview(message)
+        with self._writing:
+            while rest and not self._is_gone:
+                try:
+                    rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    self._writable.poll()
+                    self.take_in()
+                except OSError:
+                    self._is_gone = True
 
     def _forget(self, number: int) -> None:
         """The call is over for its caller; the host is told if it does not know yet."""

@@ -7,9 +7,9 @@ Theory of operation
 
     A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
     own `concurrency`) -> its arguments, read here when they are small and in a thread beside the loop when they are
-    not -> an approval, during which the run's clock stands still -> the function, under its time limit -> the record,
-    and only then the answer: with the answer the code goes on, and may end the run. The run ends by cancelling what is
-    left, and waits for it no longer than END_SECONDS.
+    not -> an approval, during which the run's clock stands still -> the function, under its time limit -> room for the
+    answer, if the code leaves much unread -> the record, and only then the answer: with it the code goes on, and may
+    end the run. The run ends by cancelling what is left, and waits for it no longer than END_SECONDS.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class CallRun:
     async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
         if function.policy.approve is not None:
             await self._approve(function.policy.approve, CallRequest(call.name, tuple(args), kwargs))
-        return self._result(call, await self._in_time(call, function, args, kwargs))
+        answer = self._result(call, await self._in_time(call, function, args, kwargs))
+        return await self._service.room_for(answer)
 
     async def _approve(self, approve: Approve, request: CallRequest) -> None:
         with self._clock_standing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.wire import Wire
 
 MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
+ROOM_SECONDS = 0.005  # until a result that waits for the guest to read looks again
 
 
 @dataclass(eq=False)
@@ -36,6 +38,12 @@ class CallService:
         """The answer to a call that failed."""
         head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
         return pack(head, [])
+
+    async def room_for(self, answer: bytes) -> bytes:
+        """Return the answer when the guest has read enough for it. In any loop: the wire's is often another."""
+        while self.wire and self.wire.is_crowded:
+            await asyncio.sleep(ROOM_SECONDS)
+        return answer
 
     def send(self, message: bytes) -> None:
         """Send the guest a message."""

@@ -17,7 +17,7 @@ from agent_tools.guest.wire.frames import FrameError, Reader, Screen
 from agent_tools.runtime.threads.event_loop import READ, EventLoop, join, leave
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
-MAX_UNREAD = 64 * 1024 * 1024  # bytes of answers a guest may leave unread before it is hung up on
+MAX_UNREAD = 32 * 1024 * 1024  # bytes of answers that wait for the guest to read, from which on further ones are held
 
 Take = Callable[[dict[str, Any], list[bytes], int], None]
 
@@ -27,6 +27,11 @@ class Wire(Protocol):
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
         """Give every message of the guest to `take`, in the loop that `begin` gives."""
+        ...
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while no further result should be sent."""
         ...
 
     def read_on(self, wanted: bool) -> None:
@@ -49,6 +54,7 @@ class CallWire:
         connected.setblocking(False)
         self._socket = connected
         self._max_message_bytes = max_message_bytes
+        self._most_unread = 2 * MAX_UNREAD + max_message_bytes  # of what does not ask for room: errors
         self._reader = Reader(max_message_bytes)
         self._read_size = SHORT_READ
         self._lock = threading.Lock()
@@ -89,8 +95,13 @@ class CallWire:
             self._is_wanted = wanted
             self._call(self._watch)
 
+    @property
+    def is_crowded(self) -> bool:
+        """True while so many answers wait for the guest to read them that no further result should be sent."""
+        return len(self._out) > MAX_UNREAD and not self._is_closed
+
     def send(self, data: bytes) -> None:
-        """Send what can be sent now, and the rest when the guest reads on."""
+        """Send what can be sent now, and the rest when the guest reads on; hang up on one that never does."""
         with self._lock:
             sent = 0
             if self._is_closed:
@@ -102,7 +113,7 @@ class CallWire:
             left = len(self._out)
         if left:
             self._begin_reading()
-            self._call(self._hang_up if left > MAX_UNREAD else self._await_room)
+            self._call(self._hang_up if left > self._most_unread else self._await_room)
 
     def close(self) -> None:
         """Hang up, and wait until the loop has let go of the socket."""

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from agent_tools.fleet.crossing import GuestWord
-from agent_tools.fleet.host.relay import Relay
+from agent_tools.fleet.host.relay import TOLD_BYTES, Relay
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.guest.wire.frames import Reader
 from agent_tools.limits import CallLimits
+from tests.waiting import until
 
 
 class Wire:
@@ -20,6 +21,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.is_read, self.is_closed = True, False
+        self.is_crowded = False
         self.take: Any = None
 
     def start(self, begin: Any, take: Any, screen: Any = None) -> None:
@@ -119,6 +121,25 @@ def test_the_code_waits_while_too_much_is_on_its_way(relay: Relay, wire: Wire) -
     assert not wire.is_read
     relay.order("run", 2, "read_on", True)
     assert wire.is_read
+
+
+def test_the_caller_hears_how_much_of_his_answers_the_code_has_taken(relay: Relay, wire: Wire) -> None:
+    words: list[GuestWord] = []
+    relay.begin("run", words.append)
+    relay.order("run", 1, "answer", bytes(TOLD_BYTES - 1))
+    wire.is_crowded = True
+    relay.order("run", 2, "answer", bytes(2))
+    assert words == []
+    wire.is_crowded = False
+    assert until(lambda: words)[0].head == {"op": "taken", "bytes": TOLD_BYTES + 1}
+
+
+def test_the_code_cannot_say_what_is_the_hosts_to_say(relay: Relay, wire: Wire) -> None:
+    words: list[GuestWord] = []
+    relay.begin("run", words.append)
+    wire.take({"op": "taken", "bytes": -(2**60)}, [], 10)
+    wire.take(call(1), [], 10)
+    assert [word.head["op"] for word in words] == ["call"]
 
 
 def test_between_runs_calls_are_refused(relay: Relay, wire: Wire) -> None:

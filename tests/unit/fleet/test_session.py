@@ -166,6 +166,20 @@ def test_host_functions_run_in_the_callers_process(rig: Rig) -> None:
     assert sandbox.run_code(code).stdout == f"{sum(range(6, 26))}\n"
 
 
+def test_more_answers_than_may_wait_unread_reach_the_code(rig: Rig) -> None:
+    def large(megabytes: int) -> bytes:
+        return bytes(megabytes * 2**20)
+
+    sandbox = rig.sandbox(hostcalls=[large])
+    code = (
+        "import asyncio, time\n"
+        "calls = [asyncio.create_task(large(5)) for _ in range(24)]\n"
+        "await asyncio.sleep(0)\ntime.sleep(0.5)\n"
+        "print(sum([len(each) for each in await asyncio.gather(*calls)]) // 2**20)"
+    )
+    assert sandbox.run_code(code).stdout == "120\n"
+
+
 def test_functions_can_be_added_and_are_there_after_a_restart(rig: Rig) -> None:
     def double(n: int) -> int:
         return 2 * n

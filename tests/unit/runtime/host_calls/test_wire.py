@@ -12,6 +12,7 @@ import pytest
 from agent_tools.guest.wire.frames import Reader, pack
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallWire
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -52,10 +53,22 @@ def test_a_guest_that_breaks_the_protocol_is_hung_up_on(ends) -> None:  # type: 
     assert theirs.recv(1) == b""
 
 
+def test_answers_are_too_many_until_the_guest_reads_them(ends) -> None:  # type: ignore[no-untyped-def]
+    wire, theirs, _, _ = ends
+    wire.send(bytes(MAX_UNREAD))
+    assert not wire.is_crowded, "the socket took some of it"
+    wire.send(bytes(2**20))
+    assert wire.is_crowded
+    left = MAX_UNREAD + 2**20
+    while left:
+        left -= len(theirs.recv(1 << 22))
+    until(lambda: not wire.is_crowded)
+
+
 def test_a_guest_that_leaves_too_much_unread_is_hung_up_on(ends) -> None:  # type: ignore[no-untyped-def]
     wire, theirs, _, _ = ends
-    for _ in range(MAX_UNREAD // 2**24 + 2):
-        wire.send(bytes(2**24))
+    for _ in range(3):
+        wire.send(bytes(MAX_UNREAD))
     while True:
         try:
             if not theirs.recv(1 << 22):
@@ -63,6 +76,7 @@ def test_a_guest_that_leaves_too_much_unread_is_hung_up_on(ends) -> None:  # typ
         except ConnectionResetError:
             break
     wire.send(b"nobody is there")
+    assert not wire.is_crowded, "nobody should wait for it"
 
 
 def test_closing_twice_and_sending_afterwards_do_nothing(ends) -> None:  # type: ignore[no-untyped-def]
