@@ -12,7 +12,7 @@ from agent_tools.gateway.jobs.event_log import Logged, packed_events
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.stored_items import rows_of
+from agent_tools.gateway.responses.stored_items import forget, rows_of
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
@@ -65,8 +65,10 @@ class ResponseStorage:
             more = rows_of(self._plan.owner, outcome.body, outcome.told)
             if not is_background:
                 self._store.add(self._record(outcome.snapshot, _size(outcome.told)), *more)
-            elif self._change(outcome):
+            else:
                 self._store.add(*more)
+                if not self._change(outcome):
+                    forget(self._store, self._id)
         except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             if is_background:
@@ -99,7 +101,7 @@ class ResponseStorage:
         snapshot, data = outcome.snapshot, packed_events(outcome.events)
         conversation = packed(snapshot.conversation)
         self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=data))
-        is_there = self._store.change(
+        return self._store.change(
             StoredResponse,
             self._id,
             status=snapshot.status,
@@ -108,9 +110,6 @@ class ResponseStorage:
             body=snapshot.body,
             conversation=conversation,
         )
-        if not is_there:
-            self._store.delete(StoredEvents, id=self._id)
-        return is_there
 
 
 def _size(told: Mapping[str, str]) -> int:

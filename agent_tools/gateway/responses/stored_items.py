@@ -29,13 +29,16 @@ def rows_of(owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> lis
 
 
 def forget(store: Store, response_id: str) -> None:
-    """Delete a response and all that is stored with it."""
+    """Delete a response and all that is stored with it.
+
+    Its own row is the first: what ends it at this moment stores the rest before it looks for that row.
+    """
+    store.delete(StoredResponse, id=response_id)
     ids = [item.id for item in store.find(StoredItem, response_id=response_id)]
     for start in range(0, len(ids), MANY):
         store.delete(StoredCall, id=ids[start : start + MANY])
     store.delete(StoredItem, response_id=response_id)
     store.delete(StoredEvents, id=response_id)
-    store.delete(StoredResponse, id=response_id)
 
 
 def resolved(

@@ -11,8 +11,8 @@ import pytest
 
 from agent_tools.containers.records import Record
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.stored_items import resolved
-from agent_tools.gateway.store.records import StoredCall, StoredItem, StoredResponse
+from agent_tools.gateway.responses.stored_items import forget, resolved
+from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import FUNCTION, INCLUDE, SLEEP, code, is_idle, outputs, post, until
@@ -124,6 +124,28 @@ def test_nothing_is_kept_of_a_deleted_response(new_gateway: NewGateway) -> None:
     assert kept(gateway) == [1, 2, 1]
     httpx.delete(f"{gateway.url}/v1/responses/{body['id']}")
     assert kept(gateway) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_nothing_is_kept_of_a_response_that_is_deleted_as_it_ends(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch, is_before: bool
+) -> None:
+    gateway = new_gateway({"m": [code("1"), "Ok."]})
+    store, change = gateway.services.store, gateway.services.store.change
+
+    def deleted_meanwhile(kind: type[Record], id_: str, *where: Any, **values: Any) -> bool:
+        if is_before:
+            forget(store, id_)
+        is_there = change(kind, id_, *where, **values)
+        if not is_before:
+            forget(store, id_)
+        return is_there
+
+    monkeypatch.setattr(store, "change", deleted_meanwhile)
+    post(gateway, background=True)
+    until(lambda: is_idle(gateway))
+    assert kept(gateway) == [0, 0, 0]
+    assert store.count(StoredEvents) == 0
 
 
 def test_nothing_is_kept_of_a_response_that_is_deleted_under_way(new_gateway: NewGateway) -> None:
