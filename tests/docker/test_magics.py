@@ -257,6 +257,11 @@ def test_a_backend_for_files_says_that_nothing_is_shown(shared_tool: CodeInterpr
         pytest.param("%pip list", "numpy==", id="list"),
         pytest.param("!pip freeze | head -1", "not found", id="a pipeline is the shell's"),
         pytest.param("!echo pip install x", "pip install x", id="other commands"),
+        pytest.param("cmd = 'x'\n!echo {cmd} $cmd", "x x", id="variables in a command"),
+        pytest.param("def f(n):\n    !echo {n}\nf(7)", "7", id="variables of a function in a command"),
+        pytest.param("!cd /tmp", "%cd changes the kernel's", id="cd alone"),
+        pytest.param("!cd /tmp && pwd", "/tmp", id="cd with more"),
+        pytest.param("!kill -9 $$\nprint(_exit_code)", "-9", id="a command ended by a signal"),
         pytest.param("%run -d f.py", NO_DEBUGGER, id="a debugged file"),
         pytest.param("np.zeros?", "zeros(", id="help on a name not imported yet"),
     ],
@@ -264,6 +269,30 @@ def test_a_backend_for_files_says_that_nothing_is_shown(shared_tool: CodeInterpr
 def test_what_models_write_out_of_habit_is_answered(shared_tool: CodeInterpreter, cell: str, told: str) -> None:
     shared_tool.run("open('f.py', 'w').write('1')")
     assert told in _told(shared_tool.run(cell))
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        pytest.param(
+            "%%capture c\nprint(1)\n!echo two; echo err >&2\nprint(3)", "('1\\ntwo\\n3\\n', 'err\\n')", id="the magic"
+        ),
+        pytest.param(
+            "with contextlib.redirect_stdout(io.StringIO()) as out:\n    !python3 -c \"print('ä' * 300_000, end='')\"",
+            "(300000, 'ää",
+            id="much of it",
+        ),
+        pytest.param(
+            "with contextlib.redirect_stdout(io.StringIO()) as out:\n    !echo here; yes &", "'here", id="what runs on"
+        ),
+    ],
+)
+def test_what_commands_write_is_captured_with_the_rest(shared_tool: CodeInterpreter, cell: str, told: str) -> None:
+    shared_tool.run("import contextlib, io")
+    assert _told(shared_tool.run(cell)) == ""
+    shown = "(c.stdout, c.stderr)" if "%%capture" in cell else "len(out.getvalue()), out.getvalue()[:10]"
+    assert told in _told(shared_tool.run(shown))
+    assert shared_tool.run("!pkill yes; echo $?").ok
 
 
 def test_exit_keeps_the_kernel_after_a_reset(shared_tool: CodeInterpreter) -> None:

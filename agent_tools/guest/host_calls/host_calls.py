@@ -224,32 +224,35 @@ class Host:
             raise HostGone("The host is gone.")
 
     def _has_written(self, message: bytes) -> bool:
-        """Write a short message if there is room for it now."""
+        """Write a short message if there is room for it now; what a socket takes of it, it takes whole."""
         with shield:
             if not self._writing.acquire(blocking=False):
                 return False
             try:
-                self._socket.send(message, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return False
-            except OSError:
-                self._is_gone = True
+                return self._written(message) > 0
             finally:
                 self._writing.release()
-        return True
 
     def _write_all(self, message: bytes) -> None:
         """Write a message, and take in what comes meanwhile: the host may read no call before its answers are read."""
         rest = memoryview(message)
         with self._writing:
             while rest and not self._is_gone:
-                try:
-                    rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
-                except BlockingIOError:
+                written = self._written(rest)
+                rest = rest[written:]
+                if not written:
                     self._writable.poll()
                     self.take_in()
-                except OSError:
-                    self._is_gone = True
+
+    def _written(self, data: bytes | memoryview) -> int:
+        """Write what there is room for now; return how many bytes."""
+        try:
+            return self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._is_gone = True
+            return 0
 
     def _forget(self, number: int) -> None:
         """The call is over for its caller; the host is told if it does not know yet."""

@@ -120,6 +120,11 @@ def handles(command: str) -> bool:
     return True
 
 
+def is_only(program: str, command: str) -> bool:
+    """Return whether a shell command is one of this program and nothing else."""
+    return _words(command)[:1] == [program]
+
+
 def _tell_of_packages(words: list[str]) -> None:
     from .installed import tell_of_packages  # not at the start, which has to be quick
 

@@ -23,7 +23,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
-from . import figures, interrupts, magics
+from . import figures, interrupts, magics, shell_command
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
@@ -236,8 +236,7 @@ class SandboxShell(ZMQInteractiveShell):
 
     def system(self, cmd: str) -> None:
         """Run a shell command whose output is the cell's."""
-        if not magics.handles(cmd):
-            self.system_raw(cmd)
+        shell_command.run(self, cmd)
 
     def ask_exit(self) -> None:
         """Tell the client that the person wants to leave; the kernel's end is the client's to order."""

@@ -40,8 +40,8 @@ class CallService:
         return pack(head, [])
 
     async def room_for(self, answer: bytes) -> bytes:
-        """Return the answer when the guest has read enough for it. In any loop: the wire's is often another."""
-        while self.wire and self.wire.is_crowded:
+        """Return the answer when the guest has read enough for it."""
+        while self.wire and self.wire.is_crowded:  # noqa: ASYNC110  (this loop is often another than the wire's)
             await asyncio.sleep(ROOM_SECONDS)
         return answer
 
