@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.errors import SandboxGone
 from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
@@ -62,9 +61,12 @@ def test_without_room_for_a_process_files_and_commands_are_refused_and_variables
     filler += " threading.Thread(target=over.wait).start()\nexcept RuntimeError as exc: print(exc)"
     assert "can't start new thread" in _printed(fresh_tool, filler)
     sandbox = fresh_tool.as_sandbox
-    with pytest.raises(SandboxGone, match="no room for one more process"):
+    with pytest.raises(BlockingIOError, match=r"no room for one more process \(pids\): 'a'"):
         sandbox.write_file("a", "b")
-    assert sandbox.run_command("true", timeout=10).exit_code != 0
+    with pytest.raises(BlockingIOError):
+        sandbox.read_file("b")
+    refused = sandbox.run_command("true", timeout=10)
+    assert (refused.exit_code, refused.reason) == (126, "true: Resource temporarily unavailable")
     assert _printed(fresh_tool, "over.set(); print(kept)") == "1"
     while sandbox.run_command("true").exit_code:
         time.sleep(0.1)

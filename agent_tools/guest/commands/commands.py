@@ -8,6 +8,7 @@ One thread, which never waits for a command or for the host.
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -16,7 +17,10 @@ import time
 from collections.abc import Callable
 
 from ..processes import adopt_orphans, kill_tree
+from ..wire.commands import Ended, write_event
 from .command import Command, Watch
+
+NO_ROOM = write_event(Ended("no program", errno.EAGAIN))  # all that a command hears whose server cannot be started
 
 
 def serve(orders: socket.socket, work_dir: str) -> None:

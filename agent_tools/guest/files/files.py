@@ -7,6 +7,7 @@ Each request and each answer is a head, u32 length and JSON, followed by `size` 
     {"op": "put", "name": ..., "size": n}    {"facts": facts}
     {"op": "delete", "name": ...}            {}
     any that fails                           {"error": "..."}
+    before any request                       {"errno": EAGAIN, "error": "..."}: no room for a process that would serve
 
 Names are relative to work_dir; facts are [size, mtime in ns, inode]. Only regular files are served, and no link is
 followed in the last part of a name. Names that could disturb a reader (control, direction) are not listed. paths.py has
@@ -14,6 +15,7 @@ further requests, for any path of the sandbox.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -145,8 +147,13 @@ def _unlink(name: str) -> None:
 
 
 def _answer(stream: BufferedRWPair, head: dict[str, Any]) -> None:
+    stream.write(_framed(head))
+
+
+def _framed(head: dict[str, Any]) -> bytes:
     data = json.dumps(head).encode()
-    stream.write(struct.pack(">I", len(data)) + data)
+    return struct.pack(">I", len(data)) + data
 
 
+NO_ROOM = _framed({"errno": errno.EAGAIN, "error": os.strerror(errno.EAGAIN)})
 _OPERATIONS = {"list": _list, "get": _get, "put": _put, "delete": _delete}

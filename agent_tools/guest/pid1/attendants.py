@@ -31,14 +31,16 @@ class Attendants:
         self._resolvers_left = MAX_RESOLVERS
 
     def serve_files(self, descriptors: list[int]) -> None:
-        """Fork a server of files on a socket."""
-        self._fork(lambda: files.serve(descriptors[0], self._work_dir))
+        """Fork a server of files on a socket, or say there that it found no room."""
+        if not self._fork(lambda: files.serve(descriptors[0], self._work_dir)):
+            _say(descriptors[0], files.NO_ROOM)
 
     def spawn(self, descriptors: list[int]) -> None:
         """Hand the socket of a command to the process that runs commands, which starts with the first of them."""
         if self._runs_commands not in self.pids or not self._hand_over(descriptors):
             self._start_commands()
-            self._hand_over(descriptors)
+            if not self._hand_over(descriptors):
+                _say(descriptors[0], commands.NO_ROOM)
 
     def end_commands(self) -> None:
         """End all commands and all that they started."""
@@ -117,9 +119,14 @@ class Attendants:
 
         try:
             pid = os.fork()
-        except OSError:  # no room for a process; whoever asked finds its socket closed
+        except OSError:  # no room for a process
             return 0
         if pid == 0:
             in_fork(become)
         self.pids.add(pid)
         return pid
+
+
+def _say(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody hears it
+        os.write(descriptor, data)

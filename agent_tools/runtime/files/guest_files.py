@@ -25,6 +25,7 @@ from agent_tools.runtime.files.conversation import CHUNK, Conversation, Head
 FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle
 MAX_PIECE = 1024 * 1024
 MARKS_PER_ENTRY = 10
+NO_ROOM = "the sandbox has no room for one more process (pids)"  # which would serve its files
 MAX_IDLE = 4  # connections that are kept for the next use
 _KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
 
@@ -145,16 +146,14 @@ class GuestFiles:
             yield talk
             is_whole = True
         except _Told as exc:
-            is_whole = True
+            is_whole = exc.error.errno != errno.EAGAIN  # after which nobody is there
             raise exc.error from None
         except TimeoutError as exc:
             raise TimeoutError(
                 errno.ETIMEDOUT, f"not done in {self._limits.sync_timeout:g} s (sync_timeout)", path
             ) from exc
         except ConnectionError as exc:
-            raise SandboxGone(
-                "The sandbox, or its file service, ended meanwhile, or has no room for one more process."
-            ) from exc
+            raise _last_word(talk, path) or SandboxGone("The sandbox, or its file service, ended meanwhile.") from exc
         except (ValueError, struct.error) as exc:
             raise OSError(errno.EPROTO, f"the file service of the sandbox gave {exc}", path) from exc
         finally:
@@ -199,6 +198,17 @@ class _Told(Exception):
         self.error = error
 
 
+def _last_word(talk: Conversation, path: str) -> OSError | None:
+    """Return the error that was told before the hanging up."""
+    try:
+        check(talk.read_head(), path)
+    except _Told as told:
+        return told.error
+    except (OSError, ValueError, struct.error):
+        pass
+    return None
+
+
 def check(head: Head, path: str) -> Head:
     """Return an answer, unless it tells of an error, which is raised."""
     if "errno" not in head:
@@ -206,7 +216,8 @@ def check(head: Head, path: str) -> Head:
     number = head["errno"]
     if type(number) is not int or number not in errno.errorcode:
         raise ValueError("a malformed error")
-    raise _Told(OSError(number, os.strerror(number), path))
+    reason = NO_ROOM if number == errno.EAGAIN else os.strerror(number)
+    raise _Told(OSError(number, reason, path))
 
 
 def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
