@@ -107,6 +107,24 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     _signal_all(doomed, signal.SIGKILL)
 
 
+def kill_forks(since: int) -> set[int]:
+    """Kill what comes from this process by forks alone, from a moment on (ticks since the machine's start).
+
+    They are stopped first, for PATIENCE at most. Returns the pids.
+    """
+    own, killed, doomed = _command_line(os.getpid()), set[int](), set[int]()
+    for _ in _rounds():
+        table = processes()
+        young = {pid for pid, each in table.items() if each.started >= since and pid != os.getpid()}
+        doomed = {pid for pid in young if descends(pid, (os.getpid(),), table) and _command_line(pid) == own}
+        if not doomed:
+            return killed
+        killed |= doomed
+        _signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
+    _signal_all(doomed, signal.SIGKILL)
+    return killed
+
+
 def kill_branch(root: int) -> bool:
     """Kill a process which adopts its orphans, and all that comes from it; for PID 1. The others are stopped meanwhile.
 
@@ -156,6 +174,13 @@ def kill_subreaper(root: int) -> None:
 def adopt_orphans() -> None:
     """Be the parent of all that comes from this process and has lost its own."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _command_line(pid: int) -> bytes:
+    """Return what a process was started with, which a fork shares; nothing once it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read()
+    return b""
 
 
 def _all_stopped(pids: Collection[int], table: dict[int, Process]) -> bool:

@@ -467,6 +467,27 @@ def test_a_forked_child_ends_with_the_program_it_was_forked_in(session: Session,
         assert session.run("x += 1; print(x, os.getpid() != pid)", 30).stdout == f"{n + 2} True\n"
 
 
+def test_what_an_interrupted_cell_forked_ends_with_it_and_programs_live_on(session: Session) -> None:
+    session.run(
+        "import multiprocessing, os, subprocess, sys, time\nfork = multiprocessing.get_context('fork')\n"
+        "earlier = fork.Process(target=time.sleep, args=(600,)); earlier.start()",
+        30,
+    )
+    time.sleep(0.1)  # a process knows its start to a hundredth of a second
+    execution = session.run(
+        "program = subprocess.Popen(['sleep', '600'])\n"
+        "worker = fork.Process(target=time.sleep, args=(600,)); worker.start()\n"
+        "forks = [os.fork() for _ in range(3)]\nwhile True: time.sleep(0.05)",
+        1.5,
+    )
+    assert [type(output) for output in execution.outputs if not isinstance(output, Stream)] == [TimedOut]
+    code = (
+        "print(earlier.is_alive(), program.poll(), worker.exitcode, [os.path.exists(f'/proc/{pid}') for pid in forks])"
+    )
+    assert session.run(code, 30).stdout == "True None -9 [False, False, False]\n"
+    session.run("earlier.kill(); program.kill()", 30)
+
+
 @pytest.mark.parametrize(
     "code",
     ["os.close(1)", "os.close(2)", "os.dup2(os.open('/dev/null', os.O_WRONLY), 2)", "os.fdopen(1, 'w').close()"],

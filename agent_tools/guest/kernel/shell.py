@@ -24,6 +24,7 @@ from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
 from . import figures, interrupts, magics, shell_command
+from .cell_forks import CellForks
 
 # Names a cell may use without importing them; the module is imported when a cell first mentions the name.
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
@@ -54,6 +55,7 @@ def prepare_shell(shell: Any) -> None:
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
+    shell.forks = CellForks()
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
@@ -183,6 +185,7 @@ class SandboxShell(ZMQInteractiveShell):
 
     has_person = False
     lazy_names: LazyNames
+    forks: CellForks
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
     transformed = ("", "")  # the latest cell, and what its magics were made of
@@ -204,9 +207,11 @@ class SandboxShell(ZMQInteractiveShell):
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
         self._last_traceback, self._last_traceback_during_displayhook = None, False
+        self.forks.begin()
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
             os._exit(0)
+        self.forks.end(result.error_in_exec)
         return result
 
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
