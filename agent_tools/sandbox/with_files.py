@@ -110,7 +110,11 @@ class WithFiles:
         """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
 
         Variables that are there keep their values, but for those of the same names. What an archive holds is read in
-        the sandbox alone: one from a stranger can do there what code of his could. Errors as for `read_file`.
+        the sandbox alone: one from a stranger can do there what code of his could.
+
+        Raises:
+            InvalidParams: it is no archive of this kind.
+            OSError: as for `write_file`.
         """
         if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
             _check_file("tar", tar)

@@ -17,12 +17,14 @@ put in place, through links, so that whoever reads it sees the old one or the ne
 
 import contextlib
 import errno
+import itertools
 import os
+import secrets
 import shutil
 import stat
 import struct
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BufferedRWPair
 from typing import Any
 
@@ -40,7 +42,7 @@ def serve(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) -> No
     content = Content(stream)
     try:
         _OPERATIONS[request["op"]](request, content, lambda head: answer(stream, head))
-    except (OSError, tarfile.TarError, ValueError) as exc:
+    except (OSError, tarfile.TarError, ValueError, RecursionError) as exc:
         number = exc.errno if isinstance(exc, OSError) and exc.errno else errno.EINVAL
         if content.is_sending:
             stream.write(struct.pack(">I", FAILED))
@@ -133,10 +135,51 @@ def _remove(request: dict[str, Any], _content: Content, tell: Tell) -> None:
     if not os.path.isdir(path) or os.path.islink(path):
         os.unlink(path)
     elif request["recursive"]:
-        shutil.rmtree(path)
+        _remove_tree(path)
     else:
         os.rmdir(path)
     tell({})
+
+
+def _remove_tree(path: str) -> None:
+    try:
+        shutil.rmtree(path)
+    except RecursionError:
+        _remove_deep(path)
+    except OSError as exc:
+        if exc.errno not in (errno.EMFILE, errno.ENAMETOOLONG):
+            raise
+        _remove_deep(path)
+
+
+def _remove_deep(path: str) -> None:
+    """Remove a folder whose folders lie too deep for the library: each is renamed, to lie directly in the first."""
+    names = map(f".{secrets.token_hex(8)}-{{}}".format, itertools.count())
+    waiting = ["."]
+    with _opened(path) as top:
+        while waiting:
+            name = waiting.pop()
+            with _opened(name, top) as folder:
+                for entry in os.listdir(folder):
+                    if not stat.S_ISDIR(os.lstat(entry, dir_fd=folder).st_mode):
+                        os.unlink(entry, dir_fd=folder)
+                    elif name == ".":
+                        waiting.append(entry)
+                    else:
+                        waiting.append(next(names))
+                        os.rename(entry, waiting[-1], src_dir_fd=folder, dst_dir_fd=top)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
+    os.rmdir(path)
+
+
+@contextlib.contextmanager
+def _opened(folder: str, within: "int | None" = None) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _make_dir(request: dict[str, Any], _content: Content, tell: Tell) -> None:

@@ -6,12 +6,14 @@ them within the sandbox (guest/files/archive.py); what it says became of them is
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.conversation import Conversation, Head
 from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
@@ -23,6 +25,7 @@ NAME_BYTES = 100  # of a tar's first field, ustar(5)
 MAX_NAME = 200  # characters of a variable's name
 MAX_REASON = 300
 UNREADABLE = "the sandbox gave no report that could be understood"
+NO_ARCHIVE = "The archive cannot be read: give what `save` made, or a tar whose members stay in the folder."
 NO_FILES = ""  # for a path: the variables alone
 
 Pieces = Iterator[memoryview]
@@ -69,8 +72,8 @@ class Archives:
             yield from content(talk, most, path)
 
     def load(self, path: str, archive: Pieces) -> None:
-        """Unpack a tar into a folder, in there: no member of it is looked at here. Raises OSError."""
-        with self._files.asking(path) as talk:
+        """Unpack a tar into a folder, in there: no member of it is looked at here. Errors as for `loading`."""
+        with _readable(), self._files.asking(path) as talk:
             talk.send_head({"op": "load", "path": path, "variables": False})
             give(talk, archive)
             check(talk.read_head(), path)
@@ -83,8 +86,13 @@ class Archives:
 
     @contextmanager
     def loading(self, path: str) -> Iterator[WithVariables]:
-        """Begin to load a folder and the variables. Raises OSError."""
-        with self._with_variables("load", path) as asked:
+        """Begin to load a folder and the variables.
+
+        Raises:
+            InvalidParams: it is no tar, or a member of it leads out of the folder.
+            OSError: what it holds could not be written.
+        """
+        with _readable(), self._with_variables("load", path) as asked:
             yield asked
 
     @contextmanager
@@ -97,6 +105,17 @@ class Archives:
             if not isinstance(address, str) or not address.isascii() or len(address) > MAX_NAME:
                 raise ValueError("a malformed address")
             yield WithVariables(talk, path, address, self._limits)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Say what an archive has to be, if the sandbox cannot read it."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        raise InvalidParams(NO_ARCHIVE) from exc
 
 
 def opened(archive: bytes | BinaryIO) -> tuple[bool, Pieces]:

@@ -235,8 +235,8 @@ def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
 
 
 def give(talk: Conversation, pieces: Iterable[memoryview]) -> None:
-    """Send content."""
-    for piece in pieces:
+    """Send content; an empty piece would be its end."""
+    for piece in filter(None, pieces):
         talk.send(struct.pack(">I", len(piece)))
         talk.send(piece)
     talk.send(struct.pack(">I", 0))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
+from agent_tools.runtime.files.archives import Archives, opened
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 
@@ -68,3 +72,48 @@ def test_a_folder_is_not_made_over_a_file(files: GuestFiles, tmp_path: Path) -> 
     files.make_dir("folder")
     files.make_dir("folder")
     assert (tmp_path / "folder").is_dir()
+
+
+def nest(folder: Path, depth: int) -> None:
+    """Make a folder with two lines of folders in it that go down so far, and a file at the end of each."""
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        here = os.open(folder / name, os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir("d", dir_fd=here)
+            above, here = here, os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(above)
+        os.close(os.open("leaf", os.O_CREAT, dir_fd=here))
+        os.close(here)
+
+
+def test_folders_of_any_depth_are_removed(files: GuestFiles, tmp_path: Path) -> None:
+    nest(tmp_path / "deep", 2_500)
+    (tmp_path / "kept").write_bytes(b"kept")
+    (tmp_path / "deep" / "one" / "link").symlink_to(tmp_path, target_is_directory=True)
+    files.remove("deep", recursive=True)
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_folders_too_deep_for_an_archive_are_an_error(files: GuestFiles, tmp_path: Path) -> None:
+    nest(tmp_path / "deep", 1_200)
+    with pytest.raises(OSError, match="could not be read to its end"):
+        b"".join(Archives(files, Limits()).save(".", 2**30))
+    files.remove("deep", recursive=True)
+    assert files.scan(".") == []
+
+
+def evil() -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        member = tarfile.TarInfo("../outside")
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"x" * 100_000, evil()], ids=["none", "junk", "much junk", "outside"])
+def test_what_is_no_archive_is_refused_and_the_next_request_answered(files: GuestFiles, data: bytes) -> None:
+    with pytest.raises(InvalidParams, match="give what `save` made"):
+        Archives(files, Limits()).load(".", opened(data)[1])
+    assert files.scan(".") == []
