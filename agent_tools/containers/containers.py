@@ -38,6 +38,7 @@ from agent_tools.containers.spec import ContainerSpec, check_memory, interpreter
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
 from agent_tools.runtime.files import folder
+from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -96,8 +97,12 @@ class Containers(Generic[Config]):
             origin=spec.origin,
         )
         path = self.folder(container.id)
-        prepare_work_dir(path, self.runtime.guest(path))
-        self._rows.add(container)
+        try:
+            prepare_work_dir(path, self.runtime.guest(path))
+            self._rows.add(container)
+        except BaseException:
+            remove_tree(path)
+            raise
         return container
 
     def check_room(self, owner: str) -> None:
@@ -174,6 +179,11 @@ class Containers(Generic[Config]):
                 "The container is over, but some of its files could not be deleted yet; that is tried again."
             )
 
+    def discard(self, owner: str, id_: str) -> None:
+        """Delete a container that nobody has heard of. Raises nothing: it is forgotten after `container_idle`, too."""
+        with suppress(ContainersError, self._rows.failure):
+            self.delete(owner, id_)
+
     def sweep(self) -> int:
         """Expire the containers that are due, finish those that are over, and forget those that expired long ago.
 
@@ -218,7 +228,7 @@ class Containers(Generic[Config]):
             yield live.interpreter, live.woken
         finally:
             self.places.release(id_, live)
-            with suppress(self._rows.failure):  # the next use of it will do
+            with suppress(self._rows.failure, OSError):  # the next use of it will do
                 self.measure(id_)
 
     def _live(self, id_: str) -> LiveContainer:

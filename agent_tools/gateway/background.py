@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from agent_tools.gateway.requests.failures import stopped
@@ -19,11 +20,15 @@ MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another m
 
 
 class Background:
-    """The background responses of all gateways that share a store. Thread-safe."""
+    """The background responses of all gateways that share a store. Thread-safe.
 
-    def __init__(self, store: Store, gateway: str = "") -> None:
+    `is_alive` tells of another gateway, by its id, if it is there.
+    """
+
+    def __init__(self, store: Store, gateway: str = "", is_alive: Callable[[str], bool] = lambda _: False) -> None:
         self._store = store
         self._gateway = gateway
+        self._is_alive = is_alive
         self._lock = threading.Lock()
         self._ours: set[str] = set()
         self._unstored: set[str] = set()  # ended here, but not in the store
@@ -66,7 +71,7 @@ class Background:
             self._fail_unstored(head.id)
             return self._store.get(ResponseHead, head.id) or head
         claim = self._store.get(BackgroundClaim, head.id)
-        if claim is None or _is_lost(claim):
+        if claim is None or self._is_lost(claim):
             self._fail(head.id, stopped().message)
             return self._store.get(ResponseHead, head.id) or head  # it may have ended just then
         return head
@@ -80,7 +85,7 @@ class Background:
         for id_ in ours:
             self._store.change(BackgroundClaim, id_, seen_at=time.time())
         for claim in self._store.find(BackgroundClaim):
-            if claim.id not in ours and _is_lost(claim):
+            if claim.id not in ours and self._is_lost(claim):
                 self._fail(claim.id, stopped().message)
                 self._store.delete(BackgroundClaim, id=claim.id)
 
@@ -98,9 +103,12 @@ class Background:
             return
         body: JsonObject = json.loads(response.body)
         body.update(status="failed", error={"code": "server_error", "message": why})
-        self._store.change(ResponseBody, id_, status="failed", body=packed(body))
+        self._store.change(ResponseBody, id_, {"status": list(ACTIVE)}, status="failed", body=packed(body))
         self._store.delete(BackgroundClaim, id=id_)
 
-
-def _is_lost(claim: BackgroundClaim) -> bool:
-    return is_orphan(json.loads(claim.gateway)) or time.time() - claim.seen_at > MAX_SILENCE
+    def _is_lost(self, claim: BackgroundClaim) -> bool:
+        """Return whether whoever made the response is gone; one whose sweeps take long gives other signs of life."""
+        gateway = json.loads(claim.gateway)
+        if self._is_alive(str(gateway.get("gateway", ""))):
+            return False
+        return is_orphan(gateway) or time.time() - claim.seen_at > MAX_SILENCE

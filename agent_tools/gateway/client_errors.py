@@ -77,7 +77,9 @@ def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
     headers = {"Retry-After": exc.retry_after} if exc.retry_after else None
     if status in (401, 403) and not is_clients_key:
         return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
-    if 400 <= status < 500:
+    if not 400 <= status < 600:
+        return ApiError(502, "The upstream's answer has no status that it could have.", code="upstream_error")
+    if status < 500:
         return ApiError(status, detail, code=exc.code, headers=headers)
     return ApiError(status, detail, code=exc.code or "upstream_error", headers=headers)
 

@@ -47,8 +47,12 @@ def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) ->
     for id_ in file_ids:
         services.uploads.find(owner, id_)
     row = services.containers.create(owner, spec)
-    for id_ in file_ids:
-        services.files.put_upload(owner, row.id, id_)
+    try:
+        for id_ in file_ids:
+            services.files.put_upload(owner, row.id, id_)
+    except BaseException:
+        services.containers.discard(owner, row.id)
+        raise
     return container_shown(row)
 
 
@@ -74,7 +78,7 @@ async def create_container_file(request: Request) -> Response:
     """POST /v1/containers/{id}/files: a multipart `file`, or JSON with `file_id`."""
     services, owner = services_of(request), owner_of(request)
     row = await run_in_threadpool(services.containers.active, owner, _id(request))
-    if request.headers.get("content-type", "").startswith("multipart/"):
+    if request.headers.get("content-type", "").lower().startswith("multipart/"):
         limit = services.config.max_upload_bytes
         async with file_form(request, services.shares, services.shares.containers_left, limit) as form:
             upload = _uploaded(form.get("file"))
@@ -141,7 +145,7 @@ def retrieve_file(request: Request) -> Response:
 def file_content(request: Request) -> Response:
     """GET /v1/files/{id}/content."""
     with ExitStack() as stack:
-        content = stack.enter_context(open(services_of(request).uploads.path(_upload(request).id), "rb"))
+        content = stack.enter_context(services_of(request).uploads.opened(_upload(request).id))
         return _download(content, stack.pop_all())
 
 

@@ -26,14 +26,13 @@ from agent_tools.gateway.store.records import StoredConversation
 from agent_tools.models.base import JsonObject
 
 MAX_ITEMS = 20  # added by one request, as at OpenAI
-MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
 _ANY_FILE: JsonObject = {"type": "text", "text": ""}
 
 
 async def create_conversation(request: Request) -> Response:
     """POST /v1/conversations."""
     given = Fields(await json_body(request))
-    notes = _notes(given)
+    notes = given.notes("metadata")
     return Json(await run_in_threadpool(_create, services_of(request), owner_of(request), notes, _given_items(given)))
 
 
@@ -52,7 +51,7 @@ async def update_conversation(request: Request) -> Response:
     given = Fields(await json_body(request))
     if given.given.get("metadata") is None:
         raise invalid("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
-    return Json(await run_in_threadpool(_update, request, _notes(given)))
+    return Json(await run_in_threadpool(_update, request, given.notes("metadata")))
 
 
 def _update(request: Request, notes: JsonObject) -> JsonObject:
@@ -133,20 +132,6 @@ def _items(services: Services, owner: str, given: list[JsonObject]) -> list[Json
     messages_of_items(items, CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file), "items")
     check_item_ids(items, "items")
     return list(listed_items(items))
-
-
-def _notes(given: Fields) -> JsonObject:
-    """Return the metadata: names and texts.
-
-    Raises:
-        ApiError: 400.
-    """
-    notes = given.object("metadata") or {}
-    bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
-    is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
-    if not is_good or len(notes) > MAX_NOTES or any(len(name) > MAX_NOTE_NAME for name in notes):
-        raise invalid(f"Invalid 'metadata': expected {bounds}.", "metadata", "invalid_value")
-    return notes
 
 
 _ONE, _ITEMS = "/v1/conversations/{conversation_id}", "/v1/conversations/{conversation_id}/items"

@@ -19,7 +19,7 @@ from agent_tools.containers.failures import (
     UploadNotFound,
 )
 from agent_tools.containers.ids import new_id
-from agent_tools.containers.records import ContainerFile, Upload
+from agent_tools.containers.records import Container, ContainerFile, Upload
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.config import GatewayConfig
@@ -80,9 +80,16 @@ class Uploads:
             raise UploadNotFound(id_)
         return upload
 
-    def path(self, id_: str) -> Path:
-        """Return the path of a file's content."""
-        return self._dir / id_
+    def opened(self, id_: str) -> BinaryIO:
+        """Open a file's content.
+
+        Raises:
+            UploadNotFound: it has just been deleted.
+        """
+        try:
+            return open(self._dir / id_, "rb")
+        except FileNotFoundError as exc:
+            raise UploadNotFound(id_) from exc
 
     def all_of(self, owner: str) -> list[Upload]:
         """List all files of an owner, oldest first."""
@@ -135,7 +142,7 @@ class ContainerFiles:
     def put_upload(self, owner: str, container_id: str, file_id: str) -> ContainerFile:
         """Copy an uploaded file in."""
         upload = self._uploads.find(owner, file_id)
-        with open(self._uploads.path(upload.id), "rb") as content:
+        with self._uploads.opened(upload.id) as content:
             return self.put(container_id, upload.filename, content)
 
     def listed(self, container_id: str) -> list[ListedFile]:
@@ -188,6 +195,8 @@ class ContainerFiles:
         )
         if not self._store.add_if_new(file):  # another request has just named it
             return self._named(container_id, name, source)
+        if self._store.get(Container, container_id, status="active") is None:  # it is over, and so are its names
+            self._store.delete(ContainerFile, id=file.id)
         return file
 
 

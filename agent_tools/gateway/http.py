@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
 from agent_tools.models.base import JsonObject
 
+MAX_LEVELS = 100  # of arrays and objects within each other, in a body
 MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
@@ -112,12 +114,32 @@ def parsed(body: bytes, max_parts: int) -> JsonObject:
         message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
         raise too_large(f"{message} Send large data as a file: POST /v1/files.", "too_many_parts")
     try:
-        value = json.loads(body or b"{}")
+        value = json.loads(body or b"{}", parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as exc:
         raise invalid("We could not parse the JSON body of your request.") from exc
     if not isinstance(value, dict):
         raise invalid("The body of a request is a JSON object.")
+    if body.count(b"[") + body.count(b"{") > MAX_LEVELS and _is_deeper(value, MAX_LEVELS):
+        raise invalid(f"The JSON of the request has arrays and objects in more than {MAX_LEVELS} levels.")
     return scrubbed(value) if _HALVES.search(body) else value
+
+
+def _finite(number: str) -> float:
+    """Return a number; one that no JSON can hold, such as NaN or 1e999, is a ValueError."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number:.20} is no finite number")
+    return value
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Return whether arrays and objects lie within each other in more than so many levels."""
+    level: list[Any] = [value]
+    for _ in range(most):
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [each for values in inner for each in values if isinstance(each, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:

@@ -90,7 +90,7 @@ class Services:
         undo.callback(failures, self.presence.leave)
         self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
         self.peers = Peers(config, self.presence)
-        self.background = Background(self.store, self.presence.id)
+        self.background = Background(self.store, self.presence.id, self.presence.is_alive)
 
     def _let_in(self) -> None:
         """Have what requests pass first: keys, and bounds of what they send."""

@@ -48,8 +48,15 @@ class Upstream:
         )
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """Return the key that the upstream is asked with."""
-        return self._config.upstream_key or (key_of(headers) if self._config.passes_clients_keys else "") or "none"
+        """Return the key that the upstream is asked with.
+
+        Raises:
+            ApiError: 401, it is no key: no header can hold it.
+        """
+        key = self._config.upstream_key or (key_of(headers) if self._config.passes_clients_keys else "") or "none"
+        if not key.isascii():
+            raise ApiError(401, "Incorrect API key provided: it has characters beyond ASCII.", code="invalid_api_key")
+        return key
 
     def model(self, name: str, key: str) -> Model:
         """Return a model of the upstream; its connections are kept for the next time.
@@ -98,8 +105,6 @@ class Upstream:
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if headers.get(name, "").isascii() and name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
-        if not sent["Authorization"].isascii():
-            raise ApiError(401, "Incorrect API key provided: it has characters beyond ASCII.", code="invalid_api_key")
         request = self._client.build_request(method, path, headers=sent, content=body or None)
         try:
             answer = await self._client.send(request, stream=True)

@@ -56,8 +56,7 @@ class StoredConversations:
             id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
         )
         self.check_room(owner, "", items)
-        self._store.add(made)
-        self.append(made, items)
+        self._store.add(made, *self._rows(made, items, {}))
         return made
 
     def find(self, owner: str, id_: str) -> StoredConversation:
@@ -191,16 +190,20 @@ class StoredConversations:
         """Change the metadata."""
         self._store.change(StoredConversation, id_, notes=packed(notes), used_at=time.time())
 
-    def delete(self, id_: str) -> None:
-        """Delete a conversation with its items."""
-        self._store.delete(StoredConversation, id=id_)  # first: an answer that is added meanwhile finds none
-        self._store.delete(ConversationItem, conversation_id=id_)
+    def touch(self, id_: str) -> None:
+        """Note that a conversation is used now."""
+        self._store.change(StoredConversation, id_, used_at=time.time())
+
+    def delete(self, id_: str, **where: Any) -> None:
+        """Delete a conversation, if it is as `where` says, with its items."""
+        if self._store.delete(StoredConversation, id=id_, **where):  # first: what is added meanwhile finds none
+            self._store.delete(ConversationItem, conversation_id=id_)
 
     def sweep(self) -> None:
         """Delete what was not used for `retention` seconds, some of it in each sweep."""
         old = Before(time.time() - self._config.retention)
         for row in self._store.page(StoredConversation, MANY, used_at=old):
-            self.delete(row.id)
+            self.delete(row.id, used_at=old)
 
 
 def check_item_ids(items: Iterable[Mapping[str, Any]], path: str) -> None:

@@ -148,6 +148,8 @@ class Jobs:
     def follow(self, job: Job, place: Place) -> None:
         """Start a job that has entered; it leaves at its end."""
         self._following[job] = place.owner
+        if place.owner in self._revoked:  # since it has entered
+            self.abandon(job)
         self._pool.submit(self._work, job, place)
 
     def all_of(self, kind: type[_Kind]) -> list[_Kind]:

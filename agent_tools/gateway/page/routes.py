@@ -96,9 +96,13 @@ async def try_code(request: Request) -> Response:
     given = Fields(await json_body(request))
     code, id_ = given.text("code") or "", given.text("container")
     services, jobs = services_of(request), jobs_of(request)
-    row = await run_in_threadpool(_container, services, owner_of(request), id_)
     place = await jobs.enter(owner_of(request), needs_sandbox=True)
-    job = TrialJob(services, row.id, code)
+    try:
+        row = await run_in_threadpool(_container, services, owner_of(request), id_)
+        job = TrialJob(services, row.id, code)
+    except BaseException:
+        jobs.leave(place)
+        raise
     jobs.follow(job, place)
     return EventStream(job.log, lambda: jobs.abandon(job), named=False, pace=Pace(services.config.heartbeat))
 

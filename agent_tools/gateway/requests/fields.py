@@ -7,6 +7,7 @@ from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
 
+MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
 _NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", list: "an array"}
 
 
@@ -62,6 +63,16 @@ class Fields:
         """Return an array; an empty one if it is missing."""
         value: list[Any] | None = self._of(name, list)
         return value or []
+
+    def notes(self, name: str) -> dict[str, str]:
+        """Return metadata: names and texts; nothing if it is missing."""
+        notes = self.object(name) or {}
+        is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
+        if not is_good or len(notes) > MAX_NOTES or any(len(each) > MAX_NOTE_NAME for each in notes):
+            bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
+            param = self.param(name)
+            raise invalid(f"Invalid '{param}': expected {bounds}.", param, "invalid_value")
+        return notes
 
     def wrong(self, name: str, wanted: str) -> ApiError:
         """Return the error for a field of the wrong type."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
 from agent_tools.gateway.responses.compaction.summary import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.mcp.approvals import asked, executed, read_decisions
@@ -62,6 +63,8 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
     Raises:
         ApiError: 400, an item's type is not supported.
     """
+    for index, item in enumerate(items):
+        _check_names(item, f"{path}[{index}]")
     found: list[Message | JsonObject] = []
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
@@ -77,6 +80,12 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
         found += [*_shown(seen), *_messages(item, param, here)]
         seen = []
     return [message for message in wire_messages([*found, *_shown(seen)]) if not _is_lone_thought(message)]
+
+
+def _check_names(item: Mapping[str, Any], param: str) -> None:
+    for name in ("type", "id", "approval_request_id"):
+        if not isinstance(item.get(name), (str, type(None))):
+            raise Fields(item, param).wrong(name, "a string")
 
 
 def _thought(item: Mapping[str, Any]) -> str:

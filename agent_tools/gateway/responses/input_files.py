@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from agent_tools.containers.failures import UploadNotFound
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.tools.hold import Hold
@@ -17,6 +18,7 @@ from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
 
 MAX_FILES = 100  # in one request's input
+GONE = "[A file was here, which has been deleted since.]"
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 """How files of pictures begin."""
 
@@ -46,7 +48,7 @@ class InputFiles:
         self._left = MAX_FILES
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
-        """Return the part that tells the model of a file. A file that is not new stays as code has left it.
+        """Return the part that tells the model of a file. A file that is not new stays as code has left it, or is gone.
 
         An `input_image` is shown to the model, and is not put into the container.
 
@@ -57,7 +59,12 @@ class InputFiles:
         self._left -= 1
         if self._left < 0:
             raise invalid(f"An input holds at most {MAX_FILES} files.", param)
-        file = self._read(part, param)
+        try:
+            file = self._read(part, param)
+        except UploadNotFound:
+            if is_new:
+                raise
+            return {"type": "text", "text": GONE}
         if part.get("type") == "input_image":
             return {"type": "image_url", "image_url": {"url": self._data_url(file, _picture_kind(file, param))}}
         if self._hold is None:
@@ -94,7 +101,7 @@ def upload_finder(uploads: Uploads, owner: str) -> Callable[[str], InputFile]:
 
     def find(id_: str) -> InputFile:
         upload = uploads.find(owner, id_)
-        return InputFile(upload.filename, upload.bytes, lambda: open(uploads.path(id_), "rb"))
+        return InputFile(upload.filename, upload.bytes, lambda: uploads.opened(id_))
 
     return find
 

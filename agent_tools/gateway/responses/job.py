@@ -114,12 +114,14 @@ class ResponseJob(TurnJob):
                 self._end(event)
             except Exception as exc:  # noqa: BLE001  (no stream ends without its last event, whatever this is)
                 _log.error("the end of a response could not be kept: %s", type(exc).__name__)
+                self._storage.close()
                 self._not_stored(event["response"])
         super().record(event)
 
     def close(self) -> None:
         """Let go of the container and hang up on servers, however the response ended, and whatever fails meanwhile."""
         with ExitStack() as undo:
+            undo.callback(self._storage.close)
             undo.callback(super().close)
             undo.callback(self._remote.close)
             if self.plan.hold:

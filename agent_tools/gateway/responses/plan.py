@@ -94,6 +94,7 @@ class Planner:
         self._stored: StoredConversation | None = None
         self._decisions: list[Decision] = []
         self._container_id = ""
+        self._has_made = False
         self._notes: list[str] = []
 
     @property
@@ -114,6 +115,8 @@ class Planner:
             ResponseShare(config, self.services.store, self.services.shares).check(self._owner)
         self._check_names()
         self._find_conversation()
+        if self._stored:
+            self.services.stored_conversations.touch(self._stored.id)
         hold = self._hold(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
         conversation = [*self._before(hold), *messages_of_items(self._request.input, self._past(hold))]
@@ -143,6 +146,11 @@ class Planner:
         if choice := self._request.tools.container:
             self._find_conversation()
             self._find_container(choice)
+
+    def undo(self) -> None:
+        """Discard the container that was made for a response that is not."""
+        if self._has_made:
+            self.services.containers.discard(self._owner, self._container_id)
 
     def _find_conversation(self) -> None:
         """Find all that was said before, and whom it is known by."""
@@ -265,6 +273,7 @@ class Planner:
     def _make(self, spec: ContainerSpec) -> None:
         if self.services.store.get(Container, self._container_id) is None:
             self.services.containers.create(self._owner, spec, self._container_id)
+            self._has_made = True
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""

@@ -226,7 +226,7 @@ def _echo(given: Fields) -> JsonObject:
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
     echo: JsonObject = {
-        "metadata": given.object("metadata") or {},
+        "metadata": given.notes("metadata"),
         "parallel_tool_calls": given.flag("parallel_tool_calls") is not False,
         **{name: default for name, (_, _, default) in _SAMPLING.items()},
         **_sampling(given),

@@ -54,10 +54,14 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
 def _made(planner: Planner, upstream_key: str, log: EventLog) -> ResponseJob:
     """Plan a response, and store its start if it is made in the background. For a thread."""
     with planner.services.baton.held(is_urgent=not planner.needs_sandbox):
-        plan = planner.plan(upstream_key)
-        job = ResponseJob(planner.services, plan, log)
-        if plan.request.background:
-            job.save_start()
+        try:
+            plan = planner.plan(upstream_key)
+            job = ResponseJob(planner.services, plan, log)
+            if plan.request.background:
+                job.save_start()
+        except BaseException:
+            planner.undo()
+            raise
         return job
 
 

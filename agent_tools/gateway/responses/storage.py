@@ -51,11 +51,17 @@ class ResponseStorage:
         self._plan = plan
         self._id = id_
         self._input_size = 0
+        self._is_claimed = False  # as one that goes on in the background
 
     def begin(self, snapshot: Snapshot) -> None:
         """Store a response that is only begun, so that it can be asked for."""
         self._services.background.begin(self._id)
-        self._store.add(self._record(snapshot))
+        try:
+            self._store.add(self._record(snapshot))
+        except BaseException:
+            self._services.background.end(self._id)
+            raise
+        self._is_claimed = True
 
     def end(self, outcome: Outcome) -> bool:
         """Store a response that has ended; return False if that failed. Raises nothing."""
@@ -71,12 +77,18 @@ class ResponseStorage:
                     forget(self._store, self._id)
         except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
-            if is_background:
-                self._services.background.give_up(self._id)
+            self.close()
             return False
         if is_background:
+            self._is_claimed = False
             self._services.background.end(self._id)
         return True
+
+    def close(self) -> None:
+        """Have a response fail that goes on in the background and has not been stored. Raises nothing."""
+        if self._is_claimed:
+            self._is_claimed = False
+            self._services.background.give_up(self._id)
 
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""
