@@ -129,7 +129,7 @@ class GatewayConfig(ContainersConfig):
     max_body_bytes: Count = 32 * MIB
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
-    """Commas and opening brackets in a request's JSON. A model's context holds fewer; each costs up to 100 bytes."""
+    """Commas and opening brackets in a request's JSON, which has 100 levels at most. Each costs up to 100 bytes."""
     max_unpacked_bytes: Count = GIB
     """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
     json_threads: Count = 2

@@ -27,4 +27,4 @@ async def pass_on(request: Request) -> Response:
         raise ApiError(404, "Not Found.", code="unknown_url")
     body = await raw_body(request)
     path = services.upstream.beside_v1(name) if name in BESIDE_V1 else name
-    return await services.upstream.pass_on("POST", path, request.headers, body)
+    return await services.upstream.pass_on(request, path, body)

@@ -6,14 +6,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any
 
 import httpx
 from starlette.background import BackgroundTask
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.sse import AT_ONCE
+from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError
@@ -96,18 +96,19 @@ class Upstream:
         except httpx.HTTPError:
             return False
 
-    async def pass_on(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
+    async def pass_on(self, given: Request, path: str, body: bytes = b"") -> Response:
         """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
 
         Raises:
-            ApiError: 502 or 504, the upstream cannot be reached.
+            ApiError: 502 or 504, the upstream cannot be reached; 499, the client has hung up.
         """
+        headers = given.headers
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if headers.get(name, "").isascii() and name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
-        request = self._client.build_request(method, path, headers=sent, content=body or None)
+        request = self._client.build_request(given.method, path, headers=sent, content=body or None)
         try:
-            answer = await self._client.send(request, stream=True)
+            answer = await while_there(self._client.send(request, stream=True), given.receive)
         except httpx.TimeoutException as exc:
             raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
         except httpx.HTTPError as exc:
@@ -160,11 +161,10 @@ def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-async def _bytes(answer: Any) -> AsyncIterator[bytes]:
+async def _bytes(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield an answer; where it breaks off or cannot be decoded, so does this, and the client sees the cut."""
     try:
         async for chunk in answer.aiter_bytes():
             yield chunk
-    except httpx.HTTPError:
-        return  # the headers are long sent: the client sees the cut as it was
     finally:
         await answer.aclose()

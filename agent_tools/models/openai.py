@@ -21,7 +21,7 @@ from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.profile import Profile
-from agent_tools.models.reply import Reply, Waiting
+from agent_tools.models.reply import Reply, Waiting, refuse_abandoned
 from agent_tools.models.server_errors import short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
@@ -139,7 +139,8 @@ class OpenAIModel:
         with self._lock:
             if self._client is None:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
-                http = openai.DefaultHttpxClient(event_hooks={"response": [partial(_count, self.max_reply_bytes)]})
+                hooks = {"request": [refuse_abandoned], "response": [partial(_count, self.max_reply_bytes)]}
+                http = openai.DefaultHttpxClient(event_hooks=hooks)
                 self._client = openai.OpenAI(
                     base_url=self.endpoint.base_url,
                     api_key=self.endpoint.api_key,

@@ -27,6 +27,8 @@ from agent_tools.models.server_errors import short_name, words_of
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
 Waiting = Callable[[], AbstractContextManager[None]]
 """Makes what is around a wait of the thread that reads a reply."""
+_made_here = threading.local()
+"""The reply that this thread reads."""
 Arrived = Union[Delta, BaseException, None]
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
@@ -98,6 +100,11 @@ class Reply(Iterator[Delta]):
             if response is not None:
                 _hang_up(response)
 
+    @property
+    def is_closed(self) -> bool:
+        """It was abandoned, or has been read."""
+        return self._is_closed
+
     def _next(self) -> Arrived:
         try:
             return self._arrived.get_nowait()
@@ -106,6 +113,7 @@ class Reply(Iterator[Delta]):
                 return self._arrived.get()
 
     def _receive(self) -> None:
+        _made_here.reply = self
         try:
             with self._translated(), closing(self._open()) as response:
                 self._hold(response)
@@ -126,6 +134,13 @@ class Reply(Iterator[Delta]):
     def _hold(self, response: Any) -> None:
         with self._lock:
             self._response = response
+
+
+def refuse_abandoned(_request: Any) -> None:
+    """Raise instead of sending for a reply that was closed meanwhile: clients try again by themselves."""
+    reply = getattr(_made_here, "reply", None)
+    if reply and reply.is_closed:
+        raise ModelError("The reply was abandoned.")
 
 
 def _deltas(arriving: Iterator[bytes], reader: Reader) -> Iterator[Delta]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.gateway.asking import CODE_TOOL, EXECUTE, WEATHER
+from tests.gateway.asking import CODE_TOOL, EXECUTE, WEATHER, until
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.recorder import Answer, Recorder, asked, events
+from tests.recorder import Answer, Recorder, Seen, asked, events
 
 
 def test_a_clients_own_key_is_passed_on_where_there_are_no_others(new_gateway: NewGateway) -> None:
@@ -203,3 +205,70 @@ def test_an_answer_of_the_upstream_that_is_too_large_ends_the_response(new: New)
         error = httpx.post(f"{gateway.url}/v1/responses", json=asked, timeout=60).json()["error"]
         assert (error["code"], "more than 100,000 bytes" in error["message"]) == ("upstream_error", True), error
     assert len(upstream.seen) == 2
+
+
+@pytest.mark.parametrize("status", [304, 999])
+def test_a_status_that_no_answer_has_is_a_bad_gateway(new: New, status: int) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda _: Answer(status=status, body=b"")
+    answer = httpx.post(f"{gateway.url}/v1/responses", json={"model": "m", "input": "x"}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
+
+
+CUT = {
+    "cut": Answer(body=b'{"a": 1}', headers={"Content-Length": "500", "Connection": "close"}),
+    "no gzip": Answer(body=b"hello", headers={"Content-Encoding": "gzip"}),
+    "a stream that is cut": Answer(
+        body=b"data: {}\n\n", kind="text/event-stream", headers={"Content-Length": "500", "Connection": "close"}
+    ),
+}
+
+
+@pytest.mark.parametrize("said", CUT.values(), ids=CUT)
+def test_an_answer_that_breaks_off_is_seen_to(new: New, said: Answer) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda _: said
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=60)
+
+
+@pytest.mark.parametrize("path", ["responses", "responses/compact", "responses/input_tokens", "chat/completions"])
+def test_a_key_that_no_header_holds_is_refused(new_gateway: NewGateway, path: str) -> None:
+    gateway = new_gateway({})
+    body = {"model": "m", "input": "x", "messages": [{"role": "user", "content": "x"}], "tools": [CODE_TOOL]}
+    headers = [(b"Authorization", "Bearer k\xe9y-long".encode("latin-1"))]
+    answer = httpx.post(f"{gateway.url}/v1/{path}", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert gateway.app.state.jobs.active == 0
+
+
+@pytest.mark.parametrize("is_routed", [True, False])
+def test_who_has_left_is_asked_for_once(new: New, is_routed: bool) -> None:
+    gateway, upstream = new()
+    has_left, is_done = threading.Event(), threading.Event()
+
+    def failing(_: Seen) -> Answer:
+        has_left.wait(30)
+        is_done.set()
+        return Answer(status=500, body=b"{}")
+
+    upstream.answer = failing
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "tools": [EXECUTE] if is_routed else []}
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=1.0)
+    until(lambda: gateway.app.state.jobs.active == 0)
+    has_left.set()
+    assert is_done.wait(30)
+    time.sleep(1.5)  # the client library tries again after half a second, and after one
+    assert len(upstream.seen) == 1
+
+
+def test_parameters_that_are_no_schema_are_refused(new: New) -> None:
+    gateway, upstream = new()
+    function = {**EXECUTE["function"], "parameters": [None]}
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+    tools = [{"type": "function", "function": function}]
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json={**body, "tools": tools}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].function.parameters")
+    assert upstream.seen == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, ReasoningDelta, TextDelta
+from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
 
 
 def joined(text: str) -> str:
@@ -35,8 +35,13 @@ def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
             continue
         yield from _rest(held)
         held = None
-        yield replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
+        yield _of_call(delta) if isinstance(delta, (CallBegun, CallComplete)) else delta
     yield from _rest(held)
+
+
+def _of_call(delta: CallBegun | CallComplete) -> Delta:
+    delta = replace(delta, name=joined(delta.name), id=joined(delta.id))
+    return replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
 
 
 def _is_next(held: Delta, delta: Delta) -> bool:

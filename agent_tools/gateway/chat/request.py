@@ -60,6 +60,9 @@ def _read(
     given: Fields, ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
 ) -> ChatRequest:
     names = [function["name"] for function in declared]
+    for index, tool in enumerate(given.array("tools")):
+        if _is_function(tool):
+            Fields(tool["function"], f"tools[{index}].function").object("parameters")
     if {} in ours and config.tool_name in names:
         raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
     if given.integer("n", 1) not in (None, 1):

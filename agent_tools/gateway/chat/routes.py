@@ -12,7 +12,7 @@ from agent_tools.gateway.chat.container import ChatContainer
 from agent_tools.gateway.chat.job import ChatJob
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
-from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
+from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
 from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.services import Services
@@ -25,7 +25,7 @@ async def create_completion(request: Request) -> Response:
     services, body = services_of(request), await raw_body(request)
     wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
-        return await services.upstream.pass_on("POST", "chat/completions", request.headers, body)
+        return await services.upstream.pass_on(request, "chat/completions", body)
     if answer := await _answered_elsewhere(request, wanted, body):
         return answer
     job = await _started(request, wanted)
@@ -48,13 +48,13 @@ async def create_completion(request: Request) -> Response:
 
 async def list_models(request: Request) -> Response:
     """GET /v1/models."""
-    return await services_of(request).upstream.pass_on("GET", "models", request.headers)
+    return await services_of(request).upstream.pass_on(request, "models")
 
 
 async def retrieve_model(request: Request) -> Response:
     """GET /v1/models/{id}."""
     path = model_path(request.scope["path"].removeprefix(_MODELS))  # all of it: a route's parameter ends at a newline
-    return await services_of(request).upstream.pass_on("GET", path, request.headers)
+    return await services_of(request).upstream.pass_on(request, path)
 
 
 async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes) -> Response | None:
@@ -78,9 +78,10 @@ def _look(services: Services, wanted: ChatRequest, owner: str, session: str) -> 
 
 async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
     services, jobs = services_of(request), jobs_of(request)
-    place = await jobs.enter(owner_of(request), needs_sandbox=True)
+    key = services.upstream.key(request.headers)
     session = services.conversations.session(request.headers)
-    job = ChatJob(services, wanted, owner_of(request), services.upstream.key(request.headers), session)
+    place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
+    job = ChatJob(services, wanted, owner_of(request), key, session)
     jobs.follow(job, place)
     return job
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from starlette.requests import Request
@@ -17,11 +17,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.jobs.event_log import EventLog, Logged
+from agent_tools.gateway.requests.failures import ApiError
 
 PART = 256 * 1024  # bytes
 DONE = b"data: [DONE]\n\n"
 AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers by which proxies hold no part of a stream back."""
+_T = TypeVar("_T")
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
@@ -117,6 +119,22 @@ async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bo
         for task in (working, listening):
             task.cancel()
         await asyncio.gather(working, listening, return_exceptions=True)
+
+
+async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
+    """Return what some work gives.
+
+    Raises:
+        ApiError: 499, the client has hung up meanwhile; the work was cancelled.
+    """
+    found: list[_T] = []
+
+    async def keep() -> None:
+        found.append(await work)
+
+    if not await unless_gone(keep(), receive):
+        raise ApiError(499, "The client has hung up.")
+    return found[0]
 
 
 async def ended(log: EventLog, request: Request) -> bool:

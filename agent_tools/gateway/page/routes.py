@@ -17,7 +17,7 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
-from agent_tools.gateway.jobs.sse import EventStream, Pace
+from agent_tools.gateway.jobs.sse import EventStream, Pace, while_there
 from agent_tools.gateway.page.job import TrialJob
 from agent_tools.gateway.page.responses import MAX_READ_BYTES, newest_responses
 from agent_tools.gateway.requests.fields import Fields
@@ -96,7 +96,7 @@ async def try_code(request: Request) -> Response:
     given = Fields(await json_body(request))
     code, id_ = given.text("code") or "", given.text("container")
     services, jobs = services_of(request), jobs_of(request)
-    place = await jobs.enter(owner_of(request), needs_sandbox=True)
+    place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     try:
         row = await run_in_threadpool(_container, services, owner_of(request), id_)
         job = TrialJob(services, row.id, code)

@@ -51,7 +51,8 @@ async def create_response(request: Request) -> Response:
     read = partial(read_request, unknown_tools=unknown, passed=config.passed_fields, reach=reach)
     body = await raw_body(request)
     wanted = await read_json(request, body, read)
-    submission = Submission(wanted, owner_of(request), request.headers, may_forward=not request.scope["is_forwarded"])
+    may_forward = not request.scope["is_forwarded"]
+    submission = Submission(wanted, owner_of(request), request.headers, request.receive, may_forward)
     try:
         job = await start_job(services, jobs, submission)
     except Elsewhere as exc:

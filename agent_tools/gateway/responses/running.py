@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive
 
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Jobs
+from agent_tools.gateway.jobs.sse import while_there
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.request import Request
@@ -18,11 +20,15 @@ from agent_tools.gateway.services import Services
 
 @dataclass(frozen=True)
 class Submission:
-    """A request for a response, with its sender. It `may_forward` if another gateway may answer it."""
+    """A request for a response, with its sender, whose hanging up `receive` tells.
+
+    It `may_forward` if another gateway may answer it.
+    """
 
     request: Request
     owner: str
     headers: Mapping[str, str]
+    receive: Receive
     may_forward: bool = False
 
 
@@ -30,7 +36,7 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     """Start a response.
 
     Raises:
-        ApiError: it cannot be made, or not now.
+        ApiError: it cannot be made, or not now; 499, the client has hung up.
         Elsewhere: it is for another gateway.
     """
     request, owner = submission.request, submission.owner
@@ -40,7 +46,7 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     if look and services.peers.are_there:  # before a place is taken: who is sent on needs none here
         await run_in_threadpool(new_planner().look)
     planner = new_planner()
-    place = await jobs.enter(owner, needs_sandbox=planner.needs_sandbox)
+    place = await while_there(jobs.enter(owner, needs_sandbox=planner.needs_sandbox), submission.receive)
     try:
         log = EventLog(services.config.max_response_bytes)
         job = await run_in_threadpool(_made, planner, services.upstream.key(submission.headers), log)

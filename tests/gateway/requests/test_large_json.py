@@ -41,7 +41,7 @@ def test_a_body_of_many_parts_is_refused_before_they_cost_memory(new_gateway: Ne
 
 def test_how_many_parts_a_body_may_have_is_a_setting(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")}, max_body_parts=1000)
-    assert post(gateway, tools=[], metadata={"a": "b" * 5000}).status_code == 200
+    assert post(gateway, tools=[], instructions="b" * 5000).status_code == 200
     assert post(gateway, tools=[], metadata={"a": [0] * 1000}).status_code == 413
 
 

@@ -6,14 +6,27 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
+from agent_tools.containers import containers
 from agent_tools.gateway.background import MAX_SILENCE, Background
-from agent_tools.gateway.store.records import BackgroundClaim, ResponseHead, StoredEvents
+from agent_tools.gateway.responses.job import ResponseJob
+from agent_tools.gateway.store.records import (
+    BackgroundClaim,
+    ResponseBody,
+    ResponseHead,
+    StoredEvents,
+    StoredResponse,
+)
+from agent_tools.gateway.store.store import Store, packed
+from agent_tools.runtime.host.owner import Owner
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     CODE_TOOL,
@@ -104,7 +117,8 @@ def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, si
     assert retrieve(other, id_).json()["status"] == "in_progress"
     elsewhere = retrieve(other, id_, "?stream=true"), httpx.post(f"{other.url}/v1/responses/{id_}/cancel")
     assert [each.status_code for each in elsewhere] == [409, 409]
-    gone = {"gateway": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": -2 * MAX_SILENCE}
+    silent = {"gateway": packed(dict(Owner.current().labels)), "seen_at": -2 * MAX_SILENCE}  # of no gateway there is
+    gone = {"gateway": labels_of_a_process_that_ended()} if sign == "process" else silent
     other.services.store.change(BackgroundClaim, id_, **gone)
     if sign == "silence":
         other.services.sweep()
@@ -211,3 +225,75 @@ def test_one_under_way_is_not_built_on(new_gateway: NewGateway) -> None:
     answer = post(gateway, previous_response_id=id_)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "previous_response_not_ended")
     go_on.set()
+
+
+def test_one_whose_end_fails_has_failed(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+
+    def broken(*_: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(ResponseJob, "_end", broken)
+    id_ = post(gateway, background=True).json()["id"]
+    assert until(lambda: has_ended(gateway, id_))["status"] == "failed"
+    until(lambda: is_idle(gateway))
+    assert gateway.services.store.count(BackgroundClaim) == 0
+
+
+def test_one_whose_container_cannot_be_measured_completes(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = new_gateway({"m": [code("1"), "Ok."]})
+
+    def broken(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(containers.folder, "usage", broken)
+    id_ = post(gateway, background=True).json()["id"]
+    assert until(lambda: has_ended(gateway, id_))["status"] == "completed"
+
+
+def test_one_whose_start_cannot_be_stored_is_no_claim(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    store, add = gateway.services.store, gateway.services.store.add
+
+    def locked(*records: Any) -> None:
+        if isinstance(records[0], StoredResponse):
+            raise sa.exc.OperationalError("", {}, Exception("database is locked"))
+        add(*records)
+
+    monkeypatch.setattr(store, "add", locked)
+    assert post(gateway, background=True).status_code == 503
+    assert store.count(BackgroundClaim) == 0
+    assert gateway.services.background._ours == set()
+
+
+def test_one_that_has_ended_is_not_overwritten_by_who_takes_it_for_lost(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    store = gateway.services.store
+    id_ = post(gateway, background=True, tools=[]).json()["id"]
+    until(lambda: is_idle(gateway))
+
+    class Late(Store):
+        """Has read the response before it ended."""
+
+        def get(self, kind: Any, key: str, **where: Any) -> Any:
+            found = super().get(kind, key, **where)
+            return replace(found, status="in_progress") if kind is ResponseBody else found
+
+    late = Late(gateway.services.config.database_url, 5.0)
+    Background(late)._fail(id_, "lost")
+    late.close()
+    assert store.get(ResponseHead, id_).status == "completed"
+
+
+def test_one_of_a_gateway_that_sweeps_for_long_goes_on(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
+    other = beside(new_gateway, gateway)
+    id_ = post(gateway, background=True, tools=[]).json()["id"]
+    other.services.store.change(BackgroundClaim, id_, seen_at=time.time() - 2 * MAX_SILENCE)
+    other.services.background.sweep()
+    assert retrieve(other, id_).json()["status"] in ("queued", "in_progress")
+    go_on.set()
+    assert until(lambda: has_ended(other, id_))["status"] == "completed"

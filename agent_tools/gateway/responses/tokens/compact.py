@@ -30,7 +30,7 @@ async def compact(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     read = partial(_read, services.config.passed_fields)
     wanted = await read_json(request, await raw_body(request), read)
-    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers))
+    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers, request.receive))
     if not await ended(job.log, request):
         jobs.abandon(job)
         return Response(status_code=499)
