@@ -11,7 +11,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import config, limit_options
+from agent_tools.cli.options import PathOption, config, limit_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, read_options, sandbox_config
 from agent_tools.jupyter.launcher import launch
@@ -60,7 +60,7 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
 
 
 @jupyter.command()
-@click.option("-f", "connection_file", required=True, type=click.Path(path_type=Path), help="Where clients reach it.")
+@click.option("-f", "connection_file", required=True, type=PathOption(), help="Where clients reach it.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="This folder (cwd), or a fresh one.")
 @_OUTPUTS
 @_OTHERS
@@ -72,10 +72,16 @@ def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str
 
 @jupyter.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=int, default=8888, show_default=True, help="Port to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8888, show_default=True, help="Port to listen on.")
 @click.option("--token", help="What requests must carry; better given as AGENT_TOOLS_JUPYTER_TOKEN.  [default: random]")
-@click.option("--max-kernels", type=int, default=16, show_default=True, help="Kernels at the same time.")
-@click.option("--idle-timeout", type=float, default=3600, show_default=True, help="Seconds a kernel may be unused.")
+@click.option("--max-kernels", type=click.IntRange(1), default=16, show_default=True, help="Kernels at the same time.")
+@click.option(
+    "--idle-timeout",
+    type=click.IntRange(1),
+    default=3600,
+    show_default=True,
+    help="Seconds a kernel may be unused.",
+)
 @click.option("--list-kernels", "lists_kernels", is_flag=True, help="Let clients see the kernels of others.")
 @_OUTPUTS
 @limit_options
@@ -94,7 +100,10 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
     chosen = given or secrets.token_urlsafe(24)
     shown = "the one given" if given else chosen
     notes.print(f"http://{host}:{port}, token: {shown}", markup=False, soft_wrap=True)
-    server.serve(server.ServerConfig(chosen, spec, host, port, **bounds))
+    try:
+        server.serve(server.ServerConfig(chosen, spec, host, port, **bounds))
+    except OSError as exc:
+        raise click.ClickException(f"{host}:{port} cannot be listened on: {exc.strerror or exc}.") from exc
 
 
 def _recipe(cfg: dict[str, Any]) -> Recipe:

@@ -6,14 +6,15 @@ import contextlib
 import datetime
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from agent_tools import settings
+from agent_tools.cli.options import PathOption
 from agent_tools.cli.terminal.show import notes
-from agent_tools.gateway.config import read_config
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway.config import DATABASE, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving.serve import opened_store
 
@@ -30,7 +31,7 @@ def _limit_options(command: Any) -> Any:
 
 
 @click.group()
-@click.option("--data-dir", type=click.Path(path_type=Path), help="The gateway's; it has the SQLite database.")
+@click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database.")
 @click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")
 @click.pass_context
 def keys(context: click.Context, /, **options: Any) -> None:
@@ -49,8 +50,11 @@ def keys(context: click.Context, /, **options: Any) -> None:
 @click.pass_obj
 def add(found: dict[str, Any], /, name: str, stdin: bool, **limits: int | None) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept."""
-    with _opened(found) as named:
-        click.echo(named.add(name, KeyLimits(**limits), sys.stdin.readline().strip() if stdin else ""))
+    key = sys.stdin.readline().strip() if stdin else ""
+    if stdin and not key:
+        raise click.UsageError("--stdin: no key came on standard input.")
+    with _opened(found, may_be_new=True) as named:
+        click.echo(named.add(name, KeyLimits(**limits), key))
 
 
 @keys.command("list")
@@ -86,15 +90,20 @@ def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
 
 
 @contextlib.contextmanager
-def _opened(found: dict[str, Any]) -> Iterator[NamedKeys]:
+def _opened(found: dict[str, Any], *, may_be_new: bool = False) -> Iterator[NamedKeys]:
     """Have the keys of the gateway's database.
 
     Raises:
-        InvalidParams: the database cannot be used.
+        InvalidParams: the database cannot be used, or is none yet.
     """
     given = {**settings.gateway_options(), **found}
     where = {name: given.get(name) for name in ("data_dir", "database")}
-    store = opened_store(read_config({**where, "upstream": "http://not-asked"}))
+    config = read_config({**where, "upstream": "http://not-asked"})
+    if not config.database and not (config.data_dir / DATABASE).exists():
+        if not may_be_new:
+            raise InvalidParams(f"No gateway has its database in {config.data_dir}: give its --data-dir or --database.")
+        notes.print(f"{config.data_dir} has no database of a gateway yet: it is made", style="yellow", markup=False)
+    store = opened_store(config)
     try:
         yield NamedKeys(store)
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from agent_tools import settings
 from agent_tools.cli.options import pair, recipe_options
@@ -53,10 +54,32 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
 @mcp.command()
 @click.argument("client", type=click.Choice(list(CLIENTS)))
 @click.option("--uvx", is_flag=True, help="Have uvx install and start it, instead of this installation.")
-def config(client: str, uvx: bool) -> None:
-    """Print what CLIENT wants in its configuration to start this server."""
+@click.pass_context
+def config(context: click.Context, /, client: str, uvx: bool) -> None:
+    """Print what CLIENT wants in its configuration to start this server, with the options given before `config`."""
+    assert context.parent
+    given = tuple(_given(context.parent))
     notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
-    click.echo(CLIENTS[client].written(UVX if uvx else (sys.executable, "-m", "agent_tools", "mcp")))
+    click.echo(CLIENTS[client].written((*(UVX if uvx else (sys.executable, "-m", "agent_tools", "mcp")), *given)))
+
+
+def _given(context: click.Context) -> Iterator[str]:
+    """Yield the options of the command line again.
+
+    Raises:
+        click.UsageError: one of them is not for a server that a client starts.
+    """
+    for param in context.command.params:
+        name = str(param.name)
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if name in ("http", "api_keys"):
+            raise click.UsageError(
+                f"{param.opts[0]} is for a server that is there already, and clients start this one."
+            )
+        value = context.params[name]
+        for each in value if isinstance(value, tuple) else (value,):
+            yield from (param.opts[0], str(each))
 
 
 @dataclass

@@ -33,15 +33,26 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return int(float(match[1]) * _UNITS[match[2]])
 
 
+class PathOption(click.Path):
+    """A path; an empty one, as of a variable of the shell that is not set, is none: click takes it for this folder."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Turn text into a path."""
+        if value == "":
+            self.fail("it is empty; give a path, '.' for this folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 RECIPE_OPTIONS = (
     click.option("--flavour", type=click.Choice(FLAVOURS), help="What the image holds.  [default: lean]"),
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
 )
 _OPTIONS = (
-    click.option(
-        "--work-dir", type=click.Path(path_type=Path), help="Folder shared with the sandbox.  [default: ./workspace/…]"
-    ),
+    click.option("--work-dir", type=PathOption(), help="Folder shared with the sandbox.  [default: ./workspace/…]"),
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
     click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),

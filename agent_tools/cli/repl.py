@@ -13,7 +13,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import interpreter, sandbox_options
+from agent_tools.cli.options import PathOption, interpreter, sandbox_options
 from agent_tools.cli.terminal.session_file import resume, save
 from agent_tools.cli.terminal.show import notes, show
 from agent_tools.errors import InvalidParams, ToolServiceError
@@ -38,7 +38,7 @@ HELP = (
 @click.option(
     "--resume",
     "session",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathOption(dir_okay=False),
     help="Go on with the session in this file, if it is there, and save it there when you leave.",
 )
 @sandbox_options

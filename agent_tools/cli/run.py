@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tokenize
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,14 +23,15 @@ from agent_tools.cli.terminal.show import notes, show
 def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
     """Run SCRIPT, code given with -c, or standard input, and print its output while it runs.
 
-    Exit code 0: the code succeeded; 1: it raised, timed out or died; 2: bad arguments; 3: no sandbox could be started.
+    Exit code 0: the code succeeded, or left with sys.exit(0); 1: it raised, timed out or died; 2: bad arguments; 3: no
+    sandbox could be started.
     """
     source = _source(script, code)
     with interpreter(**options) as tool:
         ensure_with_progress(tool.options.recipe)
         for staged in tool.stage(files):
             if staged.name is None:
-                raise click.UsageError(f"{staged.source}: {staged.error}")
+                raise click.UsageError(f"{staged.source!r}: {staged.error}")
             if staged.is_renamed:
                 notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
         with closing(tool.stream({"code": source}, timeout=timeout)) as outputs:
@@ -45,9 +46,12 @@ def _source(script: str | None, code: str | None) -> str:
         return code
     if script not in (None, "-"):
         try:
-            return Path(str(script)).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise click.UsageError(f"{script} cannot be read ({exc}). To run code, write -c 'print(1)'.") from exc
+            with tokenize.open(str(script)) as file:  # in the encoding that it says it has
+                return file.read()
+        except FileNotFoundError as exc:
+            raise click.UsageError(f"There is no file {script!r}. To run code, write -c 'print(1)'.") from exc
+        except (OSError, UnicodeDecodeError, SyntaxError) as exc:
+            raise click.UsageError(f"{script!r} cannot be read ({exc}).") from exc
     if script is None and sys.stdin.isatty():
         raise click.UsageError("Nothing to run: give a script, -c 'print(1)', or code on standard input.")
     return sys.stdin.read()

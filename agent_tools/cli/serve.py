@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import pair, recipe_options
+from agent_tools.cli.options import PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.mounts import Mount
@@ -26,7 +25,7 @@ from agent_tools.runtime.recipe import Recipe
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8080]")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="The folder of files and the database.")
+@click.option("--data-dir", type=PathOption(), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")

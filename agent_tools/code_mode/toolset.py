@@ -38,6 +38,8 @@ class Toolset:
     ) -> None:
         self.style: Style = style
         self.functions: dict[str, HostFunction] = {}
+        if not isinstance(functions, Iterable) or isinstance(functions, (str, bytes)):
+            raise TypeError(f"{functions!r:.80} is no list of functions: give [f, g], or a dict of handlers.")
         if isinstance(functions, Mapping):
             for name, handler in functions.items():
                 self._put(name, PayloadHandler(name, handler))
@@ -52,6 +54,8 @@ class Toolset:
 
     def add(self, function: Any, *, name: str | None = None, policy: Policy | None = None) -> None:
         """Add a function, a registered tool, a host function, or several of these."""
+        if not isinstance(policy, (Policy, type(None))):
+            raise TypeError(f"policy={policy!r:.80} is no Policy: give Policy(max_calls=1), for example.")
         if isinstance(function, (list, tuple)):
             for each in function:
                 self.add(each, policy=policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing_extensions import Self
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import GIB, MIB
+from agent_tools.limits import GIB, MIB, Limits
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Flavour
 from agent_tools.sandbox.options import Options
@@ -36,7 +37,10 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 """From the least to the most."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=0)]
+Some = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
 Seconds = Annotated[float, Field(ge=0)]
+SecondsToRun = Annotated[float, Field(gt=0, le=Limits().max_timeout)]
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -65,9 +69,9 @@ class ContainersConfig:
     """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()
     """Blocks of addresses, beside the public internet, in which those names may lie, e.g. 10.1.0.0/16."""
-    timeout: Seconds = 60.0
+    timeout: SecondsToRun = 60.0
     """The time limit of one call's code, and of a shell command that is given no other."""
-    max_sandboxes: Count = 8
+    max_sandboxes: Some = 8
     """Sandboxes that run code at once; also how many responses with code do."""
     max_kept_sandboxes: Count = 64
     """Sandboxes that are kept with their variables, those that run code included: never fewer than `max_sandboxes`.
@@ -94,7 +98,7 @@ class ContainersConfig:
     """The most a container may ask for."""
     container_idle: Seconds = 1_200.0
     """A container unused for so long expires: its files and variables are deleted."""
-    max_containers: Count = 1_000
+    max_containers: Some = 1_000
     """Containers that live at once, for each key."""
     max_containers_bytes: Count = 32 * GIB
     """Bytes of the files in all containers of one key."""
@@ -157,7 +161,9 @@ def read_as(kind: type[Config], given: Mapping[str, Any]) -> Config:
     """
     names = [each.name for each in dataclasses.fields(kind)]
     if unknown := sorted(set(given) - set(names)):
-        raise InvalidParams(f"There is no setting {unknown[0]!r}. Known: {', '.join(names)}.")
+        near = difflib.get_close_matches(unknown[0], names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
+        raise InvalidParams(f"There is no setting {unknown[0]!r}. {hint}")
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, read_as
+from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds, Texts, read_as
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
@@ -22,9 +22,9 @@ from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.runtime.network import NetworkPolicy
 
-Port = Annotated[int, Field(ge=0, le=65_535)]
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
+DATABASE = "gateway.db"  # the name of SQLite's file in `data_dir`
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
@@ -246,7 +246,7 @@ class GatewayConfig(ContainersConfig):
     @property
     def database_url(self) -> str:
         """The SQLAlchemy URL of the store."""
-        return self.database or f"sqlite:///{self.data_dir.absolute() / 'gateway.db'}"
+        return self.database or f"sqlite:///{self.data_dir.absolute() / DATABASE}"
 
     def pictures_shown(self, model: str) -> int:
         """Return how many pictures of a round's code a model is shown."""
@@ -276,5 +276,6 @@ def read_config(given: Mapping[str, Any]) -> GatewayConfig:
         InvalidParams: a name is unknown, or a value cannot be used.
     """
     if not given.get("upstream"):
+        read_as(GatewayConfig, {**given, "upstream": "http://none"})  # a misspelt name may be why
         raise InvalidParams("No upstream is given: tell where the models are by --upstream http://localhost:8000/v1.")
     return read_as(GatewayConfig, given)

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from agent_tools.containers.config import ContainersConfig, Count, Seconds, Texts, Tier, read_as
+from agent_tools.containers.config import (
+    ContainersConfig,
+    Count,
+    Port,
+    Seconds,
+    SecondsToRun,
+    Some,
+    Texts,
+    Tier,
+    read_as,
+)
 from agent_tools.containers.keys import check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
@@ -37,13 +47,13 @@ class Bounds:
     """Bytes of a file that `get_file` gives as text in one answer; `offset` has the rest."""
     max_blob_bytes: Count = 8 * MIB
     """The largest file that is given whole, as base64."""
-    max_runs: Count = 64
+    max_runs: Some = 64
     """Runs and commands at once; one more is refused."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """The part of `max_sandboxes` that the runs of one key may have at once."""
     max_untold: Count = 8
     """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
-    max_timeout: Seconds = 3_600.0
+    max_timeout: SecondsToRun = 3_600.0
     """The longest time limit that a call may give."""
     max_body_bytes: Count = 32 * MIB
     """The largest request over HTTP."""
@@ -64,18 +74,26 @@ class McpConfig(Bounds, ContainersConfig):
     pool: Count = 0
     preload: Texts = ()
     memory: Tier = "4g"
-    timeout: Seconds = 300.0
+    timeout: SecondsToRun = 300.0
     """The time limit of one call's code or command that is given no other."""
     container_idle: Seconds = 86_400.0
     """A container unused for so long expires: a conversation may be taken up again on the next day."""
     host: str = "127.0.0.1"
-    port: Count = 8_090
+    port: Port = 8_090
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients over HTTP may use. Each owns its containers, and sees no other's."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> McpConfig:
         check_keys(self.api_keys, self.host)
+        return self
+
+    @model_validator(mode="after")
+    def _check_timeout(self) -> McpConfig:
+        if self.timeout > self.max_timeout:
+            raise InvalidParams(
+                f"timeout={self.timeout:g} is more than max_timeout={self.max_timeout:g}: give that, too."
+            )
         return self
 
 

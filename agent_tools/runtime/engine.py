@@ -69,6 +69,12 @@ class Isolation:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
                 raise InvalidParams(f"{name}={value!r} is not usable: give a number of at least {least:,}.")
+            if name != "cpus":
+                object.__setattr__(self, name, _whole(name, value))
+        if self.runtime is not None and (not isinstance(self.runtime, str) or not self.runtime):
+            raise InvalidParams(
+                f"runtime={self.runtime!r:.80} is not usable: give the name of an OCI runtime, or None."
+            )
         if self.gpus is not None and self.gpus != "all" and not (type(self.gpus) is int and self.gpus > 0):
             raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
 
@@ -95,6 +101,12 @@ _LEAST = {
     "open_files": 128,
     "log": 64 * 1024,
 }
+
+
+def _whole(name: str, value: float) -> int:
+    if int(value) != value:
+        raise InvalidParams(f"{name}={value!r} is not usable: give a whole number.")
+    return int(value)
 
 
 def _check_network(network: object) -> None:

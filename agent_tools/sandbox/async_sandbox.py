@@ -13,6 +13,7 @@ from agent_tools.command import CommandOutput, CommandResult, OnOutput
 from agent_tools.execution import Execution, Output, StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
+from agent_tools.sandbox.arguments import StrPath
 from agent_tools.sandbox.options import Config
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.saved_state import SavedState, VariablesReport
@@ -96,7 +97,7 @@ class AsyncSandbox:
         command: str | Sequence[str],
         *,
         stdin: bytes | None = None,
-        cwd: str = "",
+        cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
@@ -112,7 +113,7 @@ class AsyncSandbox:
         command: str | Sequence[str],
         *,
         stdin: bytes | None = None,
-        cwd: str = "",
+        cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
@@ -123,35 +124,35 @@ class AsyncSandbox:
         work = partial(self.sync.start_command, command, terminal=terminal, **given)  # type: ignore[arg-type]
         return AsyncProcess(await _do(work))
 
-    async def read_file(self, path: str, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
+    async def read_file(self, path: StrPath, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
         """Return the bytes of a file."""
         return await _do(partial(self.sync.read_file, path, offset=offset, max_bytes=max_bytes))
 
-    async def write_file(self, path: str, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
+    async def write_file(self, path: StrPath, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
         """Write a file anew, or at its end."""
         await _do(partial(self.sync.write_file, path, data, append=append))
 
-    async def list_files(self, path: str = ".") -> list[FileInfo]:
+    async def list_files(self, path: StrPath = ".") -> list[FileInfo]:
         """Return the entries of a folder, by name."""
         return await _do(partial(self.sync.list_files, path))
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
         """Return one file or folder."""
         return await _do(partial(self.sync.stat, path, follow=follow))
 
-    async def exists(self, path: str) -> bool:
+    async def exists(self, path: StrPath) -> bool:
         """Return whether there is a file or folder of this path."""
         return await _do(partial(self.sync.exists, path))
 
-    async def move(self, path: str, to: str) -> None:
+    async def move(self, path: StrPath, to: StrPath) -> None:
         """Move or rename a file or folder."""
         await _do(partial(self.sync.move, path, to))
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: StrPath, *, recursive: bool = False) -> None:
         """Remove a file, a link or a folder."""
         await _do(partial(self.sync.remove, path, recursive=recursive))
 
-    async def make_dir(self, path: str) -> None:
+    async def make_dir(self, path: StrPath) -> None:
         """Make a folder and those above it."""
         await _do(partial(self.sync.make_dir, path))
 

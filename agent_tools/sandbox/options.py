@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,21 +89,21 @@ class Options:
         limits, isolation = _limits(cfg.get("limits") or {}), _isolation(cfg)
         pool = _pool(cfg.get("pool") or 0, limits)
         return cls(
-            work_dir=Path(cfg["work_dir"]) if cfg.get("work_dir") else None,
+            work_dir=_path(cfg, "work_dir"),
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
             limits=limits,
             isolation=isolation,
-            static_url=cfg.get("static_url"),
-            figures_dir=Path(cfg["figures_dir"]) if cfg.get("figures_dir") else None,
-            image=cfg.get("image"),
+            static_url=_text(cfg, "static_url"),
+            figures_dir=_path(cfg, "figures_dir"),
+            image=_text(cfg, "image"),
             recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=_flag(cfg, "allow_private_urls", False),
             transport=_transport(cfg.get("transport") or "auto"),
             describe=_describe(cfg.get("describe") or ""),
-            hostcalls=cfg.get("hostcalls"),
+            hostcalls=_hostcalls(cfg.get("hostcalls")),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
-            record=Path(cfg["record"]) if cfg.get("record") else None,
-            replay=Path(cfg["replay"]) if cfg.get("replay") else None,
+            record=_path(cfg, "record"),
+            replay=_path(cfg, "replay"),
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
             idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
@@ -157,6 +157,27 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _path(cfg: Config, name: str) -> Path | None:
+    given = cfg.get(name)
+    if given is not None and not isinstance(given, (str, Path)):
+        raise InvalidParams(f"{name}={given!r:.80} is not usable: give a path as text, or a pathlib.Path.")
+    return Path(given) if given else None
+
+
+def _text(cfg: Config, name: str) -> str | None:
+    given = cfg.get(name)
+    if given is not None and (not isinstance(given, str) or not given):
+        raise InvalidParams(f"{name}={given!r:.80} is not usable: give a text, or None.")
+    return given
+
+
+def _hostcalls(given: HostCallsLike | None) -> HostCallsLike | None:
+    is_usable = given is None or isinstance(given, Iterable) or hasattr(given, "functions")
+    if not is_usable or isinstance(given, (str, bytes)):
+        raise InvalidParams(f"hostcalls={given!r:.80} is not usable: give a Toolset, a list of functions, or a dict.")
+    return given
 
 
 def _flag(cfg: Config, name: str, default: bool) -> bool:

@@ -14,6 +14,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.execution import Execution, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
+from agent_tools.sandbox.arguments import StrPath, given_bytes, path_text, whole_number
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
 from agent_tools.sandbox.telling import told
@@ -55,6 +56,8 @@ class Sandbox(WithFiles, WithCheckpoints):
         hostcalls: HostCallsLike | None = None,
         runtime: Sessions | None = None,
     ) -> None:
+        if not isinstance(cfg, (Mapping, type(None))):
+            raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options.")
         self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
         if runtime and self.cfg.get("engine"):
             raise InvalidParams("Give engine or runtime, not both: a runtime has its engine already.")
@@ -164,7 +167,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         command: str | Sequence[str],
         *,
         stdin: bytes | None = None,
-        cwd: str = "",
+        cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
@@ -199,7 +202,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         command: str | Sequence[str],
         *,
         stdin: bytes | None = None,
-        cwd: str = "",
+        cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
@@ -293,11 +296,12 @@ class Sandbox(WithFiles, WithCheckpoints):
         self,
         command: str | Sequence[str],
         stdin: bytes | None,
-        cwd: str,
+        cwd: StrPath,
         env: Mapping[str, str] | None,
         max_output: int | None,
     ) -> Request:
         most = self.options.limits.max_command_output if max_output is None else max_output
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise InvalidParams(f"max_output={most!r:.80} is not usable: give bytes as a positive whole number.")
-        return Request(command, stdin, cwd, dict(env or {}), max_output=most)
+        whole_number(most, "max_output", 1)
+        if not isinstance(env, (Mapping, type(None))):
+            raise InvalidParams(f"env={env!r:.80} is not usable: give a dict of texts.")
+        return Request(command, given_bytes(stdin, "stdin"), path_text(cwd, "cwd"), dict(env or {}), max_output=most)

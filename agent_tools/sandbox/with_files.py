@@ -6,10 +6,10 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
-from agent_tools.errors import InvalidParams
 from agent_tools.execution import StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.files.archives import NO_FILES, opened
+from agent_tools.sandbox.arguments import StrPath, check_file, path_text, whole_number
 from agent_tools.sandbox.opening import Opening
 from agent_tools.saved_state import SavedState, VariablesReport
 
@@ -31,35 +31,37 @@ class WithFiles:
         """Its work_dir as the host sees it."""
         return self._opening.workspace
 
-    def read_file(self, path: str, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
+    def read_file(self, path: StrPath, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
         """Return the bytes of a file, from `offset` on and at most `max_bytes` of them.
 
         Raises:
+            InvalidParams: an argument is of another type.
             OSError: `FileNotFoundError` and its kin, as the code itself would have it; EFBIG if `max_bytes` was not
                 given and the file has more than `max_transfer_bytes` (100 MiB).
             SandboxGone: the sandbox ended meanwhile.
         """
-        return self._files().read(path, offset, max_bytes)
+        most = None if max_bytes is None else whole_number(max_bytes, "max_bytes")
+        return self._files().read(path_text(path), whole_number(offset, "offset"), most)
 
-    def write_file(self, path: str, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
+    def write_file(self, path: StrPath, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
         """Write a file anew, or at its end; folders above it are made. Text is written as UTF-8. Errors as above.
 
         Raises:
             InvalidParams: the data are neither bytes nor text, nor a file opened for reading.
         """
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
-            _check_file("data", data)
-        self._files().write(path, data.encode() if isinstance(data, str) else data, append=append)
+            check_file(data, "data")
+        self._files().write(path_text(path), data.encode() if isinstance(data, str) else data, append=append)
 
-    def list_files(self, path: str = ".") -> list[FileInfo]:
+    def list_files(self, path: StrPath = ".") -> list[FileInfo]:
         """Return the entries of a folder, by name. Errors as for `read_file`."""
-        return self._files().scan(path)
+        return self._files().scan(path_text(path))
 
-    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
         """Return one file or folder; with `follow`, what a link leads to. Errors as for `read_file`."""
-        return self._files().stat(path, follow=follow)
+        return self._files().stat(path_text(path), follow=follow)
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: StrPath) -> bool:
         """Return whether there is a file or folder of this path."""
         try:
             self.stat(path)
@@ -67,17 +69,17 @@ class WithFiles:
             return False
         return True
 
-    def move(self, path: str, to: str) -> None:
+    def move(self, path: StrPath, to: StrPath) -> None:
         """Move or rename a file or folder; folders above its new place are made. Errors as for `read_file`."""
-        self._files().move(path, to)
+        self._files().move(path_text(path), path_text(to, "to"))
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: StrPath, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it. Errors as above."""
-        self._files().remove(path, recursive=recursive)
+        self._files().remove(path_text(path), recursive=recursive)
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: StrPath) -> None:
         """Make a folder and those above it; one that is there is no error. Errors as for `read_file`."""
-        self._files().make_dir(path)
+        self._files().make_dir(path_text(path))
 
     @overload
     def save(self, *, variables: Literal[False] = False) -> bytes: ...
@@ -102,6 +104,7 @@ class WithFiles:
 
         Without `files` it holds the variables alone. Errors as for `save`.
         """
+        check_file(archive, "archive", to_write=True)
         most = self._opening.options.limits.max_archive_bytes
         path = WORK_DIR if files or not variables else NO_FILES
         return self._opening.session().save(path, most, archive.write, variables=variables)
@@ -117,7 +120,7 @@ class WithFiles:
             OSError: as for `write_file`.
         """
         if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
-            _check_file("tar", tar)
+            check_file(tar, "tar")
         has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
         return self._opening.session().load(WORK_DIR, archive, variables=has_variables and variables)
 
@@ -127,10 +130,3 @@ class WithFiles:
 
     def _files(self) -> FilesLike:
         return self._opening.session().files
-
-
-def _check_file(name: str, given: object) -> None:
-    """Raise InvalidParams for what is no file to read from."""
-    if not callable(getattr(given, "read", None)):
-        kind = type(given).__name__
-        raise InvalidParams(f"{name} is of type {kind}: give bytes, or a file that was opened with open(path, 'rb').")

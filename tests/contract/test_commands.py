@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -221,7 +222,48 @@ def test_what_is_no_command_is_refused(sandbox: Sandbox, command: object) -> Non
             sandbox.run_command(command)  # type: ignore[arg-type]
 
 
+UNUSABLE: dict[str, Callable[[Any], object]] = {
+    "text for stdin": lambda sandbox: sandbox.run_command("cat", stdin="text"),
+    "a list for env": lambda sandbox: sandbox.run_command("true", env=["A"]),
+    "a number for cwd": lambda sandbox: sandbox.run_command("true", cwd=5),
+    "no path to read": lambda sandbox: sandbox.read_file(None),
+    "no path to write": lambda sandbox: sandbox.write_file(5, b""),
+    "no path to remove": lambda sandbox: sandbox.remove(["a"]),
+    "no path to make": lambda sandbox: sandbox.make_dir(None),
+    "nowhere to move": lambda sandbox: sandbox.move("a", None),
+    "half an offset": lambda sandbox: sandbox.read_file("a", offset=1.5),
+    "fewer bytes than none": lambda sandbox: sandbox.read_file("a", max_bytes=-1),
+    "a name to save to": lambda sandbox: sandbox.save_to("x.state"),
+}
+
+
+@pytest.mark.parametrize("use", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_argument_of_another_type_is_refused_by_name(sandbox: Sandbox, use: Callable[[Any], object]) -> None:
+    with pytest.raises(InvalidParams, match="give"):
+        use(sandbox)
+    assert sandbox.run_command("echo lives").stdout == b"lives\n"
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_paths_may_be_path_objects(sandbox: Sandbox) -> None:
+    path = PurePosixPath("some") / "where"
+    sandbox.write_file(path, "text")
+    assert sandbox.read_file(path) == b"text"
+    assert [each.name for each in sandbox.list_files(path.parent)] == ["where"]
+    sandbox.move(path, path.with_name("else"))
+    assert sandbox.run_command("ls", cwd=path.parent).stdout == b"else\n"
+    assert not sandbox.exists(path)
+    sandbox.remove(path.parent, recursive=True)
+
+
+@pytest.mark.parametrize("path", [".", "./", "made/.."])
+def test_work_dir_itself_is_not_removed_with_all_in_it(sandbox: Sandbox, path: str) -> None:
+    sandbox.make_dir("made")
+    with pytest.raises(OSError, match="busy"):
+        sandbox.remove(path, recursive=True)
+    assert sandbox.exists("made")
 
 
 def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> None:
@@ -321,7 +363,7 @@ def test_a_tar_that_leads_out_is_refused_in_there(sandbox: Sandbox, name: str) -
         assert not sandbox.exists(name)
         sandbox.remove("tmp", recursive=True)
     else:
-        with pytest.raises(OSError):
+        with pytest.raises(InvalidParams, match="stay in the folder"):
             sandbox.load(file.getvalue())
     assert sandbox.run_command("true").ok
 

@@ -64,7 +64,7 @@ def test_run_saves_figures_and_shows_their_paths(work_dir: Path) -> None:
 def test_a_file_that_cannot_be_had_is_an_error(work_dir: Path) -> None:
     done = _run("run", "--work-dir", str(work_dir), "-f", "/no/such/file", "-c", "1")
     assert done.returncode == 2  # bad arguments, as its help has it
-    assert "/no/such/file: no such file or directory" in done.stderr
+    assert "'/no/such/file': no such file or directory" in done.stderr
 
 
 def test_doctor_probes_a_real_sandbox(tmp_path: Path) -> None:

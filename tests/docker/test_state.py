@@ -82,7 +82,7 @@ def test_the_tool_saves_and_loads(docker_runtime: Runtime, tmp_path: Path, work_
     with CodeInterpreter({"work_dir": str(work_dir / "b")}, runtime=docker_runtime) as tool:
         assert tool.load(saved.tar).kept == ("x",)
         assert "42" in tool.call("x")
-        with pytest.raises(ToolServiceError, match="Invalid argument"):
+        with pytest.raises(ToolServiceError, match="give what `save` made"):
             tool.load(b"no archive")
 
 

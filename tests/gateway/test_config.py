@@ -45,7 +45,7 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
         ({"port": "many"}, "not a number"),
         ({"memory": "2g"}, "not one of"),
         ({"max_queue": -1}, "max_queue=-1 is negative"),
-        ({"timeout": "-0.5"}, "timeout='-0.5' is negative"),
+        ({"timeout": "-0.5"}, "timeout='-0.5' is out of range: it should be greater than 0"),
         ({"timeout": "nan"}, "out of range"),
         ({"port": 65_536}, "less than or equal to 65535"),
         ({"key_share": "0"}, "greater than 0"),

@@ -34,7 +34,7 @@ def show(outputs: Generator[Output, None, Execution]) -> bool:
             show_output(next(outputs), sys.stdout)
     except StopIteration as end:
         show_figures(end.value)
-        return bool(end.value.ok)
+        return end.value.ok or is_left(end.value.error)
 
 
 def show_output(output: Output, stdout: TextIO) -> None:
@@ -46,13 +46,19 @@ def show_output(output: Output, stdout: TextIO) -> None:
             if output.text and (isinstance(output, Result) or not pictures_of(output)):
                 _write(output.text + "\n", stdout)
         case Error() | TimedOut() | Died():
-            notes.print(output.text, style="red", markup=False)
+            if not is_left(output):
+                notes.print(output.text, style="red", markup=False, soft_wrap=True)
         case Omitted() | Restarted():
-            notes.print(output.text, style="yellow", markup=False)
+            notes.print(output.text, style="yellow", markup=False, soft_wrap=True)
         case HostCall():
-            notes.print(f"host call: {output.text}", style="dim", markup=False)
+            notes.print(f"host call: {output.text}", style="dim", markup=False, soft_wrap=True)
         case Cleared():
             pass
+
+
+def is_left(output: Output | None) -> bool:
+    """Return whether code has ended itself as a program does that has succeeded: `sys.exit()` or `sys.exit(0)`."""
+    return isinstance(output, Error) and output.name == "SystemExit" and output.value in ("", "0", "None")
 
 
 def show_figures(execution: Execution) -> None:

@@ -134,6 +134,8 @@ def _remove(request: dict[str, Any], _content: Content, tell: Tell) -> None:
     path = request["path"]
     if not os.path.isdir(path) or os.path.islink(path):
         os.unlink(path)
+    elif os.path.samefile(path, ".") or os.path.ismount(path):
+        raise OSError(errno.EBUSY, "work_dir, or another file system")  # before what is in there is gone
     elif request["recursive"]:
         _remove_tree(path)
     else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Union
 
-from agent_tools.errors import AgentToolsError, SessionBusy
+from agent_tools.errors import AgentToolsError, InvalidParams, SessionBusy
 
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
 Keywords = dict[str, Any]
@@ -15,7 +16,11 @@ Keywords = dict[str, Any]
 
 @dataclass(frozen=True)
 class Policy:
-    """The policy of one function. None: as `CallLimits` says."""
+    """The policy of one function. None: as `CallLimits` says.
+
+    Raises:
+        InvalidParams: a value is unusable.
+    """
 
     timeout: float | None = None
     """Seconds one call may take."""
@@ -25,6 +30,20 @@ class Policy:
     """Calls at the same time."""
     approve: Callable[[CallRequest], Union[bool, Awaitable[bool]]] | None = None
     """Asked before each call, sync or async; the run's clock stands still meanwhile."""
+
+    def __post_init__(self) -> None:
+        _check("timeout", self.timeout, 0.001, "seconds as a positive number", (int, float))
+        _check("max_calls", self.max_calls, 0, "a whole number", int)
+        _check("concurrency", self.concurrency, 1, "a whole number of at least 1", int)
+        if self.approve is not None and not callable(self.approve):
+            raise InvalidParams(f"approve={self.approve!r:.80} is not usable: give a function of a CallRequest.")
+
+
+def _check(name: str, value: object, least: float, wanted: str, kinds: type | tuple[type, ...]) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:  # type: ignore[operator]
+        raise InvalidParams(f"{name}={value!r:.80} is not usable: give {wanted}.")
 
 
 @dataclass(frozen=True)

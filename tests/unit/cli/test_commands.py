@@ -1,7 +1,8 @@
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import click
@@ -11,6 +12,9 @@ from click.testing import CliRunner
 from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.options import Size
+from agent_tools.cli.run import _source
+from agent_tools.cli.terminal.show import show
+from agent_tools.execution import Error, Execution, Output
 from agent_tools.limits import GIB, MIB
 
 
@@ -120,15 +124,23 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 USAGE = {
     "script and code": (["run", "script.py", "-c", "1"], "not both"),
-    "missing script": (["run", "none.py"], "none.py cannot be read"),
+    "missing script": (["run", "none.py"], "There is no file 'none.py'"),
     "a folder": (["run", "."], "is a directory"),
-    "not text": (["run", "binary.py"], "binary.py cannot be read"),
+    "not text": (["run", "binary.py"], "'binary.py' cannot be read"),
     "unknown option": (["run", "--privileged"], "No such option"),
     "unknown command": (["fly"], "No such command"),
     "no size": (["run", "-c", "1", "--memory", "lots"], "is not a size"),
     "a network and a list": (["run", "-c", "1", "--network", "bridge", "--allow", "pypi"], "not both"),
     "no number": (["run", "-c", "1", "--cpus", "many"], "is not a valid float"),
     "two scripts": (["run", "script.py", "script.py"], "unexpected extra argument"),
+    "no folder": (["run", "-c", "1", "--work-dir", ""], "it is empty"),
+    "no data dir": (["serve", "--upstream", "http://u", "--data-dir", ""], "it is empty"),
+    "no session": (["repl", "--resume", ""], "it is empty"),
+    "no key on stdin": (["keys", "--data-dir", ".", "add", "a", "--stdin"], "no key came"),
+    "no port": (["jupyter", "serve", "--port", "65536"], "is not in the range"),
+    "no kernels": (["jupyter", "serve", "--max-kernels", "0"], "is not in the range"),
+    "no time": (["jupyter", "serve", "--idle-timeout", "nan"], "is not a valid integer"),
+    "a server that is there": (["mcp", "--http", "localhost:1", "config", "cursor"], "clients start this one"),
 }
 
 
@@ -142,6 +154,47 @@ def test_wrong_usage_is_told_and_exits_with_2(
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+SCRIPTS = {"a mark": b"\xef\xbb\xbfprint('\xc3\xa9')", "a declaration": b"# -*- coding: latin-1 -*-\nprint('\xe9')"}
+
+
+@pytest.mark.parametrize("written", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_script_is_read_in_the_encoding_that_it_says(tmp_path: Path, written: bytes) -> None:
+    script = tmp_path / "script.py"
+    script.write_bytes(written)
+    assert _source(str(script), None).endswith("print('é')")
+
+
+def test_the_options_of_mcp_are_in_what_a_client_is_told() -> None:
+    done = CliRunner().invoke(
+        cli, ["mcp", "--memory", "16g", "--allow", "pypi", "--allow", "a.org", "config", "cursor"]
+    )
+    assert done.exit_code == 0
+    (server,) = json.loads(done.stdout)["mcpServers"].values()
+    assert server["args"][-6:] == ["--allow", "pypi", "--allow", "a.org", "--memory", "16g"]
+
+
+def test_keys_are_looked_for_where_there_are_some(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["keys", "--data-dir", str(tmp_path / "typo"), "list"])
+    assert "No gateway has its database in" in str(done.exception)
+    assert not (tmp_path / "typo").exists()
+
+
+LEFT = [("SystemExit", "", True), ("SystemExit", "0", True), ("SystemExit", "3", False), ("ValueError", "0", False)]
+
+
+@pytest.mark.parametrize(("name", "value", "is_well"), LEFT)
+def test_code_that_leaves_as_programs_do_has_succeeded(
+    name: str, value: str, is_well: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def outputs() -> Generator[Output, None, Execution]:
+        error = Error(name, value, "")
+        yield error
+        return Execution((error,))
+
+    assert show(outputs()) is is_well
+    assert (capsys.readouterr().err == "") is is_well
 
 
 UNUSABLE = {

@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent_tools import Policy, Sandbox, Toolset
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.recipe import Recipe
@@ -73,9 +75,53 @@ def test_a_pool_has_a_size_and_modules() -> None:
         ({"idle_stop": 0.5}, "at least 1 s"),
         ({"idle_stop": -1}, "idle_stop"),
         ({"idle_stop": "soon"}, "idle_stop"),
+        ({"runtime": ""}, "runtime="),
+        ({"image": ""}, "image="),
+        ({"image": 5}, "image=5"),
+        ({"work_dir": 3}, "work_dir=3"),
+        ({"work_dir": b"x"}, "work_dir="),
+        ({"static_url": 5}, "static_url=5"),
+        ({"hostcalls": 3}, "hostcalls=3"),
+        ({"hostcalls": "price"}, "hostcalls='price'"),
+        ({"memory": 2.0**30 + 0.5}, "whole number"),
+        ({"pids": 99.5}, "pids=99.5"),
     ],
     ids=str,
 )
-def test_an_unusable_pool_or_idle_stop_is_refused(cfg: dict[str, object], says: str) -> None:
+def test_an_unusable_option_is_refused_by_name(cfg: dict[str, object], says: str) -> None:
     with pytest.raises(InvalidParams, match=says):
         Options.read(cfg)
+
+
+def test_sizes_are_whole_numbers_for_every_engine() -> None:
+    isolation = Options.read({"memory": 1.5 * 2**30, "pids": 64.0, "cpus": 1.5}).isolation
+    assert [repr(each) for each in (isolation.memory, isolation.pids, isolation.cpus)] == ["1610612736", "64", "1.5"]
+
+
+@pytest.mark.parametrize("given", [["a"], "work_dir", 5])
+def test_options_are_a_dict(given: object) -> None:
+    with pytest.raises(InvalidParams, match="give a dict of options"):
+        Sandbox(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"timeout": "5"}, {"timeout": 0}, {"timeout": float("nan")}, {"max_calls": "1"}, {"max_calls": -1}),
+        *({"max_calls": 1.5}, {"concurrency": 0}, {"concurrency": True}, {"approve": "yes"}),
+    ],
+    ids=str,
+)
+def test_an_unusable_policy_is_refused_where_it_is_made(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams, match=f"{next(iter(given))}="):
+        Policy(**given)
+
+
+def test_what_is_no_policy_and_no_functions_is_refused() -> None:
+    def f() -> int:
+        return 1
+
+    with pytest.raises(TypeError, match="is no Policy"):
+        Toolset().add(f, policy={"max_calls": 1})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no list of functions"):
+        Toolset(3)  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""The arguments of a sandbox's methods, checked before anything is asked of the sandbox."""
+
+from __future__ import annotations
+
+import os
+from typing import Union
+
+from agent_tools.errors import InvalidParams
+
+StrPath = Union[str, "os.PathLike[str]"]
+"""A path in the sandbox: text, or a path object, whose slashes are the sandbox's."""
+
+
+def path_text(path: object, name: str = "path") -> str:
+    """Return a path as text.
+
+    Raises:
+        InvalidParams: it is none.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidParams(f"{name}={path!r:.80} is not usable: give a path as text, or a pathlib.Path.")
+    return text
+
+
+def whole_number(value: object, name: str, least: int = 0) -> int:
+    """Return a whole number that is at least so much.
+
+    Raises:
+        InvalidParams: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParams(f"{name}={value!r:.80} is not usable: give a whole number of at least {least}.")
+    return value
+
+
+def given_bytes(value: object, name: str) -> bytes | None:
+    """Return bytes, or None for none.
+
+    Raises:
+        InvalidParams: it is something else.
+    """
+    if value is None or isinstance(value, (bytes, bytearray, memoryview)):
+        return None if value is None else bytes(value)
+    raise InvalidParams(f"{name} is of type {type(value).__name__}: give bytes, such as text.encode().")
+
+
+def check_file(given: object, name: str, *, to_write: bool = False) -> None:
+    """Check that something is a file that was opened for reading, or for writing, as bytes.
+
+    Raises:
+        InvalidParams: it is none.
+    """
+    method, mode, other = ("write", "wb", "") if to_write else ("read", "rb", "bytes, or ")
+    if not callable(getattr(given, method, None)):
+        kind = type(given).__name__
+        raise InvalidParams(f"{name} is of type {kind}: give {other}a file that was opened with open(path, '{mode}').")
