@@ -14,13 +14,14 @@ from typing import Any
 
 from agent_tools import Execution, Sandbox
 from agent_tools.extras import extra
+from agent_tools.sandbox.options import Options
 from agent_tools.text import one_line
 
 with extra("adk"):
     from google.adk.agents.invocation_context import InvocationContext
     from google.adk.code_executors.base_code_executor import BaseCodeExecutor
     from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult, File
-    from pydantic import Field, PrivateAttr
+    from pydantic import ConfigDict, Field, PrivateAttr
 
 MAX_FILES = 20  # files of one run that become artifacts
 
@@ -34,6 +35,8 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
         max_file_bytes: bytes of a file that becomes an artifact; a larger one stays in the sandbox, which is noted.
     """
 
+    model_config = ConfigDict(extra="forbid")  # a misspelt option is an error
+
     stateful: bool = True
     optimize_data_file: bool = True
     cfg: dict[str, Any] = Field(default_factory=dict)
@@ -41,6 +44,11 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
     max_file_bytes: int = Field(default=20 * 2**20, ge=1)
     _sandboxes: OrderedDict[str, Sandbox] = PrivateAttr(default_factory=OrderedDict)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Check the options, before there is a session."""
+        super().model_post_init(context)
+        Options.read({"idle_stop": 900, **self.cfg})
 
     def execute_code(
         self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput

@@ -7,9 +7,11 @@ searching and editing come from their `BaseSandbox`, which makes them of command
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from agent_tools import AsyncSandbox, CommandResult
 from agent_tools.extras import extra
+from agent_tools.integrations.given import sandbox_of
 
 with extra("deepagents"):
     from deepagents.backends.protocol import (
@@ -31,8 +33,8 @@ class AgentToolsBackend(BaseSandbox):
         timeout: seconds of a command, unless the agent says otherwise.
     """
 
-    def __init__(self, sandbox: AsyncSandbox | None = None, *, timeout: float = TIMEOUT) -> None:
-        self.sandbox = sandbox or AsyncSandbox()
+    def __init__(self, sandbox: AsyncSandbox | dict[str, Any] | None = None, *, timeout: float = TIMEOUT) -> None:
+        self.sandbox = sandbox_of(sandbox)
         self._timeout = timeout
 
     @property

@@ -15,6 +15,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.command import NOT_EXECUTABLE, CommandResult
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
+from agent_tools.integrations.given import sandbox_of
 
 with extra("inspect"):
     from inspect_ai.util import (
@@ -46,9 +47,9 @@ class AgentToolsConfig(BaseModel):
 class AgentToolsSandboxEnvironment(SandboxEnvironment):
     """An environment of Inspect's on one of our sandboxes."""
 
-    def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
+    def __init__(self, sandbox: AsyncSandbox | dict[str, Any] | None = None) -> None:
         super().__init__()
-        self.sandbox = sandbox or AsyncSandbox()
+        self.sandbox = sandbox_of(sandbox)
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:

@@ -10,9 +10,6 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from agent_tools import AsyncSandbox, Execution
-from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name, python_name
-from agent_tools.code_mode.toolset import Toolset
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
 from agent_tools.outputs import Picture, Text
@@ -21,7 +18,11 @@ from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Pol
 with extra("langchain"):
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
-    from pydantic import BaseModel, Field, PrivateAttr
+    from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+    from agent_tools.code_mode.schema import stub_of_schema
+    from agent_tools.code_mode.stubs import Stub, check_name, python_name
+    from agent_tools.code_mode.toolset import Toolset
 
 Block = dict[str, str]
 
@@ -43,6 +44,8 @@ class CodeInterpreterTool(BaseTool):
         functions: LangChain tools that the code calls by name, outside the sandbox. The description tells the model.
         pictures: False leaves pictures out, for models that cannot see.
     """
+
+    model_config = ConfigDict(extra="forbid")  # a misspelt option is an error
 
     name: str = NAME
     description: str = DESCRIPTION

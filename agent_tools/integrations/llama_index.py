@@ -10,6 +10,7 @@ from typing import Any
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import answer, text_of
+from agent_tools.integrations.given import sandbox_of
 from agent_tools.outputs import Text
 
 with extra("llama-index"):
@@ -26,8 +27,8 @@ class AgentToolsToolSpec(BaseToolSpec):
 
     spec_functions = [("code_interpreter", "acode_interpreter"), ("run_command", "arun_command")]  # noqa: RUF012 - theirs
 
-    def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
-        self.sandbox = sandbox or AsyncSandbox()
+    def __init__(self, sandbox: AsyncSandbox | dict[str, Any] | None = None) -> None:
+        self.sandbox = sandbox_of(sandbox)
 
     def code_interpreter(self, code: str) -> list[TextBlock | ImageBlock]:
         """Runs Python in a sandbox with numpy, pandas, scipy, scikit-learn and matplotlib. Variables and files stay

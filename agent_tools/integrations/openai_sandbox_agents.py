@@ -38,7 +38,7 @@ with extra("openai-agents"):
     )
     from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
     from agents.sandbox.types import ExecResult, User
-    from pydantic import Field
+    from pydantic import ConfigDict, Field
 
 COMMAND_TIMEOUT = 3600.0  # seconds of a command, unless the agent says otherwise
 MAX_IN_MEMORY = 8 * 2**20  # bytes of a workspace's tar that are not put on disk
@@ -46,6 +46,8 @@ MAX_IN_MEMORY = 8 * 2**20  # bytes of a workspace's tar that are not put on disk
 
 class AgentToolsSandboxClientOptions(BaseSandboxClientOptions):
     """The options of a sandbox, those of `agent_tools.CodeInterpreter`."""
+
+    model_config = ConfigDict(extra="forbid")  # a misspelt option is an error
 
     type: Literal["agent_tools"] = "agent_tools"
     cfg: dict[str, Any] = Field(default_factory=dict)

@@ -19,6 +19,7 @@ from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
 from agent_tools.file_info import FileInfo
 from agent_tools.integrations.answer import DESCRIPTION, answer
+from agent_tools.integrations.given import sandbox_of
 from agent_tools.outputs import Picture, Text
 
 with extra("pydantic-ai"):
@@ -51,8 +52,8 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
     A sandbox is found again by its ref in the process that started it: it ends with that.
     """
 
-    def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
-        self.sandbox = sandbox or AsyncSandbox()
+    def __init__(self, sandbox: AsyncSandbox | dict[str, Any] | None = None) -> None:
+        self.sandbox = sandbox_of(sandbox)
         self._ref: WorkspaceRef | None = None
 
     @classmethod

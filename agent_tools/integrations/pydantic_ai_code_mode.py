@@ -12,9 +12,7 @@ from typing import Any
 
 import anyio
 
-from agent_tools import AsyncSandbox, Toolset
-from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION
 from agent_tools.integrations.pydantic_ai import tool_return
@@ -32,6 +30,10 @@ with extra("pydantic-ai"):
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
     from typing_extensions import TypedDict
+
+    from agent_tools.code_mode.schema import stub_of_schema
+    from agent_tools.code_mode.stubs import Stub, check_name, python_name
+    from agent_tools.code_mode.toolset import Toolset
 
 NAME = "run_code"
 DENIED = "HostCallDenied"  # the kind of error that the code sees

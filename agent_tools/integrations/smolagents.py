@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_tools import Execution, Sandbox
-from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name
-from agent_tools.code_mode.toolset import Toolset
 from agent_tools.extras import extra
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
@@ -25,6 +22,10 @@ with extra("smolagents"):
     from smolagents.local_python_executor import CodeOutput
     from smolagents.remote_executors import RemotePythonExecutor
     from smolagents.utils import AgentError
+
+    from agent_tools.code_mode.schema import stub_of_schema
+    from agent_tools.code_mode.stubs import Stub, check_name
+    from agent_tools.code_mode.toolset import Toolset
 
 FINAL = "final_answer"
 FINAL_SOURCE = """

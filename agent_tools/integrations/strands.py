@@ -15,6 +15,7 @@ from agent_tools.command import Cursor
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import NAME
+from agent_tools.integrations.given import sandbox_of
 from agent_tools.outputs import Died, Display, Error, Picture, Result, Stream, TimedOut, pictures_of
 
 with extra("strands"):
@@ -43,8 +44,8 @@ class AgentToolsSandbox(Sandbox):
         sandbox: the sandbox to use; one with default options otherwise. It starts with its first use.
     """
 
-    def __init__(self, sandbox: AsyncSandbox | None = None) -> None:
-        self.inner = sandbox or AsyncSandbox()
+    def __init__(self, sandbox: AsyncSandbox | dict[str, Any] | None = None) -> None:
+        self.inner = sandbox_of(sandbox)
 
     async def execute_streaming(
         self,
