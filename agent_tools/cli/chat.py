@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -29,7 +30,12 @@ HINT = "Ctrl-C: stop the turn   Ctrl-C twice, Ctrl-D or exit: leave"
 @click.option(
     "--react", is_flag=True, help="Have the model write its calls as text, for models that cannot call tools."
 )
-@click.option("-t", "--timeout", type=float, help="Seconds one call's code may run.  [default: 30]")
+@click.option(
+    "-t",
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds one call's code may run.  [default: 30]",
+)
 @sandbox_options
 def chat(model: str | None, files: tuple[str, ...], once: str | None, **options: Any) -> None:
     """Talk to a model that writes Python and runs it in a sandbox.
@@ -43,6 +49,9 @@ def chat(model: str | None, files: tuple[str, ...], once: str | None, **options:
     agent-tools chat --model llama3 --base-url http://localhost:8000/v1 --react
     agent-tools chat --model m --base-url https://host/v1 --api-key-env HOST_KEY
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
+    for file in files:
+        if "://" not in file and not Path(file).expanduser().is_file():
+            raise click.UsageError(f"--file: there is no file {file!r}.")
     llm = _model(model, options.pop("base_url"), options.pop("api_key_env"))
     kind = ReActChat if options.pop("react") else Assistant
     system, timeout = options.pop("system"), options.pop("timeout")

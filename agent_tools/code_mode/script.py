@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Union
 
 from agent_tools.code_mode.args import split_args
-from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
+from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParams, SessionBusy
 from agent_tools.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
 from agent_tools.guest.wire.values import encode
 from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -84,8 +84,11 @@ class Script:
         """Run code; its functions and variables stay.
 
         Raises:
+            InvalidParams: it is no text.
             GuestError, GuestTimeout, GuestDied: the code did not reach its end.
         """
+        if not isinstance(code, str):
+            raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
         self._finish(finished(self._stream(code, timeout)))
 
     def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:

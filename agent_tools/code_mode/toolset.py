@@ -82,7 +82,12 @@ class Toolset:
     def description(self, style: Literal["repl", "main"] = "repl") -> str:
         """Return the instructions for a model: how to write the code, and the functions it may call."""
         how = _HOW[style].format(way="await them" if self._is_async else "call them; nothing is awaited")
-        return f"{how}\n\n```python\n{self.stubs()}\n```"
+        stubs = self.stubs()
+        named = [name for name, function in self.functions.items() if not getattr(function, "stub", None)]
+        shown = [f"```python\n{stubs}\n```"] if stubs else []
+        if named:
+            shown.append(_BY_NAME.format(names=", ".join(map(repr, named))))
+        return "\n\n".join((how, *shown))
 
     def source(self) -> str:
         """Return the prelude that defines the functions in the guest, as module `tools` and as names of the cells."""
@@ -119,6 +124,10 @@ def _is_host_function(value: Any) -> TypeGuard[NamedFunction]:
 
 
 _DEFINITION = {"name", "description", "parameters"}
+_BY_NAME = (
+    "Handlers of one payload are called by name ({names}): from sandbox.asyncio import hostcall; "
+    "await hostcall(name, payload)"
+)
 _HOW = {
     "repl": (
         "Write Python. Variables stay from call to call; the value of the last expression is shown. These functions "

@@ -137,6 +137,8 @@ USAGE = {
     "no data dir": (["serve", "--upstream", "http://u", "--data-dir", ""], "it is empty"),
     "no session": (["repl", "--resume", ""], "it is empty"),
     "no key on stdin": (["keys", "--data-dir", ".", "add", "a", "--stdin"], "no key came"),
+    "no such file": (["chat", "--model", "m", "--once", "hi", "--file", "nosuch"], "there is no file 'nosuch'"),
+    "no time for a call": (["chat", "--model", "m", "--timeout", "0"], "is not in the range"),
     "no port": (["jupyter", "serve", "--port", "65536"], "is not in the range"),
     "no kernels": (["jupyter", "serve", "--max-kernels", "0"], "is not in the range"),
     "no time": (["jupyter", "serve", "--idle-timeout", "nan"], "is not a valid integer"),

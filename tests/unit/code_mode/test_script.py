@@ -115,6 +115,12 @@ def call(script: Script, body: str, *args: Any, **kwargs: Any) -> Any:
 # -- the two ways to give functions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("code", [None, 5, b"x = 1"])
+def test_a_script_is_text(code: object) -> None:
+    with sandbox([]) as script, pytest.raises(InvalidParams, match="give it as text"):
+        script.load_script(code)  # type: ignore[arg-type]
+
+
 def test_a_program_runs_with_payload_handlers_and_a_prelude_written_by_hand() -> None:
     async def main() -> None:
         handlers = {"get_weather": weather_of_payload, "get_advisory": advisory_of_payload}

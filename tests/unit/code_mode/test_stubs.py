@@ -170,6 +170,12 @@ def test_the_description_tells_how_and_what() -> None:
     assert "nothing is awaited" in Toolset([now], style="sync").description()
 
 
+def test_handlers_are_described_by_how_they_are_called() -> None:
+    described = Toolset({"look_up": lambda payload: payload}).description()
+    assert "```" not in described
+    assert "('look_up'): from sandbox.asyncio import hostcall; await hostcall(name, payload)" in described
+
+
 def test_a_description_hides_nothing_from_whoever_reads_it() -> None:
     def pay() -> None:
         raise NotImplementedError
