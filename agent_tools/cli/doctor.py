@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from agent_tools import __version__, settings
 from agent_tools.cli.cluster import cluster_checks
@@ -20,6 +20,7 @@ from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import host_findings
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime.docker import context
+from agent_tools.runtime.docker.connection import SEE_DOCTOR
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
@@ -56,7 +57,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
     word = settings.engine()
     checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
-    table = Table("check", "", "found", "what to do")
+    table = Table(*(Column(name, overflow="fold") for name in ("check", "", "found", "what to do")))
     for check in checks:
         table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
     Console().print(table)
@@ -70,7 +71,7 @@ def _docker_checks() -> list[Check]:
         checks += engine_checks(engine.info(), engine.bridge())
         checks += _image_and_sandbox(engine)
     except EngineError as exc:
-        checks.append(Check("engine", "fail", "not reachable", str(exc)))
+        checks.append(Check("engine", "fail", "not reachable", str(exc).removesuffix(SEE_DOCTOR)))
     except AgentToolsError as exc:
         checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
     return checks

@@ -5,6 +5,7 @@ So a command pays for no other's libraries, and a door whose extra is not instal
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -40,11 +41,23 @@ class LazyGroup(click.Group):
             return _missing(cmd_name, extra)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; one that there is not is told with the nearest."""
+        if args and not args[0].startswith("-") and args[0] not in self._extras:
+            near = difflib.get_close_matches(args[0], self._extras, 1)
+            if near:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
 
 def _missing(name: str, extra: str) -> click.Command:
     said = f"`{name}` needs more: pip install 'agent-tools-sandbox[{extra}]'"
 
-    @click.command(name, help=f"Needs the extra `{extra}`: {said}", context_settings={"ignore_unknown_options": True})
+    how = f"Needs an extra: pip install 'agent-tools-sandbox[{extra}]'"
+
+    @click.command(name, help=how, short_help=how, context_settings={"ignore_unknown_options": True})
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, expose_value=False)
     def missing() -> None:
         raise click.ClickException(said)

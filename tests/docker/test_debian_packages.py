@@ -9,6 +9,7 @@ import pytest
 from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.recipe import Recipe
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]  # two small packages, and the lists of all of Debian's
@@ -16,9 +17,10 @@ PACKAGES = ["jq", "sudo"]
 
 
 @pytest.fixture
-def tag(docker_engine: DockerEngine) -> Iterator[str]:
+def tag(docker_engine: DockerEngine, docker_runtime: Runtime) -> Iterator[str]:
     tag = image.ensure(docker_engine, Recipe.read((), PACKAGES))
     yield tag
+    docker_runtime.settle()  # a container on its way out still uses it
     docker_engine.remove_image(tag)
 
 

@@ -17,14 +17,16 @@ from agent_tools.runtime.docker.dialect import EngineName, engine_name
 from agent_tools.runtime.docker.sdk import docker
 from agent_tools.text import one_line, shorten
 
+SEE_DOCTOR = " `agent-tools doctor` shows what is wrong."
 START_ENGINE_HINT = (
     "Start Docker (systemctl start docker, or Docker Desktop), or set DOCKER_HOST to an engine that runs, such as "
     "Podman's: unix:///run/user/<uid>/podman/podman.sock after systemctl --user start podman.socket. "
-    "On Debian and Ubuntu: apt-get install docker.io. `agent-tools doctor` shows what is wrong."
+    f"On Debian and Ubuntu: apt-get install docker.io.{SEE_DOCTOR}"
 )
 USE_ENGINE_HINT = (
     "This user may not use the engine's socket: add the user to the group `docker` (usermod -aG docker <user>, then "
-    "log in again), or set DOCKER_HOST to a rootless engine of one's own. `agent-tools doctor` shows what is wrong."
+    "log in again), or set DOCKER_HOST to a rootless engine of one's own."
+    f"{SEE_DOCTOR}"
 )
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
 MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours

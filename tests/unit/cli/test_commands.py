@@ -129,6 +129,7 @@ USAGE = {
     "not text": (["run", "binary.py"], "'binary.py' cannot be read"),
     "unknown option": (["run", "--privileged"], "No such option"),
     "unknown command": (["fly"], "No such command"),
+    "misspelt command": (["rnu"], "Did you mean 'run'?"),
     "no size": (["run", "-c", "1", "--memory", "lots"], "is not a size"),
     "a network and a list": (["run", "-c", "1", "--network", "bridge", "--allow", "pypi"], "not both"),
     "no number": (["run", "-c", "1", "--cpus", "many"], "is not a valid float"),
