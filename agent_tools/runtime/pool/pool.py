@@ -242,7 +242,8 @@ class Pool:
         except (AgentToolsError, OSError) as exc:
             with self._changed:
                 if not self.failure:
-                    _log.warning("No sandbox can be made ahead (%s); sessions start cold.", exc)
+                    why = str(exc).strip().rpartition("\n")[2]  # of a traceback of the guest's, what it is about
+                    _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
                 self.failure, self._failed_at = str(exc), self._clock()
                 self._changed.notify_all()
             return
