@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -94,7 +95,7 @@ class Options:
             limits=limits,
             isolation=isolation,
             static_url=_text(cfg, "static_url"),
-            figures_dir=_path(cfg, "figures_dir"),
+            figures_dir=_folder(cfg, "figures_dir"),
             image=_text(cfg, "image"),
             recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=_flag(cfg, "allow_private_urls", False),
@@ -164,6 +165,15 @@ def _path(cfg: Config, name: str) -> Path | None:
     if given is not None and not isinstance(given, (str, Path)):
         raise InvalidParams(f"{name}={given!r:.80} is not usable: give a path as text, or a pathlib.Path.")
     return Path(given) if given else None
+
+
+def _folder(cfg: Config, name: str) -> Path | None:
+    """Return a folder that is there, or can be made, as far as its rights tell."""
+    if path := _path(cfg, name):
+        nearest = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            raise InvalidParams(f"{name}={str(path)!r} is not usable: it is no folder that this user may write to.")
+    return path
 
 
 def _text(cfg: Config, name: str) -> str | None:

@@ -81,6 +81,7 @@ def test_a_pool_has_a_size_and_modules() -> None:
         ({"work_dir": 3}, "work_dir=3"),
         ({"work_dir": b"x"}, "work_dir="),
         ({"static_url": 5}, "static_url=5"),
+        ({"figures_dir": "/etc/passwd/figures"}, "figures_dir='/etc/passwd/figures'"),
         ({"hostcalls": 3}, "hostcalls=3"),
         ({"hostcalls": "price"}, "hostcalls='price'"),
         ({"memory": 2.0**30 + 0.5}, "whole number"),
