@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -26,6 +26,8 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.runtime.files.folder import safe_name
 
 SHOWN_DIR = "/mnt/data"
+HALF = ".half"  # the suffix of an upload that is being written
+HALF_SECONDS = 3_600.0  # without a byte, after which nobody writes it
 
 
 class Uploads:
@@ -38,6 +40,7 @@ class Uploads:
         self._store = store
         self._dir = self._config.data_dir / "uploads"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._forget_halves()
 
     def add(self, owner: str, filename: str, purpose: str, content: BinaryIO) -> Upload:
         """Keep a file.
@@ -48,9 +51,9 @@ class Uploads:
         self._shares.check_disk(content.seek(0, os.SEEK_END))
         content.seek(0)
         id_ = new_id("file")
-        path = self._dir / id_
+        path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
         try:
-            with open(path, "xb") as kept:
+            with open(half, "xb") as kept:
                 size = _copy(content, kept, self._config.max_upload_bytes)
             upload = Upload(
                 id=id_,
@@ -62,11 +65,21 @@ class Uploads:
             )
             with self._lock:  # two at once could each find room for one
                 self._shares.uploads_left(owner, size)
+                half.rename(path)
                 self._store.add(upload)
         except BaseException:
+            half.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
             raise
         return upload
+
+    def _forget_halves(self) -> None:
+        """Remove what a gateway that was killed had begun to write, and no other gateway can still be writing."""
+        old = time.time() - HALF_SECONDS
+        for half in self._dir.glob(f"*{HALF}"):
+            with suppress(FileNotFoundError):
+                if half.stat().st_mtime < old:
+                    half.unlink()
 
     def find(self, owner: str, id_: str) -> Upload:
         """Return a file of this owner.

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from agent_tools.containers.records import Container, ContainerFile, Upload
 from agent_tools.gateway.conversations.stored import StoredConversations
+from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.responses import running
 from agent_tools.gateway.responses.input_files import GONE
@@ -122,6 +123,17 @@ def test_a_file_that_is_named_while_its_container_is_deleted_leaves_no_row(
     monkeypatch.setattr(store, "add_if_new", deleted_meanwhile)
     httpx.get(f"{container}/files")
     assert store.count(ContainerFile) == 0
+
+
+def test_an_upload_that_was_never_written_whole_goes_after_an_hour(new_gateway: NewGateway) -> None:
+    services = new_gateway({}).services
+    folder = services.config.data_dir / "uploads"
+    for name, age in (("old", 2 * HALF_SECONDS), ("new", 0.0)):
+        half = folder / f"file_{name}{HALF}"
+        half.write_bytes(b"half")
+        os.utime(half, (time.time() - age, time.time() - age))
+    Uploads(services.containers, services.store)
+    assert os.listdir(folder) == [f"file_new{HALF}"]
 
 
 def test_an_upload_that_is_half_deleted_is_not_found(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
