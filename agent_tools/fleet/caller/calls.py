@@ -45,7 +45,7 @@ class FarWire:
                 if self._screen and not self._screen(number, name, word.size):
                     return
             case {"op": "taken", "bytes": int(count)}:
-                self._taken = count
+                self._taken = max(self._taken, count)
                 return
         self._take(dict(word.head), word.attachments, word.size)
 
