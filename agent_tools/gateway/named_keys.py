@@ -70,7 +70,7 @@ class NamedKeys:
             revoked_at=None,
         )
         if not self._store.add_if_new(row):
-            raise InvalidParams(f"There is a key {name!r} already, or this very key has another name: `keys list`.")
+            raise InvalidParams(f"The name {name!r}, or this key, was given before; none is used again: `keys list`.")
         return key
 
     def all(self) -> list[ApiKey]:

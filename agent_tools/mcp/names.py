@@ -24,8 +24,8 @@ def read_handle(text: str) -> str:
     """
     if not _HANDLE.fullmatch(text):
         raise InvalidParams(
-            f"container={text[:60]!r} is no handle. Give the one that an earlier answer named, such as 'cntr_...', or "
-            "leave it out for a new container."
+            f"container={text[:60]!r} is no handle. Give the one that an earlier answer named, such as 'cntr_...'; "
+            "code and files without one get a new container."
         )
     return text
 

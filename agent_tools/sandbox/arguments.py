@@ -52,6 +52,7 @@ def check_file(given: object, name: str, *, to_write: bool = False) -> None:
         InvalidParams: it is none.
     """
     method, mode, other = ("write", "wb", "") if to_write else ("read", "rb", "bytes, or ")
-    if not callable(getattr(given, method, None)):
+    can = getattr(given, "writable" if to_write else "readable", None)
+    if not callable(getattr(given, method, None)) or (callable(can) and not can()):
         kind = type(given).__name__
         raise InvalidParams(f"{name} is of type {kind}: give {other}a file that was opened with open(path, '{mode}').")

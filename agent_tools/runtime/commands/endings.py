@@ -26,4 +26,5 @@ def complaint(spec: Spec, ended: Ended | None) -> str:
     if ended is None or ended.how in ("code", "signal"):
         return ""
     program = spec.argv if isinstance(spec.argv, str) else spec.argv[0]
-    return f"{spec.cwd if ended.how == 'no folder' else program}: {os.strerror(ended.number)}\n"
+    what = f"cwd {spec.cwd}" if ended.how == "no folder" else program
+    return f"{what}: {os.strerror(ended.number)}\n"

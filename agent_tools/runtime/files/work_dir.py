@@ -69,7 +69,7 @@ def _refuse_unsafe(path: Path) -> None:
     elif path.is_symlink():
         reason = "is a symbolic link"
     elif path.exists() and not path.is_dir():
-        reason = "is not a folder"
+        raise InvalidParams(f"work_dir {path} is not a folder. Give another one.")
     if reason:
         raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
 

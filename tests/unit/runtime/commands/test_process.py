@@ -76,7 +76,7 @@ def test_it_says_what_to_run_and_tells_how_it_ended(guest: Guest) -> None:
         (Ended("code", 0, True), 124, ""),
         (Ended("no program", 2), 127, "cat: No such file or directory"),
         (Ended("no program", 13), 126, "cat: Permission denied"),
-        (Ended("no folder", 2), 127, "nowhere: No such file or directory"),
+        (Ended("no folder", 2), 127, "cwd nowhere: No such file or directory"),
     ],
 )
 def test_its_exit_code_is_a_shell_s(guest: Guest, ended: Ended, code: int, told: str) -> None:
