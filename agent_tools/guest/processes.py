@@ -116,7 +116,8 @@ def kill_forks(since: int) -> set[int]:
     for _ in _rounds():
         table = processes()
         young = {pid for pid, each in table.items() if each.started >= since and pid != os.getpid()}
-        doomed = {pid for pid in young if descends(pid, (os.getpid(),), table) and _command_line(pid) == own}
+        forked = {pid for pid in young if descends(pid, (os.getpid(),), table)}
+        doomed = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # who is dying has none
         if not doomed:
             return killed
         killed |= doomed
