@@ -97,11 +97,13 @@ class Containers(Generic[Config]):
             origin=spec.origin,
         )
         path = self.folder(container.id)
+        is_new = not path.exists()  # else it is that of a container with this id
         try:
             prepare_work_dir(path, self.runtime.guest(path))
             self._rows.add(container)
         except BaseException:
-            remove_tree(path)
+            if is_new:
+                remove_tree(path)
             raise
         return container
 

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.containers.records import Container, ContainerFile, Upload
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
@@ -72,6 +73,15 @@ def test_a_container_whose_row_cannot_be_written_leaves_no_folder(
     monkeypatch.setattr(gateway.services.store, "add", locked)
     assert httpx.post(f"{gateway.url}/v1/containers", json={"name": "x"}).status_code == 503
     assert os.listdir(gateway.services.config.data_dir / "containers") == []
+
+
+def test_a_container_that_cannot_be_made_twice_costs_the_first_no_file(new_gateway: NewGateway) -> None:
+    containers = new_gateway({}).services.containers
+    made = containers.create("me", ContainerSpec("x"))
+    (containers.folder(made.id) / "kept").write_text("kept")
+    with pytest.raises(sa.exc.IntegrityError):
+        containers.create("me", ContainerSpec("x"), made.id)
+    assert os.listdir(containers.folder(made.id)) == ["kept"]
 
 
 def test_code_that_is_refused_on_the_page_leaves_no_container(new_gateway: NewGateway) -> None:
