@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -19,7 +18,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB, Limits
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Flavour
-from agent_tools.sandbox.options import Options
+from agent_tools.sandbox.options import Options, nearest
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
 
@@ -161,9 +160,7 @@ def read_as(kind: type[Config], given: Mapping[str, Any]) -> Config:
     """
     names = [each.name for each in dataclasses.fields(kind)]
     if unknown := sorted(set(given) - set(names)):
-        near = difflib.get_close_matches(unknown[0], names, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
-        raise InvalidParams(f"There is no setting {unknown[0]!r}. {hint}")
+        raise InvalidParams(f"There is no setting {unknown[0]!r}. {nearest(unknown[0], names)}")
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,6 +149,12 @@ def checked_code(code: str, limits: Limits) -> str:
     return code
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Say which known name is meant by an unknown one, or which there are."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+
+
 def plain(value: Any) -> Any:
     """Return an option as a JSON value."""
     if isinstance(value, Path):
@@ -286,7 +292,5 @@ def _isolation(cfg: Config) -> Isolation:
 def _refuse_unknown(where: str, given: Config, known: set[str]) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), sorted(known), 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
             reason = " It would break the isolation." if name in _FORBIDDEN else ""
-            raise InvalidParams(f"{where} has no option {name!r}.{reason} {hint}")
+            raise InvalidParams(f"{where} has no option {name!r}.{reason} {nearest(str(name), sorted(known))}")
