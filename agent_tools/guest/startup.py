@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from ipykernel.compiler import XCachingCompiler
 from traitlets.config import Config
 
 from . import packages
 from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
 from .host_calls.sandbox_module import install
+from .kernel.cells import CellCompiler
 from .kernel.kernel import SandboxKernel
 from .kernel.outlet import Outlet
 from .kernel.session import WireSession
@@ -31,7 +31,7 @@ def prepare(work_dir: str) -> None:
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     _seed_font_cache()
     os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
-    shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=XCachingCompiler)
+    shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=CellCompiler)
     os.chdir("/")
     shell.run_cell("None", silent=True)  # makes what a first cell would make
     shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic", "line")

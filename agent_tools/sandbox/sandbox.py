@@ -128,11 +128,12 @@ class Sandbox(WithFiles, WithCheckpoints):
         Closing the generator early interrupts the code, and so does `cancel` with the event given here.
         """
         seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        before = self.workspace.snapshot()
+        workspace = self.workspace
+        before = workspace.snapshot()
         outputs = self._opening.session().stream(checked_code(code, self.options.limits), seconds, cancelled)
         with contextlib.closing(outputs):
             execution = yield from outputs
-        return replace(execution, changes=self.workspace.changes(before))
+        return replace(execution, changes=workspace.changes(before))
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was given this event. Variables stay. For any thread."""

@@ -278,7 +278,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     ) -> Generator[Output, None, Execution]:
         timeout_of(timeout, self.options.timeout, self.options.limits)  # before a file is touched
         with tool_errors():
-            staged = self.stage(files)
+            staged = () if files is None else self.stage(files)
             with closing(self._sandbox.stream(code, timeout, cancelled)) as outputs:
                 execution = yield from outputs
             return replace(execution, files=staged, saved=self.save_pictures(execution.pictures))

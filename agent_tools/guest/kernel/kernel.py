@@ -27,7 +27,7 @@ from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
-from .session import CAN_WAIT, MORE_CAN_WAIT, Channel
+from .session import Channel
 from .shell import SandboxShell, is_users
 
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
@@ -142,11 +142,11 @@ class SandboxKernel(IPythonKernel):
         self.loop.renew()
 
     def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
-        """Answer one request, between `busy` and `idle`."""
+        """Answer one request, between `busy` and `idle` if anybody watches."""
         checkpoints.begin()
         self.set_parent([], request, channel="shell")
         self.session.printed.set_parent(request)
-        self.session.can_wait = MORE_CAN_WAIT if request["metadata"].get("is_unwatched") is True else CAN_WAIT
+        self.session.is_unwatched = request["metadata"].get("is_unwatched") is True
         self._publish_status("busy", "shell")
         try:
             handler = self.shell_handlers.get(request["msg_type"])

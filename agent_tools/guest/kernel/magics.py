@@ -1,7 +1,5 @@
 """IPython's magics where nobody types, watches or installs: what cannot be done is said in one sentence."""
 
-import ast
-import contextlib
 import shlex
 import shutil
 import sys
@@ -89,8 +87,7 @@ class Running(ExecutionMagics):
 
     def _run_with_profiler(self, code: Any, opts: Any, namespace: Any) -> Any:
         if isinstance(code, str):
-            with contextlib.suppress(SyntaxError):
-                self.shell.lazy_names.look_at(ast.parse(code))
+            self.shell.lazy_names.look_at(code)
         return super()._run_with_profiler(code, opts, namespace)
 
 

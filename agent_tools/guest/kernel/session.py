@@ -21,8 +21,9 @@ MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: th
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
-MORE_CAN_WAIT = CAN_WAIT | {"execute_input"}  # where nobody looks how far a request has come
+PROGRESS = frozenset(("status", "execute_input"))  # tells how far a request has come
 MAX_BUFFERS = 60  # of one message; comms send them
+_decode = json.JSONDecoder().decode
 _encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
 
 
@@ -39,8 +40,8 @@ class WireSession(Session):
     def __init__(self, outlet: Outlet, **kwargs: Any) -> None:
         super().__init__(packer="json", unpacker="json", key=b"", **kwargs)
         self._outlet = outlet
-        self.can_wait = CAN_WAIT
-        """Types of messages that go out with the next one."""
+        self.is_unwatched = False
+        """True while a request is handled whose progress nobody watches: what is in PROGRESS is not sent."""
         self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
         self.printed = Printed(outlet.lock, self._publish)
         self.printed.await_room = outlet.await_room
@@ -64,11 +65,13 @@ class WireSession(Session):
     ) -> Any:
         """Send a message on the channel that stands for a stream; return it as it was made."""
         message = msg_or_type
+        if self.is_unwatched and isinstance(message, str) and message in PROGRESS:
+            return None
         if not isinstance(message, dict):
             message = self.msg(msg_or_type, content=content, parent=parent, header=header, metadata=metadata)
         parts = self.parts_of(message)
         parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
-        can_wait = message["msg_type"] in self.can_wait
+        can_wait = message["msg_type"] in CAN_WAIT
         with self._outlet.lock:
             self.printed.send(can_wait=can_wait)
             self._outlet.send(stream.number, parts, can_wait=can_wait)
@@ -99,7 +102,7 @@ class WireSession(Session):
 
     def read(self, parts: list[bytes]) -> dict[str, Any]:
         """Return a request as ipykernel knows it."""
-        header, parent, metadata, content = map(json.loads, parts[:4])
+        header, parent, metadata, content = (_decode(part.decode("utf-8", "surrogatepass")) for part in parts[:4])
         return {
             "header": header,
             "msg_id": header["msg_id"],

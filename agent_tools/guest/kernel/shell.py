@@ -1,10 +1,8 @@
-"""IPython's shell as this project wants it: a countdown, lazy names, tracebacks of the user's own code."""
+"""IPython's shell as this project wants it: a countdown, well-known names, tracebacks of the user's own code."""
 
-import ast
 import asyncio
 import builtins
 import contextlib
-import importlib
 import inspect
 import os
 import re
@@ -17,7 +15,6 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
@@ -25,31 +22,14 @@ from IPython.core.ultratb import AutoFormattedTB
 
 from . import figures, interrupts, magics, shell_command
 from .cell_forks import CellForks
+from .cells import CellShell
+from .lazy_names import NAMES, LazyNames
 
-# Names a cell may use without importing them; the module is imported when a cell first mentions the name.
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
-LAZY_NAMES = {
-    "json": ("json", None),
-    "math": ("math", None),
-    "os": ("os", None),
-    "re": ("re", None),
-    "signal": ("signal", None),
-    "np": ("numpy", None),
-    "pd": ("pandas", None),
-    "matplotlib": ("matplotlib", None),
-    "plt": ("matplotlib.pyplot", None),
-    "sns": ("seaborn", None),
-    "sympy": ("sympy", None),
-    "Eq": ("sympy", "Eq"),
-    "solve": ("sympy", "solve"),
-    "symbols": ("sympy", "symbols"),
-}
 
 
 def prepare_shell(shell: Any) -> None:
     """Give a fresh shell all that is in this room."""
-    shell.lazy_names = LazyNames(shell.user_ns)
-    shell.ast_transformers.append(shell.lazy_names)
     magics.register(shell)
     figures.show_as_png(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
@@ -96,37 +76,6 @@ class Countdown:
         interrupt = signal.getsignal(signal.SIGINT)
         if callable(interrupt) and not self.shell.is_held():
             interrupt(signal.SIGINT, frame)
-
-
-class LazyNames(ast.NodeTransformer):
-    """Imports the well-known names a cell mentions, before it runs, unless the user has defined them."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self.namespace = namespace
-
-    def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Look at the cell; change nothing."""
-        self.look_at(node)
-        return node
-
-    def visit_Expression(self, node: ast.Expression) -> ast.Expression:
-        """Do the same for what %time and %timeit compile."""
-        self.look_at(node)
-        return node
-
-    def look_at(self, node: ast.AST) -> None:
-        """Provide every name that is mentioned."""
-        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & LAZY_NAMES.keys():
-            self.provide(name)
-
-    def provide(self, name: str) -> None:
-        """Import what `name` stands for; an image without the module leaves the name undefined."""
-        if name in self.namespace or hasattr(builtins, name):
-            return
-        module, attribute = LAZY_NAMES[name]
-        with contextlib.suppress(ImportError):
-            found = importlib.import_module(module)
-            self.namespace[name] = getattr(found, attribute) if attribute else found
 
 
 class Unkept(dict[int, Any]):
@@ -176,7 +125,7 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
     return lines
 
 
-class SandboxShell(ZMQInteractiveShell):
+class SandboxShell(CellShell):
     """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
 
     `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal. With `serve_notebook`
@@ -188,15 +137,11 @@ class SandboxShell(ZMQInteractiveShell):
     forks: CellForks
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
-    transformed = ("", "")  # the latest cell, and what its magics were made of
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Transform a cell's magics, once: ipykernel and IPython both ask for it."""
-        before, self.transformed = self.transformed, ("", "")
-        if before[0] is raw_cell:
-            return before[1]
-        transformed: str = super().transform_cell(raw_cell)
-        self.transformed = raw_cell, transformed
+        """Transform a cell's magics, and provide the well-known names that it mentions."""
+        transformed = super().transform_cell(raw_cell)
+        self.lazy_names.look_at(transformed)
         return transformed
 
     @contextlib.contextmanager
@@ -231,6 +176,7 @@ class SandboxShell(ZMQInteractiveShell):
     def init_user_ns(self) -> None:
         """Fill the user's namespace, at the start and again for %reset."""
         super().init_user_ns()
+        self.lazy_names = LazyNames(self.user_ns)
         self._set_leaving()
 
     def _set_leaving(self) -> None:
@@ -273,7 +219,7 @@ class SandboxShell(ZMQInteractiveShell):
     def _object_find(self, oname: str, namespaces: Any = None) -> Any:
         """Find what `?` and its like ask about, the well-known names included."""
         name = oname.partition(".")[0]
-        if name in LAZY_NAMES:
+        if name in NAMES:
             self.lazy_names.provide(name)
         return super()._object_find(oname, namespaces)
 

@@ -59,9 +59,9 @@ def execute_request(
 ) -> tuple[str, bytes]:
     """Return the id and the bytes of a request to run code.
 
-    Its metadata carry the time limit in seconds, that nobody looks how far it has come, so that messages may be sent
-    together, and the number of the run if a checkpoint is to be taken after it; an urgent one is taken however much
-    time earlier ones took.
+    Its metadata carry the time limit in seconds, that nobody watches how far it has come, so that neither `busy`,
+    `idle` nor an echo of the code is sent, and the number of the run if a checkpoint is to be taken after it; an urgent
+    one is taken however much time earlier ones took.
     """
     request_id = uuid.uuid4().hex
     header = {

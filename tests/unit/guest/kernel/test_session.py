@@ -14,12 +14,10 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.guest.kernel.outlet import Outlet
 from agent_tools.guest.kernel.session import (
-    CAN_WAIT,
     MAX_BUFFERS,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_MARKS,
     MAX_TEXT_CHARS,
-    MORE_CAN_WAIT,
     Channel,
     WireSession,
 )
@@ -249,13 +247,13 @@ def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
 # -- together ---------------------------------------------------------------------------------------------------------
 
 
-def one_request(can_wait: frozenset[str]) -> list[list[str]]:
+def one_request(*, is_unwatched: bool) -> list[list[str]]:
     """What leaves the kernel for a request that prints a line, as types of messages, by the pieces it leaves in."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     outlet = Outlet(near)
     with near, far, outlet.from_children, outlet._to_parent:
         session, parent = WireSession(outlet), {"msg_id": "1", "msg_type": "execute_request"}
-        session.can_wait = can_wait
+        session.is_unwatched = is_unwatched
         session.send(Channel(IOPUB), "status", {"execution_state": "busy"}, parent)
         session.send(Channel(IOPUB), "execute_input", {"code": "print(1)"}, parent)
         session.printed.add("stdout", parent, "1\n")
@@ -267,9 +265,9 @@ def one_request(can_wait: frozenset[str]) -> list[list[str]]:
         return [[json.loads(parts[0])["msg_type"] for _, parts in Reader(2**20).feed(piece)] for piece in pieces]
 
 
-def test_what_nobody_watches_leaves_in_one_piece() -> None:
-    assert one_request(MORE_CAN_WAIT) == [["status", "execute_input", "stream", "execute_reply", "status"]]
+def test_where_nobody_watches_only_outputs_and_the_reply_leave_in_one_piece() -> None:
+    assert one_request(is_unwatched=True) == [["stream", "execute_reply"]]
 
 
 def test_what_is_watched_is_known_to_be_busy_before_it_runs() -> None:
-    assert one_request(CAN_WAIT) == [["status", "execute_input"], ["stream", "execute_reply", "status"]]
+    assert one_request(is_unwatched=False) == [["status", "execute_input"], ["stream", "execute_reply", "status"]]
