@@ -154,6 +154,7 @@ class SandboxKernel(IPythonKernel):
                 self._answer(handler(self.shell_channel, [], request), request)
         finally:
             self._publish_status("idle", "shell")
+            self.session.is_unwatched = False
             self.session.flush()
         checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
 
