@@ -7,12 +7,13 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import requests
 
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.runtime.docker.address import environment
 from agent_tools.runtime.docker.dialect import EngineName, engine_name
 from agent_tools.runtime.docker.sdk import docker
 from agent_tools.text import one_line, shorten
@@ -64,13 +65,14 @@ def failed_step(error: str, log: Sequence[str]) -> str:
 
 
 class DockerConnection:
-    """Finds the engine as the docker CLI does (DOCKER_HOST). `timeout` is how many seconds one answer may take."""
+    """Finds the engine as the docker CLI does (address.py). `timeout` is how many seconds one answer may take."""
 
     def __init__(self, timeout: int) -> None:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._client_pid = 0
+        self._environ: Mapping[str, str] = {}
         self._engine: EngineName = "Docker"
 
     @property
@@ -94,12 +96,15 @@ class DockerConnection:
 
     def new_client(self, timeout: int) -> docker.DockerClient:
         """A client of its own, which need not ask for the engine's version again."""
-        return _client(timeout, self.api().api_version)
+        version = self.api().api_version
+        return _client(timeout, version, self._environ)
 
     def _connect(self) -> docker.DockerClient:
+        self._environ = environment()
         try:
-            with contextlib.closing(_client(self._timeout, "1.41")) as asking:  # this one request names no version
-                return _client(self._timeout, self._version(asking.api))
+            asking = _client(self._timeout, "1.41", self._environ)
+            with contextlib.closing(asking):  # this one request names no version
+                return _client(self._timeout, self._version(asking.api), self._environ)
         except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
@@ -150,12 +155,12 @@ class _UnixAdapter(docker.transport.UnixHTTPAdapter):
         self._pool.close()
 
 
-def _client(timeout: int, version: str) -> docker.DockerClient:
+def _client(timeout: int, version: str, environ: Mapping[str, str]) -> docker.DockerClient:
     """A client that reads the environment once, here: for each request it would read it while other threads write it.
 
     Nor is REQUESTS_CA_BUNDLE to replace the engine's own authority, DOCKER_CERT_PATH's.
     """
-    client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True)
+    client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True, environment=environ)
     client.api.trust_env = False
     if client.api.base_url.startswith(("http://", "https://")):
         client.api.proxies = requests.utils.get_environ_proxies(client.api.base_url)

@@ -34,7 +34,7 @@ LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 
 
 class DockerEngine:
-    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (DOCKER_HOST).
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (address.py).
 
     `timeout` is how many seconds one answer may take; pulling and building have an hour.
     """
