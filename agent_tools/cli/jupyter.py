@@ -36,7 +36,7 @@ def jupyter() -> None:
 @click.option("--title", default="Python (sealed)", show_default=True, help="The name that people see.")
 @click.option("--user", is_flag=True, help="For this user; the default where nothing else is given.")
 @click.option("--sys-prefix", is_flag=True, help="For the Python that runs this, e.g. in a virtual environment.")
-@click.option("--prefix", help="Below this folder.")
+@click.option("--prefix", type=PathOption(file_okay=False), help="Below this folder.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="The notebook's folder (cwd), or a fresh one each time.")
 @click.option("--no-build", is_flag=True, help="Leave the image to the first kernel, which waits for it.")
 @_OUTPUTS
@@ -53,9 +53,11 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
     shown = {each: options.pop(each) for each in ("title", "work_dir", "outputs")}
     cfg = {**config(**options), **read_options(others)}
     spec = KernelSpec(cfg, **shown)
+    if not spec.title.strip():
+        raise click.UsageError("--title is empty: it is the name that people choose the kernel by.")
     if not no_build:
         ensure_with_progress(_recipe(cfg))
-    where = sys.prefix if sys_prefix else prefix
+    where = sys.prefix if sys_prefix else prefix and str(prefix)
     click.echo(f"installed {spec.install(name, user=where is None, prefix=where)}")
 
 

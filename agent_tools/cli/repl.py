@@ -27,8 +27,9 @@ except ImportError:  # not every Python has it
 HISTORY_LINES = 1_000
 SAVE = "%save_session"
 HELP = (
-    "%undo: variables as before the last input   %restart: fresh kernel   %files: list work_dir\n"
-    "%save_session FILE: keep all for --resume   Ctrl-C: interrupt   exit or Ctrl-D: leave"
+    "%undo: variables as before the last input   %restart: fresh kernel\n"
+    "%files: list work_dir   %save_session FILE: keep all for --resume\n"
+    "Ctrl-C: interrupt   exit or Ctrl-D: leave"
 )
 
 
@@ -115,7 +116,7 @@ def _read_block() -> str | None:
     lines: list[str] = []
     while True:
         try:
-            line = input("... " if lines else ">>> ")
+            line = input(("... " if lines else ">>> ") if sys.stdin.isatty() else "")
         except EOFError:
             return None
         except KeyboardInterrupt:

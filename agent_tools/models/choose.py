@@ -59,12 +59,13 @@ def _on_server(cfg: Json) -> OpenAIModel:
 
 def _endpoint(name: str, cfg: Json) -> Endpoint:
     key = cfg.get("api_key") or None
-    server = next((cfg[k] for k in _SERVER_KEYS if cfg.get(k)), "") or _TYPES[cfg.get("model_type")]
+    option = next((k for k in _SERVER_KEYS if cfg.get(k)), "")
+    server = cfg[option] if option else _TYPES[cfg.get("model_type")]
     if server == "dashscope":
         return Endpoint(DASHSCOPE_URL, _needed(key or settings.dashscope_key(), "DASHSCOPE_API_KEY"))
     if server:
         if not str(server).startswith(("http://", "https://")):
-            raise ModelError("model_server is not a URL: give one such as http://localhost:8000/v1, or 'dashscope'.")
+            raise ModelError(f"{option} is not a URL: give one such as http://localhost:8000/v1, or 'dashscope'.")
         return Endpoint(str(server), key or settings.openai_key() or "EMPTY")
     found = settings.model_endpoint(name)
     if found:
@@ -73,7 +74,8 @@ def _endpoint(name: str, cfg: Json) -> Endpoint:
         return Endpoint(DASHSCOPE_URL if "qwen" in name.lower() else settings.OPENAI_URL, key)
     raise ModelError(
         f"No server is known for the model {name}. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
-        "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or pass 'model_server' and 'api_key'."
+        "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or give 'base_url' and 'api_key' "
+        "(of `agent-tools chat`: --base-url and --api-key-env)."
     )
 
 

@@ -110,6 +110,11 @@ def test_clean_counts_what_it_removed() -> None:
     assert "stray sandboxes removed" in done.stdout
 
 
+def test_repl_asks_nobody_where_its_input_is_no_terminal(work_dir: Path) -> None:
+    done = _run("repl", "--work-dir", str(work_dir), code="x = 2\nprint(x + 1)\n")
+    assert (done.returncode, done.stdout) == (0, "3\n")
+
+
 def test_repl_keeps_variables_and_interrupts(work_dir: Path, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agent_tools.errors import EngineError
+import contextlib
+
+from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.runtime.docker.connection import translated
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.image import Progress, ensure
@@ -17,15 +19,24 @@ def push(engine: DockerEngine, repository: str, recipe: RecipeLike = (), progres
 
     Raises:
         EngineError: the registry does not take it.
+        InvalidParams: the repository has a tag or a digest, or is empty.
     """
+    if not repository or "@" in repository or ":" in repository.rpartition("/")[2]:
+        hint = "give a name without a tag, such as registry.example.com/team/agent-tools"
+        raise InvalidParams(f"The repository {repository!r:.200} is not usable: {hint}.")
     tag = ensure(engine, recipe, progress)
     fingerprint = tag.partition(":")[2]
     with translated():
         api = engine.connection.api(is_patient=True)
         api.tag(tag, repository, fingerprint)
-        for line in api.push(repository, fingerprint, stream=True, decode=True):
-            if "error" in line:
-                said = one_line(shorten(str(line["error"]), 500))
-                raise EngineError(f"{repository}:{fingerprint} could not be pushed: {said}")
-            progress(str(line.get("status", "")))
+        try:
+            for line in api.push(repository, fingerprint, stream=True, decode=True):
+                if "error" in line:
+                    said = one_line(shorten(str(line["error"]), 500))
+                    raise EngineError(f"{repository}:{fingerprint} could not be pushed: {said}")
+                progress(str(line.get("status", "")))
+        except BaseException:
+            with contextlib.suppress(EngineError):  # the name alone goes: the image has another
+                engine.remove_image(f"{repository}:{fingerprint}")
+            raise
     return f"{repository}:{fingerprint}"

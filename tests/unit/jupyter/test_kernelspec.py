@@ -53,7 +53,14 @@ def test_the_command_installs_what_jupyter_finds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--user", "--sys-prefix"], "one of --user"), (["--set", "memory"], "NAME=VALUE"), (["--name", "a b"], "a b")],
+    [
+        (["--user", "--sys-prefix"], "one of --user"),
+        (["--set", "memory"], "NAME=VALUE"),
+        (["--name", "a b"], "a b"),
+        (["--name", ""], "name '' is not usable"),
+        (["--title", " "], "--title is empty"),
+        (["--prefix", ""], "'--prefix': it is empty"),
+    ],
 )
 def test_bad_arguments_say_what_to_do(tmp_path: Path, arguments: list[str], words: str) -> None:
     done = CliRunner().invoke(cli, ["jupyter", "install", "--no-build", *arguments])

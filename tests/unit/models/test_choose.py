@@ -99,3 +99,9 @@ def test_a_key_is_not_shown() -> None:
 @pytest.mark.parametrize(("given", "rounds"), [("", 20), ("5", 5), ("0", 20), ("many", 20)])
 def test_the_number_of_rounds(given: str, rounds: int) -> None:
     assert settings.max_rounds({"QWEN_AGENT_MAX_LLM_CALL_PER_RUN": given}) == rounds
+
+
+@pytest.mark.parametrize("option", ["model_server", "base_url", "api_base"])
+def test_an_address_that_is_none_is_refused_by_its_own_name(option: str) -> None:
+    with pytest.raises(ModelError, match=f"^{option} is not a URL"):
+        get_chat_model({"model": "m", option: "foo"})

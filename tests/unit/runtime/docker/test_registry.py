@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.errors import EngineError
+from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.runtime.docker.context import tag_for
 from agent_tools.runtime.docker.registry import push
 
@@ -20,6 +20,7 @@ class Engine:
     def __init__(self, *lines: dict[str, Any]) -> None:
         self.lines = lines
         self.tagged: list[tuple[str, ...]] = []
+        self.removed: list[str] = []
         self.connection = self
 
     def has_image(self, tag: str) -> bool:
@@ -28,6 +29,9 @@ class Engine:
     def api(self, is_patient: bool) -> Engine:
         assert is_patient
         return self
+
+    def remove_image(self, tag: str) -> None:
+        self.removed.append(tag)
 
     def tag(self, *names: str) -> None:
         self.tagged.append(names)
@@ -47,6 +51,16 @@ def test_it_goes_under_its_fingerprint() -> None:
     assert said == ["Pushing"]
 
 
-def test_a_registry_that_refuses_is_told() -> None:
+def test_a_registry_that_refuses_is_told_and_the_name_for_it_goes() -> None:
+    engine = Engine({"status": "Preparing"}, {"error": "denied"})
     with pytest.raises(EngineError, match="could not be pushed: denied"):
-        push(Engine({"status": "Preparing"}, {"error": "denied"}), "registry.example.com/a")  # type: ignore[arg-type]
+        push(engine, "registry.example.com/a")  # type: ignore[arg-type]
+    assert engine.removed == [f"registry.example.com/a:{FINGERPRINT}"]
+
+
+@pytest.mark.parametrize("repository", ["", "registry.example.com/a:1", "a:1", "a@sha256:0"])
+def test_a_repository_with_a_tag_is_refused(repository: str) -> None:
+    engine = Engine()
+    with pytest.raises(InvalidParams, match="without a tag"):
+        push(engine, repository)  # type: ignore[arg-type]
+    assert not engine.tagged
