@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 
 import click
@@ -10,6 +13,8 @@ from rich.console import Console
 from agent_tools import __version__
 from agent_tools.cli.lazy_group import LazyGroup
 from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, SandboxStartError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
 
 
 @click.group(
@@ -44,14 +49,39 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a failure is one message and exit code 3, bad arguments exit with 2."""
+    _open_what_is_closed()
     try:
         cli(standalone_mode=True)
+    except OSError as exc:
+        if exc.errno not in _FULL:
+            raise
+        _drop_stdout()
+        sys.exit(_failed(f"what there is to say or to keep could not be written: {exc.strerror}."))
     except AgentToolsError as exc:
         cause = getattr(exc, "exception", None) or exc
         log = cause.log if isinstance(cause, (ImageBuildError, SandboxStartError)) else ""
-        console = Console(stderr=True, highlight=False)
         if log:
-            console.print(log.rstrip(), style="dim", markup=False)
-        message = getattr(exc, "message", None) or exc
-        console.print(f"agent-tools: {message}", style="red", markup=False, soft_wrap=True)
-        sys.exit(2 if isinstance(exc, InvalidParams) else 3)
+            Console(stderr=True, highlight=False).print(log.rstrip(), style="dim", markup=False)
+        code = _failed(getattr(exc, "message", None) or exc)
+        sys.exit(2 if isinstance(exc, InvalidParams) else code)
+
+
+def _failed(message: object) -> int:
+    """Say why; return the exit code."""
+    Console(stderr=True, highlight=False).print(f"agent-tools: {message}", style="red", markup=False, soft_wrap=True)
+    return 3
+
+
+def _open_what_is_closed() -> None:
+    """Let output go nowhere that whoever started this has closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the process)
+
+
+def _drop_stdout() -> None:
+    """Let nowhere have what is still to be written, at the end of the process at the latest."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

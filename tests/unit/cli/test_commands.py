@@ -286,3 +286,19 @@ def test_chat_says_where_a_model_may_be_found(tmp_path: Path) -> None:
     done = agent_tools(tmp_path, "chat", "--model", "m", "--once", "Hi")
     assert done.returncode == 3
     assert "Set OPENAI_BASE_URL" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stdout", "code", "told"), [("> /dev/full", 3, "could not be written: No space left on device."), (">&-", 0, "")]
+)
+def test_output_that_nobody_takes_is_no_bug(stdout: str, code: int, told: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m agent_tools --help {stdout}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.returncode == code
+    assert done.stderr.partition("agent-tools: ")[2].endswith(f"{told}\n" if told else "")
+    assert "Traceback" not in done.stderr
