@@ -6,10 +6,10 @@ Theory of operation
     comes first, which says that none of this is needed; where it cannot say so, the stock way is taken.
 """
 
-import hashlib
 import os
 import re
-import tempfile
+from hashlib import sha1  # what code puts into a module is nothing to us
+from tempfile import gettempdir
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -37,24 +37,35 @@ class CellCompiler(CachingCompiler):
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """Return the file name of a cell; the same text has the same one."""
-        digest = hashlib.sha1(raw_code.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:12]
-        return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
+        digest = sha1(raw_code.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:12]
+        return os.path.join(gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
 
 
 class CellShell(ZMQInteractiveShell):
     """IPython's shell, which takes a cell that is plain Python for what it is."""
 
     input_transformer_manager = Instance(CellTransformer, ())
-    _transformed = ("", "")  # the latest cell, and what its magics were made of
+    depth = 0
+    """How many cells run, one within the other."""
+    _transformed: tuple[str | None, str] = None, ""  # a request's cell, and what its magics were made of
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Transform a cell's magics, once: ipykernel and IPython both ask for it."""
-        before, self._transformed = self._transformed, ("", "")
-        if before[0] is raw_cell:
-            return before[1]
+        """Transform a cell's magics; those of a request once: ipykernel and IPython both ask for it."""
+        if self._transformed[0] is raw_cell and not self.depth:
+            return self._transformed[1]
         transformed: str = super().transform_cell(raw_cell)
-        self._transformed = raw_cell, transformed
+        if not self.depth:
+            self._transformed = raw_cell, transformed
         return transformed
+
+    async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a cell."""
+        self._transformed = None, ""  # what code does may change what the same text means
+        self.depth += 1
+        try:
+            return await super().run_cell_async(*args, **kwargs)
+        finally:
+            self.depth -= 1
 
     def should_run_async(self, raw_cell: str, *, transformed_cell: str, **failed: Any) -> bool:
         """Return whether a cell awaits; one with neither word in it does not."""

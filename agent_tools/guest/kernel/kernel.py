@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,8 @@ class CellLoop(asyncio.SelectorEventLoop):
     """The event loop of all cells; `was_used` once code has given it something to do."""
 
     was_used = False
+    is_marked = False
+    """True while a cell runs that does not await: for code the loop is running, which may not be run or closed."""
     _selector: selectors.BaseSelector
     _ssock: socket.socket
     _csock: socket.socket
@@ -52,6 +55,10 @@ class CellLoop(asyncio.SelectorEventLoop):
         """Note the use."""
         self.was_used = True
         return super().call_at(*args, **kwargs)
+
+    def is_running(self) -> bool:
+        """Return whether code is run by the loop, as far as code can tell."""
+        return self.is_marked or super().is_running()
 
     def renew(self) -> None:
         """Have a selector of its own in a fork, where the parent's is shared with it; tasks and timers go on."""
@@ -131,7 +138,8 @@ class SandboxKernel(IPythonKernel):
         """Wait for bytes, at most so long; return whether some are there."""
         if not self.loop.was_used:
             return await_input(connected.fileno(), seconds)
-        self.loop.run_until_complete(_readable(self.loop, connected, seconds))
+        with contextlib.suppress(RuntimeError):  # code has stopped the loop, whose tasks go on with the next request
+            self.loop.run_until_complete(_readable(self.loop, connected, seconds))
         return await_input(connected.fileno(), 0)
 
     def renew(self) -> None:
@@ -164,19 +172,24 @@ class SandboxKernel(IPythonKernel):
         try:
             if not asyncio.iscoroutine(answer):
                 return
-            if self._awaits(str(request["content"].get("code", ""))):
+            if request["msg_type"] == "execute_request" and self._awaits(str(request["content"].get("code", ""))):
                 self.loop.run_until_complete(answer)
             else:
                 self._run_at_once(answer)
-        except (Exception, KeyboardInterrupt):
-            self.log.error("Exception in message handler:", exc_info=True)
+        except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  (of code that meddles with what runs it)
+            self._reply_with(exc, request)
         finally:
             interrupts.ignore()
 
+    def _reply_with(self, exc: BaseException, request: dict[str, Any]) -> None:
+        """Answer in a handler's stead, which failed: the host would wait for it until the time is up."""
+        kind = request["msg_type"].replace("_request", "_reply")
+        lines = traceback.format_exception(exc)
+        content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
+        self.session.send(self.shell_channel, kind, {**content, "execution_count": self.execution_count}, request)
+
     def _awaits(self, code: str) -> bool:
         """Return whether a cell needs a running loop."""
-        if "await" not in code and "async" not in code:
-            return False
         try:
             return bool(self.shell.should_run_async(code, transformed_cell=self.shell.transform_cell(code)))
         except Exception:  # noqa: BLE001  (what is wrong with it, the shell tells when it runs)
@@ -185,11 +198,13 @@ class SandboxKernel(IPythonKernel):
     def _run_at_once(self, answer: Coroutine[Any, Any, Any]) -> None:
         """Run a handler that never waits, as if in the loop; one that does wait is run in the loop."""
         asyncio._set_running_loop(self.loop)
+        self.loop.is_marked = True
         try:
             waits_for = answer.send(None)
         except StopIteration:
             return
         finally:
+            self.loop.is_marked = False
             asyncio._set_running_loop(None)
         self.loop.run_until_complete(_rest(answer, waits_for))
 

@@ -4,6 +4,8 @@ import ast
 import builtins
 import importlib
 import re
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 NAMES = {
@@ -32,15 +34,19 @@ class LazyNames:
         self.namespace = namespace
 
     def look_at(self, source: str) -> None:
-        """Provide every name that Python code mentions: not as an attribute, nor in a text."""
+        """Provide every name that Python code reads and does not define; attributes and texts are none."""
         missing = {name for name in _MENTIONED.findall(source) if not self._has(name)}
         if not missing:
             return
         try:
-            nodes = list(ast.walk(ast.parse(source)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # which the compiler gives as well
+                tree = ast.parse(source)
+            read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+            wanted = missing & read - set(_defined(tree))
         except (SyntaxError, ValueError, MemoryError, RecursionError):  # of which the shell tells when it compiles
             return
-        for name in missing & {node.id for node in nodes if isinstance(node, ast.Name)}:
+        for name in wanted:
             self.provide(name)
 
     def provide(self, name: str) -> None:
@@ -56,3 +62,19 @@ class LazyNames:
 
     def _has(self, name: str) -> bool:
         return name in self.namespace or hasattr(builtins, name)
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a module defines; what functions and classes do within is their own."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield other or name.partition(".")[0]
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.Lambda():
+                pass
+            case _:
+                yield from _defined(child)

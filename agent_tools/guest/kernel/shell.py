@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,7 +60,9 @@ class Countdown:
         self.shell = shell
 
     def start(self) -> None:
-        """Arm the timer for the request that is about to run."""
+        """Arm the timer for the request that is about to run; a cell that a thread runs has no time of its own."""
+        if not _is_main_thread():
+            return
         timeout = self.shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
         has_timeout = isinstance(timeout, (int, float)) and timeout > 0
         if has_timeout or signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # which interrupts.py rings, too
@@ -69,13 +72,18 @@ class Countdown:
 
     def cancel(self) -> None:
         """Disarm the timer."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if _is_main_thread():
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def expire(self, _signum: int, frame: FrameType | None) -> None:
         """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
         interrupt = signal.getsignal(signal.SIGINT)
         if callable(interrupt) and not self.shell.is_held():
             interrupt(signal.SIGINT, frame)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 class Unkept(dict[int, Any]):
@@ -228,9 +236,12 @@ class SandboxShell(CellShell):
         self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {exc}"])
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
-        """Show an error; a child that the code forked ends with it, as a program does."""
+        """Show an error, as text if the cell goes on; a child that the code forked ends with it, as a program does."""
         if not self.kernel.session.is_fork:
-            super()._showtraceback(etype, evalue, stb)
+            if self.kernel.session.is_unwatched and self._goes_on():
+                print(*stb, sep="\n", file=sys.stderr)
+            else:
+                super()._showtraceback(etype, evalue, stb)
             return
         status = 1
         if issubclass(etype, SystemExit):
@@ -238,6 +249,10 @@ class SandboxShell(CellShell):
             status, stb = (evalue.code or 0, []) if is_status else (1, [str(evalue.code)])
         os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
         os._exit(status & 0xFF)
+
+    def _goes_on(self) -> bool:
+        """Return whether the code that has an error shown is not ended by it; one in showing its result ends it."""
+        return getattr(self.displayhook, "msg", None) is None and is_users(sys._getframe())
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from agent_tools.execution import Cause, Died, Error, Output, TimedOut
+from agent_tools.execution import Cause, Died, Error, Output, Stream, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked
 from agent_tools.limits import Limits
@@ -242,7 +242,7 @@ class Kernel:
 
     def _take(self, event: Event, run: Request) -> Iterator[Output]:
         match event:
-            case Arrived(message, _) if message.parent_id == run.request_id:
+            case Arrived(message, _) if message.concerns(run.request_id):
                 yield from self._take_message(message, run)
             case Broken(reason):
                 self._advance(run, escalation.Broke(reason))
@@ -261,6 +261,8 @@ class Kernel:
         elif message.channel == IOPUB:
             for output in outputs_of(message, self._limits):
                 if isinstance(output, Error):
+                    if run.error:
+                        yield Stream("stderr", f"{run.error.traceback}\n")
                     run.error = output  # how it ended is told once, at the end
                 else:
                     yield output
