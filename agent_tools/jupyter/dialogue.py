@@ -65,7 +65,9 @@ class Dialogue:
 
     def take(self, request: Request) -> None:
         """Take in a message of a client."""
-        if request.channel == "stdin":
+        if request.refusal:
+            self._refuse(request, _error("ValueError", request.refusal))
+        elif request.channel == "stdin":
             self._answer_code(request)
         elif request.kind == "shutdown_request":
             self._shut_down(request)
@@ -186,7 +188,8 @@ class Dialogue:
         if answer.kind == "kernel_info_reply":
             self._kernel_info = dict(answer.values)
         self._send(request.channel, request, answer)
-        if answer.values.get("status") == "error" and request.content.get("stop_on_error", True):
+        stops = request.content.get("stop_on_error", True) and not request.content.get("silent", False)
+        if request.kind == "execute_request" and answer.values.get("status") == "error" and stops:
             self._abort()
 
     def tell_death(self, died: Died) -> None:

@@ -5,6 +5,7 @@ Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html#the-wire-
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,12 @@ from typing import Any
 from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import MAX_PARTS
+from agent_tools.guest.wire.messages import MAX_PARTS, MIN_PARTS
 from agent_tools.limits import MIB
 from agent_tools.marks import has_more_parts
 
-MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
+MAX_HEADER_BYTES = 64 * 1024  # of a header or a parent header
+MAX_METADATA_BYTES = MIB  # a notebook names the cells that were deleted
 MAX_IDENTITIES = 16  # frames before the delimiter
 MAX_REQUEST_BYTES = 64 * MIB  # of one message
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
@@ -38,6 +40,8 @@ class Request:
     parts: tuple[bytes, ...]
     """Header, parent header, metadata and content as JSON objects; buffers."""
     content: Mapping[str, Any] = field(default_factory=dict)
+    refusal: str = ""
+    """Why it was not read, if it was not; its header was."""
 
     @property
     def header(self) -> bytes:
@@ -70,7 +74,8 @@ class Wire:
         try:
             place = frames.index(DELIM, 0, MAX_IDENTITIES + 1)
             identities, parts = frames[:place], frames[place + 1 :]
-            _refuse_costly(parts)
+            if reason := _too_costly(parts):
+                return self._unread(channel, tuple(identities), parts, reason)
             message = self._session.deserialize(parts)
             header, content = message["header"], message["content"]
             kind, id_ = header["msg_type"], header["msg_id"]
@@ -81,6 +86,23 @@ class Wire:
         if not isinstance(kind, str) or not isinstance(id_, str) or not isinstance(content, dict):
             raise BadRequest("a message without a type, an id or a content")
         return Request(channel, tuple(identities), kind, id_, tuple(parts[1:]), content)
+
+    def _unread(self, channel: str, identities: tuple[bytes, ...], parts: list[bytes], reason: str) -> Request:
+        """Return a message of which only the header is read: whoever sent it waits for an answer.
+
+        Raises:
+            BadRequest: it is not signed with the key, or its header is too long, too.
+        """
+        if len(parts) <= MIN_PARTS or len(parts[1]) > MAX_HEADER_BYTES or not self._is_signed(parts):
+            raise BadRequest(f"a message with {reason}")
+        header = json.loads(parts[1])
+        kind, id_ = header["msg_type"], header["msg_id"]
+        if not isinstance(kind, str) or not isinstance(id_, str):
+            raise BadRequest("a message without a type or an id")
+        return Request(channel, identities, kind, id_, (parts[1], b"{}", b"{}", b"{}"), {}, f"It has {reason}.")
+
+    def _is_signed(self, parts: list[bytes]) -> bool:
+        return self._session.auth is None or hmac.compare_digest(self._session.sign(parts[1:5]), parts[0])
 
     def write(
         self,
@@ -97,13 +119,14 @@ class Wire:
         return [DELIM, self._session.sign(signed), *signed, *buffers]
 
 
-def _refuse_costly(parts: Sequence[bytes]) -> None:
-    """Refuse what would cost more to read than it can be worth.
-
-    Raises:
-        BadRequest: it is too long, or has too many parts.
-    """
-    if len(parts) - 1 > MAX_PARTS or sum(map(len, parts)) > MAX_REQUEST_BYTES:
-        raise BadRequest("a message of too many parts, or of too many bytes")
-    if any(len(part) > MAX_HEADER_BYTES for part in parts[1:4]) or has_more_parts(b"".join(parts[4:5]), MAX_MARKS):
-        raise BadRequest("a header that is too long, or a content of too many parts")
+def _too_costly(parts: Sequence[bytes]) -> str:
+    """Return what a message has that would cost more to read than it can be worth; '' if nothing."""
+    if len(parts) - 1 > MAX_PARTS:
+        return f"more than {MAX_PARTS} parts"
+    if sum(map(len, parts)) > MAX_REQUEST_BYTES:
+        return f"more than {MAX_REQUEST_BYTES:,} bytes"
+    if any(len(part) > MAX_HEADER_BYTES for part in parts[1:3]) or len(b"".join(parts[3:4])) > MAX_METADATA_BYTES:
+        return "a header, or metadata, that is too long"
+    if has_more_parts(b"".join(parts[4:5]), MAX_MARKS):
+        return f"more than {MAX_MARKS:,} commas and brackets"
+    return ""

@@ -154,7 +154,7 @@ class SandboxKernel(IPythonKernel):
         checkpoints.begin()
         self.set_parent([], request, channel="shell")
         self.session.printed.set_parent(request)
-        self.session.is_unwatched = request["metadata"].get("is_unwatched") is True
+        self.session.unwatched = request if request["metadata"].get("is_unwatched") is True else {}
         self._publish_status("busy", "shell")
         try:
             handler = self.shell_handlers.get(request["msg_type"])
@@ -162,8 +162,8 @@ class SandboxKernel(IPythonKernel):
                 self._answer(handler(self.shell_channel, [], request), request)
         finally:
             self._publish_status("idle", "shell")
-            self.session.is_unwatched = False
             self.session.flush()
+            self.session.unwatched = {}
         checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from jupyter_client.session import Session
 
 from ..told import MESSAGE_LIMITS
 from ..wire.encoder import encoder_of
-from ..wire.messages import IOPUB
+from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS
 from .outlet import Outlet
 from .streams import Header, Printed
 
@@ -22,7 +22,7 @@ MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what 
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
 PROGRESS = frozenset(("status", "execute_input"))  # tells how far a request has come
-MAX_BUFFERS = 60  # of one message; comms send them
+MAX_BUFFERS = MAX_PARTS - MIN_PARTS  # of one message; comms send them
 _decode = json.JSONDecoder().decode
 _encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
 
@@ -40,8 +40,9 @@ class WireSession(Session):
     def __init__(self, outlet: Outlet, **kwargs: Any) -> None:
         super().__init__(packer="json", unpacker="json", key=b"", **kwargs)
         self._outlet = outlet
-        self.is_unwatched = False
-        """True while a request is handled whose progress nobody watches: what is in PROGRESS is not sent."""
+        self.unwatched: Header = {}
+        """The request that is handled, if nobody watches its progress: what is in PROGRESS is not sent, and all that is
+        shown meanwhile is this request's, as what asyncio tasks of earlier ones print."""
         self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
         self.printed = Printed(outlet.lock, self._publish)
         self.printed.await_room = outlet.await_room
@@ -65,10 +66,12 @@ class WireSession(Session):
     ) -> Any:
         """Send a message on the channel that stands for a stream; return it as it was made."""
         message = msg_or_type
-        if self.is_unwatched and isinstance(message, str) and message in PROGRESS:
+        if self.unwatched and isinstance(message, str) and message in PROGRESS:
             return None
         if not isinstance(message, dict):
             message = self.msg(msg_or_type, content=content, parent=parent, header=header, metadata=metadata)
+        if self.unwatched:
+            message = {**message, "parent_header": self.unwatched["header"]}
         parts = self.parts_of(message)
         parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
         can_wait = message["msg_type"] in CAN_WAIT
@@ -135,14 +138,21 @@ class WireSession(Session):
 
     def _publish(self, name: str, parent: Header, text: str, can_wait: bool) -> None:
         """Send printed text, without waiting until it is written."""
-        message = self.msg("stream", {"name": name, "text": text}, parent=parent)
+        message = self.msg("stream", {"name": name, "text": text}, parent=self.unwatched or parent)
         self._outlet.send(IOPUB, self.parts_of(message), can_wait=can_wait)
 
 
 def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:
-    """Return as many buffers as a message may have; none if they are together larger than its room."""
-    first = buffers[:MAX_BUFFERS]
-    return [bytes(each) for each in first] if sum(memoryview(each).nbytes for each in first) <= room else []
+    """Return the buffers of a message.
+
+    Raises:
+        ValueError: they are too many or too large for one.
+    """
+    size = sum(memoryview(each).nbytes for each in buffers)
+    if len(buffers) > MAX_BUFFERS or size > room:
+        told = f"{len(buffers)} buffers of {size:,} bytes"
+        raise ValueError(f"{told} are too much for one message: at most {MAX_BUFFERS}, of {room:,} bytes.")
+    return [bytes(each) for each in buffers]
 
 
 def _encodable(value: Any) -> Any:

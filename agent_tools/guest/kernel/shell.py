@@ -179,6 +179,7 @@ class SandboxShell(CellShell):
         self.has_person = True
         self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
         self.register_magics(ExecutionMagics)  # with a debugger
+        self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="linux", tb_offset=1)
         self._set_leaving()
 
     def init_user_ns(self) -> None:
@@ -238,7 +239,7 @@ class SandboxShell(CellShell):
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         """Show an error, as text if the cell goes on; a child that the code forked ends with it, as a program does."""
         if not self.kernel.session.is_fork:
-            if self.kernel.session.is_unwatched and self._goes_on():
+            if self.kernel.session.unwatched and self._goes_on():
                 print(*stb, sep="\n", file=sys.stderr)
             else:
                 super()._showtraceback(etype, evalue, stb)

@@ -33,7 +33,6 @@ GRACE = 1.0  # seconds from the alarm to the end of a process that does not heed
 MAX_REASON = 300  # characters
 MAX_NAME = 200
 MIN_SECONDS = 0.01
-NOBODY_LISTENS = 3  # an exit code
 _NOT_THEIRS = re.compile(r"_+|_i+|_i?\d+|_[doi]h|In|Out|__.*__|exit|quit|get_ipython")
 
 Variables = list[tuple[str, Any]]
@@ -57,7 +56,7 @@ def variables_of(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Var
     return [
         (name, value)
         for name, value in namespace.items()
-        if not _NOT_THEIRS.fullmatch(name) and not (name in hidden and hidden[name] is value)
+        if isinstance(name, str) and not _NOT_THEIRS.fullmatch(name) and not (name in hidden and hidden[name] is value)
     ]
 
 
@@ -155,8 +154,6 @@ class Saving:
         if reason:
             os.kill(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code == NOBODY_LISTENS:
-            os._exit(1)
         if number < len(self.variables):
             self._miss(number, reason or _ended(code))
             number += 1
@@ -178,8 +175,18 @@ class Saving:
                 due = time.monotonic() + report["begins"] + GRACE if "begins" in report else None
                 number += self._note(number, **report)
 
-    def _note(self, number: int, begins: float = 0.0, took: float = 0.0, size: int = 0, reason: str = "") -> bool:
+    def _note(
+        self,
+        number: int,
+        begins: float = 0.0,
+        took: float = 0.0,
+        size: int = 0,
+        reason: str = "",
+        nobody_listens: bool = False,
+    ) -> bool:
         """Take in one report; return whether it ends its variable."""
+        if nobody_listens:
+            os._exit(1)
         self.seconds_left -= took
         self.bytes_left -= size
         if reason:
@@ -246,7 +253,8 @@ class Worker:
                     self._content.write(piece[start : start + PIECE])
             self._content.push()
         except OSError:
-            os._exit(NOBODY_LISTENS)
+            self._report(nobody_listens=True)
+            os._exit(1)
 
     def _report(self, **report: Any) -> None:
         os.write(self._reports, json.dumps(report).encode() + b"\n")

@@ -9,6 +9,7 @@ import socket
 import stat
 from pathlib import Path
 
+from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.claims import refuse_held
@@ -19,7 +20,7 @@ from agent_tools.runtime.files.way import identity
 from agent_tools.runtime.host.machine import IS_LINUX
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
-_SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", *_SYSTEM_TREES)
+_SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", "/home", "/opt", "/srv", *_SYSTEM_TREES)
 MAX_ENTRIES_LOOKED_AT = 10_000
 
 
@@ -68,10 +69,20 @@ def _refuse_unsafe(path: Path) -> None:
         reason = "is your home folder or holds it"
     elif path.is_symlink():
         reason = "is a symbolic link"
+    elif path.is_dir() and path.stat().st_mode & stat.S_ISVTX:
+        reason = "belongs to all users of this machine"
+    elif any(way == kept or way in kept.parents or kept in way.parents for way in ways for kept in _kept_folders()):
+        reason = "is, holds or lies in the folder by which sandboxes are reached"
     elif path.exists() and not path.is_dir():
         raise InvalidParams(f"work_dir {path} is not a folder. Give another one.")
     if reason:
         raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
+
+
+def _kept_folders() -> tuple[Path, Path]:
+    """Return the folder of run directories, by name and without links."""
+    kept = settings.runtime_dir()
+    return kept, Path(os.path.realpath(kept))
 
 
 def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:

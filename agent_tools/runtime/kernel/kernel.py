@@ -242,7 +242,7 @@ class Kernel:
 
     def _take(self, event: Event, run: Request) -> Iterator[Output]:
         match event:
-            case Arrived(message, _) if message.concerns(run.request_id):
+            case Arrived(message, _) if message.parent_id == run.request_id:
                 yield from self._take_message(message, run)
             case Broken(reason):
                 self._advance(run, escalation.Broke(reason))
@@ -261,7 +261,7 @@ class Kernel:
         elif message.channel == IOPUB:
             for output in outputs_of(message, self._limits):
                 if isinstance(output, Error):
-                    if run.error:
+                    if run.error and run.error.traceback:
                         yield Stream("stderr", f"{run.error.traceback}\n")
                     run.error = output  # how it ended is told once, at the end
                 else:

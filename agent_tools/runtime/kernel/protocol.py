@@ -17,7 +17,7 @@ from typing import Any, Literal
 from agent_tools.errors import ProtocolViolation
 from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.guest.wire.encoder import encoder_of
-from agent_tools.guest.wire.messages import IOPUB, SHELL, pack
+from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
@@ -52,10 +52,6 @@ class Message:
     content: dict[str, Any]
     unread: int = 0
     """Bytes of the content, if it was too costly to read."""
-
-    def concerns(self, request_id: str) -> bool:
-        """Return whether it belongs to a request, or was shown while that runs by an asyncio task of an earlier one."""
-        return self.parent_id == request_id or (self.channel == IOPUB and self.kind != "error")
 
 
 def execute_request(

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Literal
 
 MAX_CELLS = 10_000  # that are remembered one by one
-MAX_WAKINGS = 3  # of one checkpoint in a row: what it holds may be what ends the kernel
+MAX_WAKINGS = 10  # of one checkpoint in a row, after crashes: what it holds may be what ends the kernel
 
 RunKind = Literal["cell", "load", "definition"]
 """The caller's code; variables that are set for the caller, which can be undone like code; what the code is to find."""
@@ -45,6 +45,10 @@ class Runs:
         self._wakings = self._wakings + 1 if run == self._woken else 1
         self._woken = run
         return self._wakings > MAX_WAKINGS
+
+    def is_chosen(self) -> None:
+        """Note that the caller wants a checkpoint to go on: crashes before that say nothing against it."""
+        self._wakings = 0
 
     def has_definitions(self, run: int) -> bool:
         """Return whether a checkpoint that was left after this run knows all definitions."""

@@ -81,7 +81,9 @@ class Kernels:
         if type(known) is not int or not 0 < known <= self.runs.latest:
             raise self._refused("it does not say what it knows")
         undone = self.runs.return_to(known)
-        if run is None and self.runs.wears_out(known):
+        if run is not None:
+            self.runs.is_chosen()
+        elif self.runs.wears_out(known):
             raise self._refused("its checkpoint ended again and again")
         if not self.runs.has_definitions(known):
             self.define(self.prelude, deadline - time.monotonic())

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from jupyter_client.session import DELIM, Session
 
+from agent_tools.guest.wire.messages import MAX_PARTS
 from agent_tools.jupyter.connection import SCHEME
-from agent_tools.jupyter.wire import MAX_HEADER_BYTES, MAX_IDENTITIES, MAX_MARKS, BadRequest, Request, Wire
+from agent_tools.jupyter.wire import (
+    MAX_HEADER_BYTES,
+    MAX_IDENTITIES,
+    MAX_MARKS,
+    MAX_METADATA_BYTES,
+    MAX_REQUEST_BYTES,
+    BadRequest,
+    Request,
+    Wire,
+)
 
 KEY = b"a key"
 
@@ -52,15 +62,33 @@ def test_only_requests_have_replies(kind: str, reply: str) -> None:
         [b"x"] * (MAX_IDENTITIES + 1) + frames_of(),
         frames_of(key=b"another"),
         [*frames_of()[:-1], b"{}"],
-        [*frames_of(), *[b""] * 64],
-        frames_of(metadata={"x": "y" * MAX_HEADER_BYTES}),
-        frames_of(content={"code": [[]] * MAX_MARKS}),
+        frames_of(content={"code": [[]] * MAX_MARKS}, key=b"another"),
+        frames_of(header={"msg_id": "1", "msg_type": "y" * MAX_HEADER_BYTES}),
+        frames_of(header={"msg_id": 1, "msg_type": "execute_request"}, content={"code": [[]] * MAX_MARKS}),
     ],
-    ids=["nothing", "delimiter", "signature", "none", "identities", "key", "tampered", "parts", "metadata", "marks"],
+    ids=["nothing", "delimiter", "signature", "none", "identities", "key", "tampered", "costly", "header", "no id"],
 )
 def test_anything_else_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(BadRequest):
         Wire(KEY, SCHEME).read("shell", frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([*frames_of(), *[b""] * MAX_PARTS], "more than 64 parts"),
+        ([*frames_of(), bytes(MAX_REQUEST_BYTES)], "more than 67,108,864 bytes"),
+        (frames_of(metadata={"x": "y" * MAX_METADATA_BYTES}), "metadata, that is too long"),
+        (frames_of(content={"code": [[]] * MAX_MARKS}), "500,000 commas"),
+    ],
+    ids=["parts", "bytes", "metadata", "marks"],
+)
+def test_of_a_costly_one_the_header_is_read_so_that_it_can_be_answered(frames: list[bytes], told: str) -> None:
+    request = Wire(KEY, SCHEME).read("shell", frames)
+    assert (request.kind, request.identities) == ("execute_request", (b"identity",))
+    assert request.id in frames[3].decode()
+    assert told in request.refusal
+    assert request.size < 1000
 
 
 def test_a_message_that_comes_again_is_refused() -> None:

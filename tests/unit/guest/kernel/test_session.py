@@ -21,7 +21,7 @@ from agent_tools.guest.kernel.session import (
     Channel,
     WireSession,
 )
-from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, SHELL, Reader, pack
+from agent_tools.guest.wire.messages import IOPUB, SHELL, Reader, pack
 
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
 MARKS = (b",", b"[", b"{")
@@ -215,17 +215,16 @@ def test_lone_surrogates_are_sent_as_escapes(text: str) -> None:
     assert message["content"] == {"name": "stdout", "text": escaped, "list": [escaped]}
 
 
-def test_buffers_are_sent_as_far_as_a_message_has_room_for_them() -> None:
-    parts, _ = sent("comm_msg", {"data": {}}, buffers=[bytes([number % 256]) for number in range(1000)])
+def test_a_message_may_have_as_many_buffers_as_fit_into_one() -> None:
+    parts, _ = sent("comm_msg", {"data": {}}, buffers=[bytes([number]) for number in range(MAX_BUFFERS)])
     assert parts[4:] == [bytes([number]) for number in range(MAX_BUFFERS)]
     assert len(pack(IOPUB, parts)) > len(parts)  # it can be packed
-    assert len(parts) <= MAX_PARTS
 
 
-def test_buffers_that_are_together_too_large_are_left_out() -> None:
-    parts, message = sent("comm_msg", {"data": {"a": "b"}}, buffers=[memoryview(bytes(MAX_MESSAGE_BYTES // 2))] * 2)
-    assert is_small(parts)
-    assert (len(parts), message["content"]) == (4, {"data": {"a": "b"}})
+@pytest.mark.parametrize("buffers", [[b"a"] * (MAX_BUFFERS + 1), [memoryview(bytes(MAX_MESSAGE_BYTES // 2))] * 2])
+def test_buffers_that_do_not_fit_are_an_error_and_not_dropped(buffers: list[bytes]) -> None:
+    with pytest.raises(ValueError, match=r"buffers of [0-9,]+ bytes are too much for one message"):
+        sent("comm_msg", {"data": {}}, buffers=buffers)
 
 
 def test_buffers_of_any_kind_are_sent_as_bytes() -> None:
@@ -253,7 +252,7 @@ def one_request(*, is_unwatched: bool) -> list[list[str]]:
     outlet = Outlet(near)
     with near, far, outlet.from_children, outlet._to_parent:
         session, parent = WireSession(outlet), {"msg_id": "1", "msg_type": "execute_request"}
-        session.is_unwatched = is_unwatched
+        session.unwatched = {"header": parent} if is_unwatched else {}
         session.send(Channel(IOPUB), "status", {"execution_state": "busy"}, parent)
         session.send(Channel(IOPUB), "execute_input", {"code": "print(1)"}, parent)
         session.printed.add("stdout", parent, "1\n")
@@ -271,3 +270,14 @@ def test_where_nobody_watches_only_outputs_and_the_reply_leave_in_one_piece() ->
 
 def test_what_is_watched_is_known_to_be_busy_before_it_runs() -> None:
     assert one_request(is_unwatched=False) == [["status", "execute_input"], ["stream", "execute_reply", "status"]]
+
+
+def test_what_earlier_tasks_show_belongs_to_the_request_that_runs_unless_somebody_watches() -> None:
+    kept = Kept()
+    session = wire_session(kept)
+    earlier = {"msg_id": "earlier"}
+    for session.unwatched in ({"header": {"msg_id": "now"}}, {}):
+        session.printed.add("stdout", earlier, "a line\n")
+        session.send(Channel(IOPUB), session.msg("display_data", {"data": {}}, parent={"header": earlier}))
+    parents = [json.loads(parts[1])["msg_id"] for _, parts in kept.messages]
+    assert parents == ["now", "now", "earlier", "earlier"]

@@ -93,12 +93,32 @@ def test_the_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     "path",
     [
         *("/", "/etc", "/etc/ssl", "/proc", "/proc/self", "/sys", "/dev", "/dev/shm", "/run", "/run/lock"),
-        *("/var", "/var/run", "/usr", "/bin", "/lib", "/boot", "/tmp/../etc", "//etc", "/../proc"),
+        *("/var", "/var/run", "/usr", "/bin", "/lib", "/boot", "/tmp/../etc", "//etc", "/../proc", "/opt", "/srv"),
     ],
 )
 def test_parts_of_the_system_are_refused(path: str) -> None:
     with pytest.raises(InvalidParams, match=r"work_dir .* is part of the system"):
         prepare_work_dir(Path(path), ME)
+
+
+def test_a_folder_of_all_users_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    for path in (shared, Path("/tmp"), Path("/var/tmp")):
+        with pytest.raises(InvalidParams, match="belongs to all users"):
+            prepare_work_dir(path, ME)
+
+
+@pytest.mark.parametrize("path", [".", "above", "above/run", "above/run/agent_tools-{}", "above/run/agent_tools-{}/x"])
+def test_the_folder_of_run_directories_is_refused_with_what_holds_it(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "above/run").mkdir(parents=True)
+    monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path / "above/run"))
+    with pytest.raises(InvalidParams, match="by which sandboxes are reached"):
+        prepare_work_dir(tmp_path / path.format(os.getuid()), ME)
+    assert prepare_work_dir(tmp_path / "above/work", ME).is_dir()
 
 
 @pytest.mark.parametrize("path", ["~", "~/..", "~/x/.."])
