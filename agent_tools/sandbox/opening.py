@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.errors import SessionClosed
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
@@ -38,11 +39,13 @@ class Opening:
         self._folder = options.work_dir
         self._workspace: Workspace | None = None
         self._finalizer: Callable[[], Any] | None = None
+        self._pid = 0  # of the process that it was opened in
         self._lock = threading.RLock()
 
     def session(self) -> SessionLike:
         """Return the session, opened if there is none; its container starts with its first use."""
         with self._lock:
+            self._refuse_child()
             runtime = self._open_runtime()
             if session := runtime.find(self.key):
                 return session
@@ -75,6 +78,7 @@ class Opening:
     def workspace(self) -> Workspace:
         """Its work_dir as the host sees it."""
         with self._lock:
+            self._refuse_child()
             if self._workspace is None or not self._workspace.path.is_dir():
                 runtime = self._open_runtime()
                 folder = self._own_folder()
@@ -117,7 +121,14 @@ class Opening:
 
     def _finalize_with(self, folder: Path | None) -> None:
         if self._finalizer is None:
-            self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder)
+            self._pid = os.getpid()
+            self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder, self._pid)
+
+    def _refuse_child(self) -> None:
+        if self._finalizer is not None and self._pid != os.getpid():
+            raise SessionClosed(
+                "This sandbox is that of the process that was forked: make another one in this process."
+            )
 
     @property
     def _has_functions(self) -> bool:
@@ -140,8 +151,10 @@ def _host_side() -> type[HostSide]:
     return HostSide
 
 
-def _end(runtime: Sessions, key: str, folder: Path | None) -> None:
-    """Close a session, and remove the folder that was its own."""
+def _end(runtime: Sessions, key: str, folder: Path | None, pid: int) -> None:
+    """Close a session, and remove the folder that was its own; not in a forked child, whose parent has both."""
+    if pid != os.getpid():
+        return
     try:
         runtime.close(key)
     finally:

@@ -4,8 +4,9 @@ It has no policy and no name service: what a connection asks for is the host's t
 
     host  -> guest   u32 length, PEM certificates     written to a file that the environment names to clients
     guest -> host    READY
-    then both ways   frames (mux.py): one channel for each connection, numbered by this end from 1 up, which begins with
-                     the first bytes of the connection and ends with an empty frame of either side. No words.
+    then both ways   frames (mux.py): one channel for each connection, which begins with the first bytes of the
+                     connection and ends with an empty frame of either side. This end numbers them from 1 up in the
+                     order in which they begin: clients open connections that speak later, or never. No words.
 """
 
 import contextlib
@@ -71,6 +72,7 @@ class Carrier:
         self.host = host
         self.listener = listener
         self.mux = Mux()
+        self.silent: dict[int, socket.socket] = {}  # connections that have said nothing yet, by descriptor
         self.opened = 0
 
     def run(self) -> None:
@@ -82,6 +84,7 @@ class Carrier:
                     self.hear()
                 if self.listener.fileno() in ready:
                     self.accept()
+                self.begin(ready)
                 self.mux.exchange(ready)
                 self.tell()
 
@@ -89,8 +92,9 @@ class Carrier:
         """Wait until something can be moved; the descriptors that are ready."""
         readers, writers = self.mux.wants()
         events = {self.host.fileno(): select.POLLIN | (select.POLLOUT if self.mux.out else 0)}
-        if len(self.mux.streams) < MAX_CONNECTIONS:
+        if len(self.mux.streams) + len(self.silent) < MAX_CONNECTIONS:
             events[self.listener.fileno()] = select.POLLIN
+        events.update(dict.fromkeys(self.silent, select.POLLIN))
         for wanted, mask in ((readers, select.POLLIN), (writers, select.POLLOUT)):
             for end in wanted:
                 events[end.fileno()] = events.get(end.fileno(), 0) | mask
@@ -104,8 +108,13 @@ class Carrier:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             end, _ = self.listener.accept()
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.silent[end.fileno()] = end
+
+    def begin(self, ready: set[int]) -> None:
+        """Give a channel to each connection that has said something."""
+        for descriptor in ready & self.silent.keys():
             self.opened += 1
-            self.mux.open(self.opened, end)
+            self.mux.open(self.opened, self.silent.pop(descriptor))
 
     def hear(self) -> None:
         """Take in what the host says."""

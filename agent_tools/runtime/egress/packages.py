@@ -11,16 +11,19 @@ nor name a file that no page named, and pip checks every hash again.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import h11
 
@@ -35,6 +38,8 @@ CHUNK = 256 * 1024
 MAX_PAGE = 32 * 1024 * 1024
 MAX_KNOWN = 500_000  # files of pages that one sandbox asked for
 PAGE_TYPE = "application/vnd.pypi.simple.v1+json"
+DRAFT = ".new-"  # begins the names of files that are being fetched
+DRAFT_SECONDS = 3600.0  # after which one is not, whose process has ended
 _INDEX, _FILES = PACKAGE_HOSTS
 _PAGE = re.compile(r"/simple/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -42,30 +47,41 @@ _KEPT = ("filename", "requires-python", "yanked", "size", "upload-time")
 
 
 class Draft:
-    """A file that is being fetched. It goes away unless it is kept."""
+    """A file that is being fetched. It goes away unless it is kept. `take_room` is asked for room for more bytes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = tempfile.NamedTemporaryFile(dir=folder, prefix=".new-", delete=False)  # noqa: SIM115
+    def __init__(self, folder: Path, take_room: Callable[[int], None]) -> None:
+        self._take_room = take_room
+        self._size = 0
+        self.file = tempfile.NamedTemporaryFile(dir=folder, prefix=DRAFT, delete=False)  # noqa: SIM115
         self.digest = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Add to it."""
+        """Add to it.
+
+        Raises:
+            NotReached: there is no room for it.
+        """
+        self._take_room(len(data))
+        self._size += len(data)
         self.file.write(data)
         self.digest.update(data)
 
     def close(self) -> None:
         """Let go of it."""
+        self._take_room(-self._size)
+        self._size = 0
         self.file.close()
         with contextlib.suppress(OSError):
             os.unlink(self.file.name)
 
 
 class PackageCache:
-    """The files of one folder, by hash. The least lately used make room for new ones."""
+    """The files of one folder, by hash, and those that come. The least lately used make room for new ones."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder = folder
         self._most = most
+        self._coming = 0  # bytes of drafts
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def find(self, sha256: str) -> Path | None:
@@ -78,7 +94,13 @@ class PackageCache:
 
     def begin(self) -> Draft:
         """Begin a file."""
-        return Draft(self._folder)
+        return Draft(self._folder, self._take_room)
+
+    def _take_room(self, size: int) -> None:
+        if self._coming + size > self._most:
+            why = f"more than {self._most:,} bytes (max_packages_cache)"
+            raise NotReached(why, f"The files that are being fetched are together {why}.")
+        self._coming += size
 
     def keep(self, draft: Draft, sha256: str) -> Path:
         """Keep a file that has this hash.
@@ -99,6 +121,8 @@ class PackageCache:
         for path in (path for path in self._folder.iterdir() if path != newest):
             with contextlib.suppress(OSError):
                 facts = path.stat()
+                if path.name.startswith(DRAFT) and facts.st_mtime > time.time() - DRAFT_SECONDS:
+                    continue  # it still comes
                 found.append((facts.st_mtime, facts.st_size, path))
         total = newest.stat().st_size + sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
@@ -116,6 +140,9 @@ class Packages:
         self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
         self._policy = policy
         self._known: dict[str, str] = {}  # the hash of a file, by its path
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = (
+            WeakValueDictionary()
+        )  # for those that want a file at once
 
     async def carry(self, exchange: Exchange, meter: Meter, dialler: Dialler, origin: Origin) -> None:
         """Answer one request.
@@ -126,7 +153,8 @@ class Packages:
         if origin.target.host == _INDEX and _PAGE.fullmatch(origin.path):
             await self._show_page(exchange, meter, dialler, origin)
         elif origin.target.host == _FILES and (sha256 := self._known.get(origin.path)):
-            path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
+            async with self._turns.setdefault(sha256, asyncio.Lock()):
+                path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
             await _show_file(exchange, path)
         else:
             raise Refused(404, "not of the index", "This is no page of the index, and no file that a page named.")

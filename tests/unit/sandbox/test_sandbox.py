@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
+from agent_tools.errors import InvalidParams, KernelDied, SessionBusy, SessionClosed
 from agent_tools.execution import Died, Output, Restarted, Stream
 from agent_tools.guest.processes import processes
 from agent_tools.runtime.kernel.channel import Channel
@@ -50,6 +51,38 @@ def test_its_own_folder_goes_with_it_and_no_two_share_one(process_runtime: Runti
     first.close()
     second.close()
     assert not any(folder.exists() for folder in folders)
+
+
+CHILDREN: dict[str, Callable[[Sandbox], object]] = {
+    "closes it": Sandbox.close,
+    "leaves its block": lambda sandbox: sandbox.__exit__(None, None, None),
+    "ends": lambda _: None,
+    "runs code": lambda sandbox: sandbox.run_code("x"),
+    "empties it": lambda sandbox: sandbox.reset(),
+    "writes a file": lambda sandbox: sandbox.write_file("f", "other"),
+}
+
+
+@pytest.mark.parametrize("how", CHILDREN)
+def test_a_forked_child_leaves_the_sandbox_and_its_folder_to_its_parent(sandbox: Sandbox, how: str) -> None:
+    sandbox.run_code("x = 1; open('f', 'w').write('data')")
+    at_exit = sandbox._opening._finalizer
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            CHILDREN[how](sandbox)
+            code = 0
+        except SessionClosed:
+            code = 2
+        finally:
+            with ExitStack() as stack:
+                stack.callback(os._exit, code)
+                assert at_exit
+                at_exit()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == (2 if how in ("runs code", "writes a file") else 0)
+    assert sandbox.run_code("x, open('f').read()").value == (1, "data")
 
 
 def test_code_runs_where_the_extra_for_functions_is_not_installed(

@@ -3,13 +3,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.egress.packages import PackageCache
+from agent_tools.runtime.egress.packages import DRAFT, PackageCache
 from agent_tools.runtime.egress.refusal import NotReached
 from agent_tools.runtime.network import PACKAGE_HOSTS, NetworkPolicy
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
@@ -74,6 +76,21 @@ def test_a_page_leads_to_files_of_the_cache_which_are_fetched_once(network: Netw
     assert [get(network, FILE_URL), get(network, FILE_URL)] == [(200, WHEEL)] * 2
     assert index.asked == ["/simple/thing/", PATH]
     assert [each.port for each in network.taken(3)] == [80] * 3
+
+
+def test_a_file_that_several_want_at_once_is_fetched_once(network: Network, index: Index) -> None:
+    get(network, PAGE_URL)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: get(network, FILE_URL), range(4))) == [(200, WHEEL)] * 4
+    assert index.asked.count(PATH) == 1
+
+
+def test_connections_may_speak_in_another_order_than_they_were_opened_in(network: Network) -> None:
+    with network.connect() as first, network.connect() as second:
+        for late in (second, first):
+            assert get(network, PAGE_URL)[0] == 200
+            late.sendall(f"GET {PAGE_URL} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert late.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_file_of_another_hash_is_neither_given_nor_kept(network: Network, index: Index, tmp_path: Path) -> None:
@@ -149,6 +166,34 @@ def test_a_draft_that_is_not_kept_goes_away(tmp_path: Path) -> None:
         cache.keep(draft, SHA256)
     draft.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_come_are_together_no_larger_than_the_cache(tmp_path: Path) -> None:
+    cache = PackageCache(tmp_path, 100)
+    first, second = cache.begin(), cache.begin()
+    first.write(bytes(60))
+    second.write(bytes(40))
+    with pytest.raises(NotReached, match="max_packages_cache"):
+        second.write(b"1")
+    first.close()
+    second.write(bytes(60))
+    with pytest.raises(NotReached, match="max_packages_cache"):
+        second.write(b"1")
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_room_is_made_of_files_that_are_there_and_of_drafts_that_nobody_goes_on_with(tmp_path: Path) -> None:
+    cache, left = PackageCache(tmp_path, 100), tmp_path / f"{DRAFT}left"
+    left.write_bytes(bytes(90))
+    os.utime(left, (1, 1))
+    with closing(cache.begin()) as comes, closing(cache.begin()) as comes_too:
+        comes_too.write(b"1" * 50)
+        comes.write(b"2" * 50)
+        kept = cache.keep(comes, comes.digest.hexdigest())
+        assert kept.exists()
+        assert not left.exists()
+        assert cache.keep(comes_too, comes_too.digest.hexdigest()).exists()
 
 
 def test_a_cache_is_for_lists_with_the_index() -> None:
