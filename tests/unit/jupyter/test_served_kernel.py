@@ -10,6 +10,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.served_kernel import ServedKernel
+from agent_tools.jupyter.wire import MAX_MARKS
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
@@ -107,6 +108,24 @@ def test_kernel_info_is_told_while_code_runs(talk: Talk) -> None:
     assert talk.ask("kernel_info_request", {}, "control")["language_info"]["name"] == "python"
     talk.client.input("done")
     assert talk.reply_to(started)["status"] == "ok"
+
+
+def test_silent_code_that_fails_aborts_nothing(talk: Talk) -> None:
+    talk.client.execute("import time; time.sleep(0.3); 1 / 0", silent=True)
+    behind = talk.client.execute("1")
+    assert talk.reply_to(behind)["status"] == "ok"
+
+
+def test_a_request_that_is_too_costly_to_read_is_answered(talk: Talk) -> None:
+    costly = talk.client.execute("[" + "1," * MAX_MARKS + "]")
+    assert "commas and brackets" in talk.reply_to(costly)["evalue"]
+    assert talk.run("1").status == "ok"
+
+
+def test_a_traceback_has_colours_and_the_frames_of_libraries(talk: Talk) -> None:
+    lines = "\n".join(talk.run("import json; json.loads('{')").reply["content"]["traceback"])
+    assert "\x1b[" in lines
+    assert "decoder.py" in lines
 
 
 def test_what_waits_behind_code_that_fails_is_aborted(talk: Talk) -> None:

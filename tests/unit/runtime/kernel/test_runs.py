@@ -35,3 +35,10 @@ def test_a_checkpoint_wears_out_and_another_one_is_new() -> None:
     assert [runs.wears_out(3) for _ in range(MAX_WAKINGS + 1)] == [False] * MAX_WAKINGS + [True]
     assert not runs.wears_out(4)
     assert not runs.wears_out(3)
+
+
+def test_a_checkpoint_that_is_chosen_again_and_again_does_not_wear_out() -> None:
+    runs = Runs()
+    for _ in range(MAX_WAKINGS + 1):
+        runs.is_chosen()
+        assert not runs.wears_out(3)
