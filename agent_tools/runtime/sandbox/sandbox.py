@@ -38,6 +38,7 @@ from agent_tools.runtime.sandbox.start import await_guest, egress
 from agent_tools.runtime.threads.background import Do, do_now
 from agent_tools.runtime.transport.transport import choose
 
+NETWORK_SECONDS = 5.0  # for the end of a network in the guest to be there again, where code has ended it
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
 
 
@@ -199,6 +200,8 @@ class RunningSandbox(KernelHolder):
         """
         if self._quota:
             self._quota.quota.refuse_excess()
+        with contextlib.suppress(KernelDied):  # code has ended it, and may have more than that in its way
+            self._open_network(time.monotonic() + NETWORK_SECONDS)
         with self.use():
             with self._syncing:
                 if self._mirror:
