@@ -6,6 +6,7 @@ from agent_tools import Sandbox
 from agent_tools.checkpoint import Hindrance, Variables
 from agent_tools.errors import CheckpointMissing
 from agent_tools.execution import Died, Restarted
+from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
 
 MIB = 1024 * 1024
@@ -19,6 +20,14 @@ def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> Non
     with pytest.raises(CheckpointMissing, match="no checkpoint of the moment before"):
         sandbox.undo()
     assert sandbox.run_code("x").value == 2
+
+
+def test_code_that_a_crash_has_taken_back_is_not_undone_twice(sandbox: Sandbox) -> None:
+    sandbox.run_code("k = 1")
+    sandbox.run_code("k = 2")
+    assert crash(sandbox, "k = 3; import os; os._exit(1)") == Variables(kept=True, undone=1)
+    sandbox.undo()
+    assert sandbox.run_code("k").value == 2
 
 
 def test_the_first_code_can_be_undone(sandbox: Sandbox) -> None:
@@ -160,7 +169,7 @@ def test_a_copy_that_was_killed_is_told_as_lost(sandbox: Sandbox) -> None:
 
 def test_a_checkpoint_that_ends_again_and_again_makes_way_for_a_fresh_kernel(sandbox: Sandbox) -> None:
     run(sandbox, "x = 1")
-    assert [crash(sandbox).kept for _ in range(5)] == [True, True, True, False, False]
+    assert [crash(sandbox).kept for _ in range(MAX_WAKINGS + 2)] == [True] * MAX_WAKINGS + [False] * 2
     assert sandbox.run_code("'x' in globals()").value is False
 
 

@@ -17,6 +17,8 @@ class Runs:
 
     def __init__(self) -> None:
         self.latest = 0
+        self.is_taken_back = False
+        """True after a crash that took the last cells back, until another one begins: then there is nothing to undo."""
         self._at = 0  # after which the variables are as they are now; 0: a fresh kernel's
         self._cells: deque[tuple[int, int]] = deque(maxlen=MAX_CELLS)  # and after which each began
         self._definition = 0
@@ -27,6 +29,7 @@ class Runs:
         self.latest += 1
         if is_cell:
             self._cells.append((self.latest, self._at))
+            self.is_taken_back = False
         else:
             self._definition = self.latest
         self._at = self.latest
@@ -66,4 +69,5 @@ class Runs:
     def start_anew(self) -> None:
         """Note that a fresh kernel knows of nothing."""
         self._cells.clear()
+        self.is_taken_back = False
         self._at = self._definition = self._woken = self._wakings = 0

@@ -81,6 +81,7 @@ class Kernels:
         if type(known) is not int or not 0 < known <= self.runs.latest:
             raise self._refused("it does not say what it knows")
         undone = self.runs.return_to(known)
+        self.runs.is_taken_back = run is None and undone > 0
         if run is not None:
             self.runs.is_chosen()
         elif self.runs.wears_out(known):

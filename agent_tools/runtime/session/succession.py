@@ -78,9 +78,12 @@ class Succession:
             yield replace(ending, variables=variables)
 
     def undo(self) -> None:
-        """Go back to before the last cell. Errors as for `Session.undo`."""
+        """Go back to before the last cell, unless its crash has done so. Errors as for `Session.undo`."""
         kernel = self._kernel_with_checkpoints()
         assert self.sandbox
+        if self.sandbox.runs.is_taken_back:
+            self.sandbox.runs.is_taken_back = False
+            return
         run = self.sandbox.runs.before_last_cell()
         if run is None:
             raise CheckpointMissing("There is nothing to undo: no code has run since the kernel was started.")
