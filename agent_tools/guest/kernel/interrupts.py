@@ -82,6 +82,11 @@ def is_shielded() -> bool:
     return bool(_State.shields)
 
 
+def was_raised() -> bool:
+    """Return whether the code that runs was interrupted."""
+    return _State.was_raised
+
+
 def _raise_soon() -> None:
     _State.was_noted = False
     signal.setitimer(signal.ITIMER_REAL, AT_ONCE)

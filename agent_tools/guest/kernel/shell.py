@@ -12,7 +12,8 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
+from subprocess import CalledProcessError
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,7 @@ GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
 def prepare_shell(shell: Any) -> None:
     """Give a fresh shell all that is in this room."""
     magics.register(shell)
+    _interrupt_scripts(shell)
     figures.show_as_png(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
@@ -43,6 +45,24 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("post_execute", partial(magics.end_scripts, shell))
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
+
+
+def _interrupt_scripts(shell: Any) -> None:
+    """Let an interrupt of `%%bash` and its kin be one: IPython raises how the script ended, if it knows that yet."""
+    scripts = shell.magics_manager.registry["ScriptMagics"]
+    run = scripts.shebang
+
+    @wraps(run)  # with its parser
+    def shebang(line: str, cell: str) -> Any:
+        try:
+            return run(line, cell)
+        except CalledProcessError:
+            if interrupts.was_raised():
+                raise KeyboardInterrupt from None
+            raise
+
+    scripts.shebang = shebang
+    shell.register_magic_function(shebang, "cell", "script")
 
 
 def _leave(code: object = 0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.execution import Display, Error, Result, Stream
+from agent_tools.execution import Display, Error, Result, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 
 
@@ -150,3 +150,20 @@ def test_names_that_are_no_text_are_passed_over(sandbox: Sandbox) -> None:
     sandbox.run_code("globals()[5] = 7\nx = 1")
     assert "x" in sandbox.save(variables=True).variables.kept
     sandbox.run_code("del globals()[5]")
+
+
+# -- scripts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", ["%%bash", "%%script sh"])
+def test_a_script_that_takes_too_long_is_timed_out_like_any_code(sandbox: Sandbox, magic: str) -> None:
+    sandbox.run_code("x = 5")
+    done = sandbox.run_code(f"{magic}\nsleep 60", timeout=0.5)
+    assert [each.state_kept for each in done.outputs if isinstance(each, TimedOut)] == [True]
+    assert sandbox.run_code("x").value == 5
+
+
+def test_a_script_that_fails_is_told_by_its_exit_code(sandbox: Sandbox) -> None:
+    name, value = error_of(sandbox, "%%bash\nexit 3")
+    assert name == "CalledProcessError"
+    assert "exit status 3" in value
