@@ -120,6 +120,11 @@ def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}
 
 
+def all_variables() -> dict[str, str]:
+    """Return the environment as it is now, for a library that reads it by itself."""
+    return dict(os.environ)
+
+
 def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of run directories: `agent_tools-<uid>` in AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp."""
     base = environ.get("AGENT_TOOLS_RUN_DIR") or environ.get("XDG_RUNTIME_DIR") or "/tmp"

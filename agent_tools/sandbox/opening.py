@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_tools.errors import SessionClosed
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.files.removal import remove_tree
@@ -45,7 +44,7 @@ class Opening:
     def session(self) -> SessionLike:
         """Return the session, opened if there is none; its container starts with its first use."""
         with self._lock:
-            self._refuse_child()
+            self._leave_to_parent()
             runtime = self._open_runtime()
             if session := runtime.find(self.key):
                 return session
@@ -78,7 +77,7 @@ class Opening:
     def workspace(self) -> Workspace:
         """Its work_dir as the host sees it."""
         with self._lock:
-            self._refuse_child()
+            self._leave_to_parent()
             if self._workspace is None or not self._workspace.path.is_dir():
                 runtime = self._open_runtime()
                 folder = self._own_folder()
@@ -124,11 +123,10 @@ class Opening:
             self._pid = os.getpid()
             self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder, self._pid)
 
-    def _refuse_child(self) -> None:
+    def _leave_to_parent(self) -> None:
+        """In a forked child: begin anew, and let the parent have what it had."""
         if self._finalizer is not None and self._pid != os.getpid():
-            raise SessionClosed(
-                "This sandbox is that of the process that was forked: make another one in this process."
-            )
+            self._finalizer, self._workspace, self._folder = None, None, self.options.work_dir
 
     @property
     def _has_functions(self) -> bool:

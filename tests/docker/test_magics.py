@@ -158,7 +158,7 @@ CELLS: dict[str, tuple[str, str]] = {
     "writefile": ("%%writefile f3.py\n1", "Writing f3.py"),
 }
 FOREVER = 120.0  # seconds that only a failing test waits: a busy machine takes its time to import what draws
-REFUSED = {"connect_info", "debug", "ed", "edit", "man", "notebook", "pastebin", "qtconsole", "tb"}
+REFUSED = {"connect_info", "debug", "ed", "edit", "man", "notebook", "pastebin", "qtconsole"}
 LAST = ("who", "who_ls", "whos", "xdel", "reset_selective", "reset")  # in this order, after all others
 
 

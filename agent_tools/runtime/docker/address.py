@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agent_tools import settings
 from agent_tools.errors import EngineUnavailable
 
 DEFAULT = "default"  # the context that is this machine's engine
@@ -25,7 +26,7 @@ def environment() -> dict[str, str]:
     Raises:
         EngineUnavailable: the context is not there, or has no address of an engine.
     """
-    environ = dict(os.environ)
+    environ = settings.all_variables()
     folder = Path(environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"))
     name = environ.get("DOCKER_CONTEXT") or _read(folder / "config.json").get("currentContext") or DEFAULT
     if environ.get("DOCKER_HOST") or name == DEFAULT:
