@@ -184,6 +184,8 @@ class SandboxKernel(IPythonKernel):
     def _reply_with(self, exc: BaseException, request: dict[str, Any]) -> None:
         """Answer in a handler's stead, which failed: the host would wait for it until the time is up."""
         kind = request["msg_type"].replace("_request", "_reply")
+        if kind == request["msg_type"]:  # one that has no reply
+            return
         lines = traceback.format_exception(exc)
         content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
         self.session.send(self.shell_channel, kind, {**content, "execution_count": self.execution_count}, request)

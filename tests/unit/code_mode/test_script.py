@@ -430,7 +430,7 @@ class Endless:
 @pytest.mark.parametrize("style", ["async", "sync"])
 def test_an_interrupt_of_code_that_waits_for_a_host_function_cancels_it_and_keeps_the_state(style: Any) -> None:
     function = Endless()
-    with sandbox(Toolset([function.endless], style=style)) as script:
+    with sandbox(Toolset([function.endless], style=style), cancel_grace=FOREVER) as script:
         script.load_script(f"kept = 5\nasync def main():\n    return {'await ' * (style == 'async')}endless()")
         stopper = threading.Thread(target=lambda: function.begun.wait(10) and script.cancel())
         stopper.start()
