@@ -172,6 +172,7 @@ except OSError as exc:
     print(exc.errno)
 """
     assert printed(tool, end) == "98\n"
+    assert tool.run("print('alive')").stdout == "alive\n"
     assert printed(tool, f"import requests; print(requests.get('{PAGE}').status_code)") == "200\n"
 
 

@@ -16,6 +16,7 @@ import certifi
 from agent_tools import settings
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import KernelDied
+from agent_tools.guest.wire.waiting import await_hang_up
 from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings
@@ -64,8 +65,9 @@ class Egress:
 
     @property
     def is_serving(self) -> bool:
-        """True while the guest's proxy is there."""
-        return self._link is not None and self._link.is_open
+        """True while the guest's proxy is there, by its socket: the loop hears of its end a moment later."""
+        has_end = self._end is not None and self._end.fileno() >= 0 and not await_hang_up(self._end.fileno(), 0)
+        return has_end and self._link is not None and self._link.is_open
 
     @property
     def is_busy(self) -> bool:
