@@ -22,13 +22,14 @@ def template(
     prelude: str = "",
     timeout: float = 20.0,
     kill_grace: float = Limits.kill_grace,
+    cancel_grace: float = Limits.cancel_grace,
     **limits: Any,
 ) -> Template:
     """A template on the process double; `limits` are those of host calls."""
     return Template(
         prelude=prelude,
         hostcalls=Toolset.of(hostcalls),
-        limits=Limits(timeout=timeout, kill_grace=kill_grace),
+        limits=Limits(timeout=timeout, kill_grace=kill_grace, cancel_grace=cancel_grace),
         call_limits=CallLimits(**limits),
         runtime=process_runtime(),
     )

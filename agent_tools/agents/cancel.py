@@ -16,11 +16,14 @@ class Cancel(threading.Event):
         self._guard = threading.Lock()
 
     def set(self) -> None:
-        """Set the event and call the functions. Setting it again does nothing."""
+        """Set the event and call the functions, the latest first. Setting it again does nothing.
+
+        So a turn knows that it is to end before anything fails under it that was there when it began.
+        """
         with self._guard:
             was_set = self.is_set()
             super().set()
-            ends = [] if was_set else list(self._ends)
+            ends = [] if was_set else self._ends[::-1]
         for end in ends:  # outside the lock: an end may take long, or close a context of its own
             end()
 
