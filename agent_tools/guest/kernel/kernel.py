@@ -247,8 +247,10 @@ class SandboxKernel(IPythonKernel):
 
         def end(_number: int, frame: Any) -> None:
             nonlocal last, is_cancelled
+            if interrupts.is_shielded():  # it comes again soon
+                return
             before, last = last, time.monotonic()
-            if last - before < SETTLE_SECONDS or interrupts.is_shielded():
+            if last - before < SETTLE_SECONDS:
                 return
             if is_users(frame):
                 raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
