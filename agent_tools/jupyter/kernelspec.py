@@ -7,7 +7,6 @@ Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-spec
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from agent_tools.errors import InvalidParams
 from agent_tools.sandbox.options import Config, Options
 
 NAME, TITLE = "agent-tools", "Python (sealed)"
-_NAME = re.compile(r"[A-Za-z0-9._-]+")  # as Jupyter takes it
 PROVISIONER = "agent-tools"
 WorkDir = Literal["cwd", "fresh"]
 Outputs = Literal["all", "plain"]
@@ -70,10 +68,8 @@ class KernelSpec:
         Raises:
             InvalidParams: the name is unusable, or nobody may write there.
         """
-        if not _NAME.fullmatch(name):
-            raise InvalidParams(
-                f"The kernel's name {name!r:.60} is not usable: ASCII letters, digits and . _ - make one."
-            )
+        if not name:  # Jupyter would take that of the temporary folder; any other that is unusable it refuses itself
+            raise InvalidParams(f"The kernel's name '' is not usable: give one, such as {NAME}.")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder).chmod(0o755)
             Path(folder, "kernel.json").write_text(json.dumps(self.content(), indent=1))

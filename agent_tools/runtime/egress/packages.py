@@ -140,9 +140,7 @@ class Packages:
         self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
         self._policy = policy
         self._known: dict[str, str] = {}  # the hash of a file, by its path
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = (
-            WeakValueDictionary()
-        )  # for those that want a file at once
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of those that want the same file at once
 
     async def carry(self, exchange: Exchange, meter: Meter, dialler: Dialler, origin: Origin) -> None:
         """Answer one request.
