@@ -437,6 +437,17 @@ def test_what_a_process_wrote_before_it_ended_comes_before_what_is_printed_then(
     assert re.findall(r"one\nthen (\d+)\n", stdout) == [str(n) for n in range(50)]
 
 
+def test_an_alarm_goes_to_the_handler_of_an_earlier_cell_and_the_time_limit_holds_on(session: Session) -> None:
+    session.run("import signal, time\n_ = signal.signal(signal.SIGALRM, lambda *_: print('rung'))", 30)
+    assert session.run("_ = signal.alarm(1)\ntime.sleep(1.2)\nprint('end')", 30).stdout == "rung\nend\n"
+    run = session.run("_ = signal.setitimer(signal.ITIMER_REAL, 0.1)\ntime.sleep(60)", 1)
+    assert run.stdout == "rung\n"
+    assert isinstance(run.outputs[-1], TimedOut)
+    assert run.outputs[-1].state_kept
+    session.run("_ = signal.signal(signal.SIGALRM, signal.SIG_IGN)", 30)
+    assert session.run("_ = signal.alarm(1)\ntime.sleep(1.2)\nprint('end')", 30).stdout == "end\n"
+
+
 def test_a_handler_of_a_signal_may_print_and_flush_at_any_time(shared_session: Session) -> None:
     code = (
         "import os, signal, sys\nrung = 0\ndef ring(*_):\n    global rung\n    rung += 1\n    print(flush=True)\n"

@@ -25,6 +25,15 @@ class Inbox:
         while self._waiting:
             yield self._waiting.popleft()
 
+    def drop_answers(self) -> None:
+        """Drop the answers that have come so far, to code that was interrupted while it waited for one."""
+        while await_input(self._socket.fileno(), 0):
+            with interrupts.shield:
+                data = self._socket.recv(READ_SIZE)
+                self._take(data)
+            if not data:
+                return
+
     def await_answer(self) -> list[bytes]:
         """Wait for the next answer, which an interrupt may end; requests that come meanwhile have their turn later.
 

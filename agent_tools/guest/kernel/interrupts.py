@@ -6,6 +6,7 @@ interrupted, the telling of it: a second interrupt there would cost the cell its
 """
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,13 +21,14 @@ class _State:
 
     was_noted = False
     was_raised = False
-    shields = 0
+    rings = False
+    shields = 0  # of the main thread: an interrupt is raised in no other
 
 
 def ignore() -> None:
     """Ignore interrupts from now on: there is nothing to interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _State.was_noted = _State.was_raised = False
+    _State.was_noted = _State.was_raised = _State.rings = False
     _State.shields = 0
 
 
@@ -64,9 +66,12 @@ class Shield:
     """Keeps interrupts while it is entered; they are raised soon after it was left."""
 
     def __enter__(self) -> None:
-        _State.shields += 1
+        if is_main_thread():
+            _State.shields += 1
 
     def __exit__(self, *_: object) -> None:
+        if not is_main_thread():
+            return
         _State.shields = max(0, _State.shields - 1)
         if _State.was_noted and not _State.shields:
             _raise_soon()
@@ -87,10 +92,21 @@ def was_raised() -> bool:
     return _State.was_raised
 
 
+def rings() -> bool:
+    """Return whether the timer that has rung was set here, once for each time that it was."""
+    rings, _State.rings = _State.rings, False
+    return rings
+
+
 def _raise_soon() -> None:
-    _State.was_noted = False
+    _State.was_noted, _State.rings = False, True
     signal.setitimer(signal.ITIMER_REAL, AT_ONCE)
 
 
 def _note(_number: int, _frame: object) -> None:
     _State.was_noted = True
+
+
+def is_main_thread() -> bool:
+    """Return whether this is the thread in which signals are handled."""
+    return threading.current_thread() is threading.main_thread()

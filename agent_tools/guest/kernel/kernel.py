@@ -223,6 +223,7 @@ class SandboxKernel(IPythonKernel):
             raise NotImplementedError(f"Python {function}() function is disabled.")
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"{function}() can only be used in the main thread here.")
+        self.inbox.drop_answers()
         asked = {"prompt": prompt, "password": function == "getpass"}
         self.session.send(self.stdin_socket, "input_request", asked, parent=self.get_parent("shell"))
         value = self.session.read(self.inbox.await_answer())["content"].get("value")
@@ -232,12 +233,9 @@ class SandboxKernel(IPythonKernel):
 
     def do_history(self, hist_access_type: str, output: bool, raw: bool, **asked: Any) -> dict[str, Any]:
         """Answer from what this kernel ran; nothing is kept on a disk."""
-        manager = self.shell.history_manager
-        inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
-        found = history.select(inputs, hist_access_type, asked)
         return {
             "status": "ok",
-            "history": [(0, number, (line, None) if output else line) for number, line in found],
+            "history": history.entries(self.shell.history_manager, hist_access_type, raw, output, asked),
         }
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""IPython's shell as this project wants it: a countdown, well-known names, tracebacks of the user's own code."""
+"""IPython's shell as this project wants it: well-known names, tracebacks of the user's own code, nobody to ask."""
 
 import asyncio
 import builtins
@@ -6,9 +6,7 @@ import contextlib
 import inspect
 import os
 import re
-import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,14 +15,16 @@ from subprocess import CalledProcessError
 from types import FrameType
 from typing import Any
 
+from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
-from . import figures, interrupts, magics, shell_command
+from . import figures, history, interrupts, magics, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
+from .countdown import Countdown
 from .lazy_names import NAMES, LazyNames
 
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
@@ -43,6 +43,7 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", partial(magics.end_scripts, shell))
+    history.recall(shell.history_manager)
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
 
@@ -68,42 +69,6 @@ def _interrupt_scripts(shell: Any) -> None:
 def _leave(code: object = 0) -> None:
     """Stand in for `exit` and `quit`: ends the cell, keeps the kernel."""
     raise SystemExit(code)
-
-
-class Countdown:
-    """The time limit as seen from inside: an interval timer that interrupts the cell as Ctrl-C would.
-
-    It is armed from the request's metadata, so the user's code gains no line. Code can disarm it; the host has its own.
-    """
-
-    def __init__(self, shell: Any) -> None:
-        self.shell = shell
-
-    def start(self) -> None:
-        """Arm the timer for the request that is about to run; a cell that a thread runs has no time of its own."""
-        if not _is_main_thread():
-            return
-        timeout = self.shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
-        has_timeout = isinstance(timeout, (int, float)) and timeout > 0
-        if has_timeout or signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # which interrupts.py rings, too
-            signal.signal(signal.SIGALRM, self.expire)
-        if has_timeout:
-            signal.setitimer(signal.ITIMER_REAL, timeout)
-
-    def cancel(self) -> None:
-        """Disarm the timer."""
-        if _is_main_thread():
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def expire(self, _signum: int, frame: FrameType | None) -> None:
-        """Do what SIGINT would do now: KeyboardInterrupt in a plain cell, cancellation in an awaiting one."""
-        interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt) and not self.shell.is_held():
-            interrupt(signal.SIGINT, frame)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 class Unkept(dict[int, Any]):
@@ -201,6 +166,8 @@ class SandboxShell(CellShell):
         self.register_magics(ExecutionMagics)  # with a debugger
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="linux", tb_offset=1)
         self._set_leaving()
+        own = type(self)
+        own.__name__ = own.__qualname__ = ZMQInteractiveShell.__name__  # by which libraries know a notebook
 
     def init_user_ns(self) -> None:
         """Fill the user's namespace, at the start and again for %reset."""

@@ -158,12 +158,42 @@ def test_completion_inspection_history_and_completeness_are_answered(talk: Talk)
     assert talk.ask("is_complete_request", {"code": "for x in y:"})["status"] == "incomplete"
 
 
+def test_magics_find_what_was_run(talk: Talk) -> None:
+    talk.run("first = 1")
+    talk.run("second = 2")
+    assert talk.run("%history -g fir").text.split() == ["1:", "first", "=", "1", "3:", "%history", "-g", "fir"]
+    assert talk.run("%history -l 2").text == "second = 2\n%history -g fir\n"
+
+
+@pytest.mark.parametrize("n", ["many", -1, 1e300])
+def test_a_history_that_cannot_be_told_is_answered(talk: Talk, n: object) -> None:
+    asked = {"hist_access_type": "tail", "output": False, "raw": True, "n": n}
+    assert talk.ask("history_request", asked)["status"] in ("ok", "error")
+    assert talk.run("1").status == "ok"
+
+
+def test_an_answer_that_comes_too_late_is_not_the_next_ones(talk: Talk) -> None:
+    code = "import time\ntry: input('first')\nexcept KeyboardInterrupt: time.sleep(0.5)\nline = input('second')"
+    request = talk.client.execute(code, allow_stdin=True)
+    talk.client.get_stdin_msg(timeout=PATIENCE)
+    assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
+    talk.client.input("late")
+    talk.client.get_stdin_msg(timeout=PATIENCE)
+    talk.client.input("in time")
+    assert talk.reply_to(request)["status"] == "ok"
+    assert talk.run("line").text == "'in time'"
+
+
 def test_the_pager_the_next_cell_and_leaving_are_payloads(talk: Talk) -> None:
     payloads = [talk.run(code).reply["content"]["payload"] for code in ("zip?", "exit")]
     assert [[each["source"] for each in payload] for payload in payloads] == [["page"], ["ask_exit"]]
     payload = talk.run("get_ipython().set_next_input('x = 1')").reply["content"]["payload"]
     assert (payload[0]["source"], payload[0]["text"]) == ("set_next_input", "x = 1")
     assert talk.run("1").status == "ok"
+
+
+def test_libraries_recognise_a_notebook(talk: Talk) -> None:
+    assert talk.run("type(get_ipython()).__name__").text == "'ZMQInteractiveShell'"
 
 
 def test_a_debugger_can_be_typed_at(talk: Talk) -> None:
