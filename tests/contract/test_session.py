@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -301,13 +302,27 @@ def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
     assert execution.stdout == "False here\n"
 
 
-def test_restart_ends_running_code(session: Session) -> None:
-    session.run("1", 30)
-    restart = threading.Timer(0.3, session.restart)
-    restart.start()
-    assert isinstance(session.run("import time\ntime.sleep(60)", 30).outputs[-1], Died)
-    restart.join()
-    assert session.run("print('fresh')", 30).stdout == "fresh\n"
+@pytest.mark.parametrize(("how", "reason"), [("restart", "it was restarted"), ("reset", "it was reset")])
+def test_running_code_is_ended_and_told_that_its_variables_are_gone(session: Session, how: str, reason: str) -> None:
+    session.run("x = 1", 30)
+    anew = threading.Timer(0.3, getattr(session, how))
+    anew.start()
+    ending = session.run("import time\ntime.sleep(60)", 30).outputs[-1]
+    assert isinstance(ending, Died)
+    assert (ending.reason, ending.variables.kept) == (reason, False)
+    anew.join()
+    assert session.run("print('x' in globals())", 30).stdout == "False\n"
+
+
+def test_a_restart_that_is_interrupted_is_done_by_the_next_call(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.run("x = 1", 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(session._turn, "take", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.restart()
+    assert session.run("'x' in globals()", 30).outputs == (Result({"text/plain": "False"}),)
 
 
 def test_close_is_idempotent_and_final(own_session: Session) -> None:

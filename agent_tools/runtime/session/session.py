@@ -159,12 +159,9 @@ class Session(WithContents):
 
     def reset(self) -> None:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
-        refuse_caller(self.spec.host_calls)
-        if kernel := self._kernel_now():
-            kernel.kill()
+        self._condemn("it was reset")
         with self.taking_turn():
-            self.serving.lost = None  # asked for, so nothing to tell
-            sandbox, self.serving.sandbox = self._sandbox, None
+            sandbox = self.serving.take_sandbox()
             if sandbox:
                 sandbox.close()
             empty_folder(self.spec.work_dir)
@@ -176,14 +173,17 @@ class Session(WithContents):
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        self._condemn("it was restarted")
+        with self.taking_turn():
+            self.serving.is_condemned = True
+            self.serving.kernel()
+
+    def _condemn(self, reason: str) -> None:
+        """End the kernel; none goes on from its checkpoints, also where the caller is interrupted before he has a turn."""
         refuse_caller(self.spec.host_calls)
         if kernel := self._kernel_now():
-            kernel.kill()
-        with self.taking_turn():
-            if kernel := self._kernel_now():
-                kernel.end()
-            self.serving.kernel(wakes=False)
-            self.serving.lost = None  # asked for, so nothing to tell
+            self.serving.is_condemned = True
+            kernel.kill(reason)
 
     def undo(self) -> None:
         """Take the variables back to where they were before the last run; files stay as they are.
@@ -241,8 +241,7 @@ class Session(WithContents):
             sandbox.remove()
 
     def _release(self) -> None:
-        sandbox, self.serving.sandbox = self._sandbox, None
-        if sandbox:
+        if sandbox := self.serving.take_sandbox():
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()

@@ -34,6 +34,8 @@ class Succession:
         self.sandbox: AnySandbox | None = None
         self.lost: Restarted | None = None
         """What the next run has to tell of a kernel that was lost."""
+        self.is_condemned = False
+        """True while the kernel is to make way for a fresh one: it was asked for, so there is nothing to tell."""
         self.engine = engine
         self._start = start
         self._quota = Quota(spec.work_dir, spec.limits)
@@ -47,16 +49,29 @@ class Succession:
         """
         sandbox = self.sandbox
         has_work_dir = not sandbox or sandbox.has_work_dir
-        if sandbox and sandbox.kernel and sandbox.kernel.is_alive() and has_work_dir:
-            return sandbox.kernel
+        if sandbox and sandbox.kernel and has_work_dir:
+            if self.is_condemned:
+                sandbox.kernel.end()
+            if sandbox.kernel.is_alive():
+                return sandbox.kernel
+        kernel = None
         if sandbox:
             self.lost = Restarted(sandbox.kernel.end_reason) if sandbox.kernel else self.lost
             self.lost = self.lost if has_work_dir else Restarted("its work_dir was replaced")
-            if kernel := self._replaced(sandbox, wakes=wakes):
-                return kernel
-        self.sandbox = fresh = self._start(self.engine, self.spec, self._quota)
-        assert fresh.kernel is not None
-        return fresh.kernel
+            kernel = self._replaced(sandbox, wakes=wakes and not self.is_condemned)
+        if kernel is None:
+            self.sandbox = self._start(self.engine, self.spec, self._quota)
+            kernel = self.sandbox.kernel
+        assert kernel is not None
+        if self.is_condemned:
+            self.is_condemned, self.lost = False, None
+        return kernel
+
+    def take_sandbox(self) -> AnySandbox | None:
+        """Return the sandbox, which serves no more, and forget what was to be told of its kernels."""
+        sandbox, self.sandbox = self.sandbox, None
+        self.is_condemned, self.lost = False, None
+        return sandbox
 
     def take_lost(self) -> Restarted | None:
         """Return what is to be told of a kernel that was lost, once."""
@@ -72,7 +87,8 @@ class Succession:
             else:
                 yield output
         if ending and self.sandbox:
-            variables = self.sandbox.wake_kernel(self.spec.limits.restart_timeout)
+            wakes = not self.is_condemned
+            variables = self.sandbox.wake_kernel(self.spec.limits.restart_timeout) if wakes else LOST
             if isinstance(ending, TimedOut):
                 ending = replace(ending, state_kept=variables.kept)
             yield replace(ending, variables=variables)
