@@ -16,7 +16,7 @@ from agent_tools.jupyter.wire import BadRequest, Wire
 from agent_tools.runtime.session.pass_through import PassThrough, passing_through
 from agent_tools.runtime.session.session import Session
 
-PRELUDE = "get_ipython().serve_notebook()"
+PRELUDE = "get_ipython().serve_notebook(is_plain={})"
 DIED, ENDED = 1, 0  # exit codes
 log = logging.getLogger("agent_tools.jupyter")
 
@@ -54,7 +54,7 @@ class KernelLife:
     def _run(self) -> None:
         try:
             with passing_through(self._session) as kernel, Sockets(self._info) as sockets:
-                kernel.start(PRELUDE)
+                kernel.start(PRELUDE.format(self._is_plain))
                 try:
                     self.exit_code = self._serve(kernel, sockets)
                 finally:

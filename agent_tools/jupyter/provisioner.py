@@ -55,12 +55,15 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
         """Start a kernel; return where its clients reach it.
 
         Raises:
+            InvalidParams: the folder of the notebook does not exist.
             AgentToolsError: the sandbox or the kernel could not be started.
         """
         await asyncio.to_thread(self._launch)
         return self.connection_info
 
     def _launch(self) -> None:
+        if self.work_dir == "cwd" and not os.path.isdir(self._cwd):
+            raise InvalidParams(f"The kernel's folder {self._cwd!r:.200} does not exist: make it, or name another one.")
         session = self.parent.session
         self._folder = self._folder or make_private_folder()
         cfg = sandbox_config(self.options, self.work_dir, self._cwd)
@@ -101,7 +104,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the sandbox, unless a kernel is to follow."""
-        if not restart:
+        if not restart and (self._served or self._folder):  # else, as after a refusal, it may be the interpreter's end
             await asyncio.to_thread(self._remove)
 
     def _remove(self) -> None:

@@ -21,6 +21,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from tests.unit.jupyter.conftest import what_libraries_keep
@@ -127,13 +128,21 @@ def test_nbclient_runs_a_notebook_in_its_folder(notebooks: Path) -> None:
         "import pandas as pd\npd.DataFrame({'a': [1]})",
         PLOT,
         "open('made', 'w').write('inside'); import os; os.getuid()",
+        f"%config InlineBackend.figure_formats = ['svg']\n{PLOT}",
     )
     made = run_notebook(notebooks, *cells)
     assert "text/html" in made.cells[0].outputs[0].data
     assert "image/png" in made.cells[1].outputs[0].data
     assert int(made.cells[2].outputs[0].data["text/plain"]) != 0
     assert (notebooks / "made").read_text() == "inside"
+    assert "<svg" in made.cells[3].outputs[0].data["image/svg+xml"]
     nbformat.validate(made)
+
+
+def test_a_folder_that_does_not_exist_is_refused_and_not_made(notebooks: Path) -> None:
+    with pytest.raises(InvalidParams, match="does not exist: make it"):
+        run_notebook(notebooks / "missing", "1")
+    assert not (notebooks / "missing").exists()
 
 
 def test_nbclient_is_told_of_the_memory_limit(notebooks: Path) -> None:

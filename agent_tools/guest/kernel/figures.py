@@ -37,6 +37,12 @@ def show_as_png(display_formatter: Any) -> None:
         display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
 
 
+def show_as_asked(display_formatter: Any) -> None:
+    """Have figures shown in whatever format is chosen: there is somebody to see them."""
+    for formatter in (SVGFormatter, PDFFormatter):
+        display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
 def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
     """Return what makes a PNG of a figure as `stock` does, IPython's `print_figure` with its options."""
 

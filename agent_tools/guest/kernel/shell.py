@@ -159,9 +159,14 @@ class SandboxShell(CellShell):
         with interrupts.reaching_code(is_users):
             return await super().run_code(*args, **kwargs)
 
-    def serve_notebook(self) -> None:
-        """Work for a person's notebook or console from now on: it is asked, pages, gets cells and leaves."""
+    def serve_notebook(self, *, is_plain: bool = False) -> None:
+        """Work for a person's notebook or console from now on: it is asked, pages, gets cells and leaves.
+
+        One that shows plain pictures alone gets no others of figures.
+        """
         self.has_person = True
+        if not is_plain:
+            figures.show_as_asked(self.display_formatter)
         self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
         self.register_magics(ExecutionMagics)  # with a debugger
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="linux", tb_offset=1)

@@ -179,7 +179,7 @@ class Session(WithContents):
             self.serving.kernel()
 
     def _condemn(self, reason: str) -> None:
-        """End the kernel; none goes on from its checkpoints, also where the caller is interrupted before he has a turn."""
+        """End the kernel; a fresh one comes with the next use, also if the caller is interrupted before his turn."""
         refuse_caller(self.spec.host_calls)
         if kernel := self._kernel_now():
             self.serving.is_condemned = True
