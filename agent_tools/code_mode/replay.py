@@ -34,9 +34,9 @@ from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode
+from agent_tools.runtime.host_calls.approval import asked
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords
-from agent_tools.runtime.host_calls.run import asked
 
 
 @dataclass(frozen=True)

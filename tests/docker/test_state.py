@@ -97,6 +97,21 @@ def test_one_that_needs_more_memory_than_there_is_costs_itself_and_not_the_kerne
         assert sandbox.run_code("os.getpid() == pid, first + last").value == (True, 3)
 
 
+def test_what_owns_a_descriptor_may_go_while_variables_are_saved(pair: tuple[Sandbox, Sandbox]) -> None:
+    first, second = pair
+    code = "import mmap, numpy\nfrom scipy.special import expit\nmapped = mmap.mmap(-1, 1)\nopen('a', 'w').write('a')\n"
+    code += "class Gives:\n    def __init__(self):\n        self.map = numpy.memmap('a')\n"
+    code += "    def __reduce__(self):\n        self.map = None\n        return Gives, ()\n"
+    first.run_code(
+        f"{code}a = [1]\nb = [a]\ngives = [Gives() for _ in range(9)]\nsplit = numpy.frompyfunc(str, 1, 1)\nc = [a]"
+    )
+    saved = first.save(variables=True)
+    reasons = [(each.name, each.reason.partition(":")[0]) for each in saved.variables.missing]
+    assert reasons == [("mapped", "TypeError"), ("split", "PicklingError")]
+    second.load(saved)
+    assert second.run_code("print(b[0] is a, c[0] is a, expit(0))").stdout == "True True 0.5\n"
+
+
 def test_no_saving_outlives_its_time(docker_runtime: Runtime) -> None:
     deaf = "class Deaf:\n  def __reduce__(self):\n    while True:\n      try:\n        while True: pass\n"
     deaf += "      except BaseException: pass\n"

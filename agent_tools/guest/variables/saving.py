@@ -90,7 +90,10 @@ def _fork() -> int:
 
 
 def _become_background(connected: socket.socket) -> None:
-    """Let go of all that is the kernel's: its sockets first of all."""
+    """Let go of all that is the kernel's: its sockets first of all.
+
+    Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes whatever is under it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
@@ -100,7 +103,7 @@ def _become_background(connected: socket.socket) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != connected.fileno():
             with contextlib.suppress(OSError):
-                os.close(int(name))
+                os.dup2(null, int(name))
     prefer_as_oom_victim(1000)
 
 
@@ -144,10 +147,12 @@ class Saving:
         reader, writer = os.pipe()
         pid = _fork()
         if pid == 0:
+            status = 1
             try:
                 Worker(self, writer).run(first)
+                status = 0
             finally:
-                os._exit(0)
+                os._exit(status)
         os.close(writer)
         with open(reader, "rb", buffering=0) as reports:
             number, reason = self._follow(first, reports)

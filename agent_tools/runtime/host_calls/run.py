@@ -17,19 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import inspect
 import sys
 import threading
 import time
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from typing import Any, Union
+from collections.abc import Coroutine, Generator, Iterator
+from typing import Any
 
 from agent_tools.execution import HostCall, Omitted
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.runtime.host_calls import outcome
 from agent_tools.runtime.host_calls.admission import Admission
+from agent_tools.runtime.host_calls.approval import Approve, asked
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.preview import preview
@@ -40,7 +40,6 @@ from agent_tools.text import neutralise
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
-Approve = Callable[[CallRequest], Union[bool, Awaitable[bool]]]
 _ANYWHERE = contextlib.nullcontext()
 callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
 """The sessions whose calls this task or thread works on."""
@@ -265,13 +264,6 @@ class CallRun:
             self._refused += status == "refused"
             if status != "refused" or self._refused <= MAX_REFUSALS:
                 self._over.append(record)
-
-
-async def asked(approve: Approve, request: CallRequest) -> bool:
-    """Ask for an approval; one that is not async may wait for a person, and so has a thread."""
-    is_async = inspect.iscoroutinefunction(approve)
-    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
-    return await answer if isinstance(answer, Awaitable) else answer
 
 
 @types.coroutine

@@ -205,6 +205,14 @@ def test_an_approval_sees_the_call_and_decides(approve: Any) -> None:
         assert statuses(script) == ["ok", "denied"]
 
 
+@pytest.mark.parametrize("answer", ["no", "yes", 1, None, {"approved": True}])
+def test_an_approval_is_true_and_nothing_else(answer: Any) -> None:
+    with sandbox(approved(lambda request: answer)) as script:
+        text = call(script, "try:\n    await add(1)\nexcept Exception as e:\n    return str(e)")
+        assert f"its approval is {answer!r}, and must be True or False" in str(text)
+        assert statuses(script) == ["error"]
+
+
 def test_the_countdown_in_the_guest_stands_still_until_the_last_approval_and_goes_on_then() -> None:
     answers = [threading.Event(), threading.Event()]
 
