@@ -55,6 +55,14 @@ def is_child(pid: int) -> bool:
     return True
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a process ignores a signal; not where the operating system does not tell."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
+        masks = [line.split()[1] for line in file if line.startswith(b"SigIgn:")]
+        return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
+    return False
+
+
 def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> bool:
     """Return whether a process is one of `roots` or comes from one."""
     for _ in range(len(table) + 1):  # a table that is read while it changes could hold a circle

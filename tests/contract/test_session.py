@@ -302,6 +302,18 @@ def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
     assert execution.stdout == "False here\n"
 
 
+def test_a_cancel_as_early_as_can_be_interrupts_and_kills_nothing(shared_session: Session) -> None:
+    for step in range(30):
+        shared_session.run("kept = 1", 30)
+        cancelled = threading.Event()
+        timer = threading.Timer(step * 0.0002, shared_session.cancel, [cancelled])
+        timer.start()
+        outputs = shared_session.run("while True: pass", 30, cancelled).outputs
+        timer.join()
+        assert not [output for output in outputs if isinstance(output, Died)]
+    assert shared_session.run("kept", 30).result == Result({"text/plain": "1"})
+
+
 @pytest.mark.parametrize(("how", "reason"), [("restart", "it was restarted"), ("reset", "it was reset")])
 def test_running_code_is_ended_and_told_that_its_variables_are_gone(session: Session, how: str, reason: str) -> None:
     session.run("x = 1", 30)

@@ -43,9 +43,9 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
 
     `is_users` tells the user's frames from a library's.
     """
-    if _State.was_noted:
-        _raise_soon()
     if signal.getsignal(signal.SIGINT) is not _note:
+        if _State.was_noted:
+            _raise_soon()
         yield
         return
 
@@ -56,6 +56,8 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
+        if _State.was_noted:  # looked at last, so that none is noted and never raised
+            _raise_soon()
         yield
     finally:
         if signal.getsignal(signal.SIGINT) is interrupt:  # else the code has set one of its own

@@ -11,14 +11,13 @@ import contextlib
 import os
 import select
 import signal
-import time
 from collections.abc import Callable
 
 from ..checkpoints import memory, victims
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from ..processes import is_child
-from ..wire.alarm import LOOK_EVERY, AlarmReader
+from ..wire.alarm import LOOK_EVERY
 from ..wire.words import (
     NO_COPY,
     Arm,
@@ -42,13 +41,12 @@ from ..wire.words import (
     Start,
     Wake,
 )
+from .alarms import Alarms
 from .attendants import Attendants
 from .branches import Branches
 from .lifeline import SocketLifeline, StdioLifeline
 from .reach import Reach
 
-Alarms = list[tuple[float, int]]
-"""Monotonic times and signals, in order."""
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
 
@@ -72,9 +70,7 @@ class Init:
         self.keeper = Keeper()
         self.branches = Branches()
         self.victims = victims.Victims()
-        self.ordered: Alarms = []
-        self.shown: Alarms = []  # by the page of memory, which knows nothing of the orders
-        self.page: AlarmReader | None = None
+        self.alarms = Alarms()
 
     def serve(self) -> None:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
@@ -83,7 +79,7 @@ class Init:
             readers += [*self.attendants.watched(), *self.branches.filenos()]
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
-            self.look_at_page()
+            self.alarms.look_at_page()
             self.ring()
             self.hear()
             self.victims.look(self.kernel_pid, self.keeper.ranked())
@@ -100,33 +96,24 @@ class Init:
 
     def patience(self) -> float:
         """Seconds until something is due without anyone's word."""
-        due = [alarms[0][0] - time.monotonic() for alarms in (self.ordered, self.shown) if alarms]
+        due = self.alarms.seconds()
         look = victims.LOOK_EVERY if due and self.keeper.copies else LOOK_EVERY
         return max(0.0, min([*due, look]))
 
-    def look_at_page(self) -> None:
-        """Take over what the host has written on the page since the last look."""
-        times = self.page.changed() if self.page else None
-        if times:
-            interrupt_at, kill_at = times
-            self.shown = [(interrupt_at, signal.SIGINT), (kill_at, signal.SIGKILL)] if interrupt_at else []
-
     def ring(self) -> None:
-        """Send the signals that are due to a kernel that runs over its time."""
-        for alarms in (self.ordered, self.shown):
-            while alarms and alarms[0][0] <= time.monotonic():
-                _, number = alarms.pop(0)
-                if number == signal.SIGKILL:
-                    self.kill()
-                elif self.kernel_pid:
-                    os.kill(self.kernel_pid, number)
+        """Send the kernel the signals that are due."""
+        for number in self.alarms.due(self.kernel_pid):
+            if number == signal.SIGKILL:
+                self.kill()
+            elif self.kernel_pid:
+                os.kill(self.kernel_pid, number)
 
     def obey(self, order: Order | None, descriptors: list[int]) -> None:  # noqa: C901  (a table)
         """Carry out one order; unknown ones are ignored."""
         match order:
             case Start(number):
-                if descriptors[2:] and self.page is None:
-                    self.page = AlarmReader(descriptors[2])
+                if descriptors[2:]:
+                    self.alarms.read_page(descriptors[2])
                 self.start(number, descriptors)
             case Wake(number, run):
                 self.wake(number, run, descriptors)
@@ -139,11 +126,12 @@ class Init:
             case EndCommands():
                 self.attendants.end_commands()
             case Arm(interrupt, kill):
-                self.ordered = [(at := time.monotonic() + interrupt, signal.SIGINT), (at + kill, signal.SIGKILL)]
+                self.alarms.arm(interrupt, kill)
             case Disarm():
-                self.ordered = []
-            case Interrupt(number) if self.kernel_pid and self.is_armed(number):  # else its run is over
-                os.kill(self.kernel_pid, signal.SIGINT)
+                self.alarms.disarm()
+            case Interrupt(number):
+                self.alarms.interrupt(number)
+                self.ring()
             case Mark(run):
                 self.hear()
                 self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
@@ -157,12 +145,6 @@ class Init:
                 self.reach.signal(signal.SIGSTOP if isinstance(order, Pause) else signal.SIGCONT)
             case Rouse():
                 self.attendants.rouse()
-
-    def is_armed(self, number: int) -> bool:
-        """Return whether the run goes on that was armed by the page's change of this number; 0: by an order."""
-        if number == 0:
-            return bool(self.ordered)
-        return bool(self.shown) and self.page is not None and self.page.number == number
 
     def start(self, generation: int, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
@@ -232,12 +214,11 @@ class Init:
         self.attendants.close()
         self.keeper.close()
         self.branches.close()
-        if self.page:
-            self.page.close()
+        self.alarms.close()
 
     def kill(self) -> None:
         """End the kernel and all that comes from it, whoever adopted it; not attendants, copies and branches."""
-        self.ordered, self.shown = [], []
+        self.alarms.forget()
         self.hear()
         if self.kernel_pid:
             self.reach.signal(signal.SIGSTOP)
