@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,15 @@ class AsyncScript:
 
     async def load_script(self, code: str, timeout: float | None = None) -> None:
         """See `Script.load_script`."""
-        await in_thread(partial(self._script.load_script, code, timeout), self._script.cancel)
+        await self._do(partial(self._script.load_script, code, timeout))
 
     async def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """See `Script.run`."""
-        return await in_thread(partial(self._script.run, name, *args, timeout=timeout, **kwargs), self._script.cancel)
+        return await self._do(partial(self._script.run, name, *args, timeout=timeout, **kwargs))
+
+    async def _do(self, work: Callable[[], Any]) -> Any:
+        with self._script.calling() as call:
+            return await in_thread(work, partial(self._script.cancel, call))
 
     def run_stream(
         self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
 CLOSE_SECONDS = 0.05  # between two looks of a waiting `put` whether the queue is closed
 _DONE = object()
+_call: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("call", default=None)
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,23 @@ class Script:
                     yield event
             yield EndEvent(call.result)
 
-    def cancel(self) -> None:
-        """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread."""
-        self._session.cancel(self._cancelled)
+    def cancel(self, call: threading.Event | None = None) -> None:
+        """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread.
+
+        `call` is the one that is meant, also before it runs: what `calling` has given.
+        """
+        self._session.cancel(call or self._cancelled)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def calling() -> Iterator[threading.Event]:
+        """Give what the calls within can be cancelled by, wherever they have come to."""
+        event = threading.Event()
+        token = _call.set(event)
+        try:
+            yield event
+        finally:
+            _call.reset(token)
 
     def _stream(
         self,
@@ -140,7 +155,7 @@ class Script:
         if not self._busy.acquire(blocking=False):
             raise SessionBusy("The sandbox is running another call; wait for it, or create a second sandbox.")
         try:
-            self._cancelled = cancelled or threading.Event()
+            self._cancelled = cancelled or _call.get() or threading.Event()
             seconds = self._timeout if timeout is None else timeout
             outputs = self._session.stream(code, seconds, self._cancelled)
             with self._calls.script_call(call), closing(outputs):

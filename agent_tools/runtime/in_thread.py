@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from agent_tools.runtime.host_calls.serving_loop import serving_loop
+from agent_tools.runtime.threads.caller import awaiting
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -24,6 +26,7 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_s
     """
     import anyio  # it takes a while, and whoever never awaits does without
 
+    task = ("task", anyio.get_current_task().id)
     is_done = False
     outcome: list[Future[T]] = []
 
@@ -41,7 +44,8 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_s
 
     async def settle() -> None:
         nonlocal is_done
-        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop))
+        waiting = anyio.CapacityLimiter(math.inf)  # for a turn, as a rule: it must not keep others from a thread
+        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop, task, limiter=waiting))
         is_done = True
         group.cancel_scope.cancel()
 
@@ -68,9 +72,10 @@ async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[
         await to_its_end(items.close)
 
 
-def _settled(work: Callable[[], T], loop: AbstractEventLoop | None) -> Future[T]:
+def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, task: object) -> Future[T]:
     """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
     serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
+    awaiting.set(task)
     done: Future[T] = Future()
     try:
         done.set_result(work())

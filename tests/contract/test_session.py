@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from agent_tools.errors import SessionBusy, SessionClosed
+from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
 from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.engine import Engine, Isolation
@@ -23,6 +23,7 @@ from agent_tools.runtime.files.private_base import private_base
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host.owner import Owner
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
@@ -343,6 +344,45 @@ def test_close_is_idempotent_and_final(own_session: Session) -> None:
     own_session.close()
     with pytest.raises(SessionClosed):
         own_session.run("1", 30)
+
+
+def test_close_while_the_sandbox_starts_keeps_the_code_from_running(
+    own_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = own_session.serving.kernel
+
+    def closed_meanwhile() -> Kernel:
+        made = kernel()
+        own_session.close()
+        return made
+
+    monkeypatch.setattr(own_session.serving, "kernel", closed_meanwhile)
+    with pytest.raises(SessionClosed):
+        own_session.run("open('ran', 'w')", 30)
+    assert not (own_session.spec.work_dir / "ran").exists()
+
+
+def test_what_fails_because_the_session_was_closed_says_so(
+    own_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed_meanwhile() -> Kernel:
+        own_session.close()
+        raise KernelDied("the sandbox ended before its kernel was ready")
+
+    monkeypatch.setattr(own_session.serving, "kernel", closed_meanwhile)
+    with pytest.raises(SessionClosed, match="meanwhile"):
+        own_session.run("1", 30)
+
+
+@pytest.mark.parametrize("how", ["restart", "reset"])
+def test_what_is_refused_while_a_stream_is_read_changes_nothing(session: Session, how: str) -> None:
+    session.run("x = 1", 30)
+    stream = session.stream("print('a', flush=True)\nimport time\ntime.sleep(0.5)\nprint('b')", 30)
+    next(stream)
+    with pytest.raises(SessionBusy):
+        getattr(session, how)()
+    assert [output.text for output in stream if isinstance(output, Stream)] == ["b\n"]
+    assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
 
 
 def test_close_in_mid_run_ends_the_run(own_session: Session) -> None:

@@ -1,11 +1,14 @@
 """Checkpoints in a real sandbox: going back, what keeps one from being taken, and what the code notices of them."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from agent_tools import Sandbox
 from agent_tools.checkpoint import Hindrance, Variables
 from agent_tools.errors import CheckpointMissing
 from agent_tools.execution import Died, Restarted
+from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
 
@@ -36,6 +39,18 @@ def test_the_first_code_can_be_undone(sandbox: Sandbox) -> None:
     run(sandbox, "x = 1")
     sandbox.undo()
     assert sandbox.run_code("'x' in globals()").value is False
+
+
+def test_an_undo_that_is_interrupted_costs_no_variables(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(sandbox, "x = 1", "y = 2")
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "await_kernel", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.undo()
+    told = sandbox.run_code("x")
+    assert told.value == 1
+    assert isinstance(told.outputs[0], Restarted)
+    assert told.outputs[0].reason == "the way back to a checkpoint was interrupted"
 
 
 def test_loaded_variables_can_be_undone_and_their_loss_is_told(sandbox: Sandbox) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import get_args
+from typing import Any, get_args
 
 from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.errors import KernelDied, PreludeError
@@ -68,15 +69,7 @@ class Kernels:
             raise NoCheckpoint("")
         if self._missing and run is None:
             raise self._missing
-        order = Wake(next(self._orders), self.runs.latest if run is None else run)
-        try:
-            news = self._connect(order, deadline).content
-        except KernelDied as exc:
-            if run is None:
-                self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
-            elif self.current and not isinstance(exc, NoCheckpoint):
-                self.current.abandon("a checkpoint that was to go on in its place did not")
-            raise
+        news = self._woken(deadline, run)
         known = news.get("run")
         if type(known) is not int or not 0 < known <= self.runs.latest:
             raise self._refused("it does not say what it knows")
@@ -90,6 +83,22 @@ class Kernels:
             self.define(self.prelude, deadline - time.monotonic())
         self.hindrance = hindrance(news.get("skipped"))
         return undone
+
+    def _woken(self, deadline: float, run: int | None) -> Mapping[str, Any]:
+        """Have a checkpoint go on; return what it says of itself. Arguments and errors as for `wake`."""
+        order = Wake(next(self._orders), self.runs.latest if run is None else run)
+        try:
+            return self._connect(order, deadline).content
+        except KernelDied as exc:
+            if run is None:
+                self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
+            elif self.current and not isinstance(exc, NoCheckpoint):
+                self.current.abandon("a checkpoint that was to go on in its place did not")
+            raise
+        except BaseException:  # Ctrl-C: PID 1 has replaced the kernel, or is about to
+            if self.current:
+                self.current.abandon("the way back to a checkpoint was interrupted")
+            raise
 
     def go_back(self, deadline: float) -> Variables:
         """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent_tools.checkpoint import Mark
-from agent_tools.errors import FileRejected, SessionClosed
+from agent_tools.errors import EngineError, FileRejected, KernelError, SessionClosed
 from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
@@ -91,6 +91,7 @@ class Session(WithContents):
             if not has_turn:
                 return
             kernel = self.serving.kernel()
+            self._refuse_closed()
             times.started = time.monotonic()
             if lost := self.serving.take_lost():
                 yield lost
@@ -161,8 +162,7 @@ class Session(WithContents):
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
         self._condemn("it was reset")
         with self.taking_turn():
-            sandbox = self.serving.take_sandbox()
-            if sandbox:
+            if sandbox := self.serving.take_sandbox():
                 sandbox.close()
             empty_folder(self.spec.work_dir)
 
@@ -181,6 +181,7 @@ class Session(WithContents):
     def _condemn(self, reason: str) -> None:
         """End the kernel; a fresh one comes with the next use, also if the caller is interrupted before his turn."""
         refuse_caller(self.spec.host_calls)
+        self._turn.refuse_holder()
         if kernel := self._kernel_now():
             self.serving.is_condemned = True
             kernel.kill(reason)
@@ -256,8 +257,7 @@ class Session(WithContents):
         return self.serving.sandbox
 
     def _kernel_now(self) -> Kernel | None:
-        sandbox = self._sandbox
-        return sandbox.kernel if sandbox and not self._is_foreign() else None
+        return sandbox.kernel if (sandbox := self._sandbox) and not self._is_foreign() else None
 
     @property
     def is_alive(self) -> bool:
@@ -291,6 +291,10 @@ class Session(WithContents):
             self._refuse_closed()
             self._current = cancelled
             yield True
+        except (EngineError, KernelError) as exc:
+            if self._closed:  # under its hands
+                raise SessionClosed("The session was closed meanwhile.") from exc
+            raise
         finally:
             self._current = None
             if self._closed:

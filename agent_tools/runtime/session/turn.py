@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 
 from agent_tools.errors import SessionBusy
+from agent_tools.runtime.threads.caller import caller
 
 LOOK_SECONDS = 0.05  # how often one that waits looks whether it was cancelled
 
 
 class Turn:
-    """Taken by one thread, and given up by it. For any thread."""
+    """Taken by one caller, a task or a thread, and given up by it. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._thread: int | None = None
+        self._holder: object = None
 
     @property
     def is_taken(self) -> bool:
@@ -25,15 +26,23 @@ class Turn:
         """Wait for it; False, without it, once `cancelled` is set.
 
         Raises:
-            SessionBusy: this thread has it.
+            SessionBusy: this caller has it.
         """
-        if self._thread == threading.get_ident() and self._lock.locked():
-            raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
+        self.refuse_holder()
         while not self._lock.acquire(timeout=LOOK_SECONDS):
             if cancelled and cancelled.is_set():
                 return False
-        self._thread = threading.get_ident()
+        self._holder = caller()
         return True
+
+    def refuse_holder(self) -> None:
+        """Refuse the one who has it.
+
+        Raises:
+            SessionBusy: this caller has it.
+        """
+        if self._lock.locked() and self._holder == caller():
+            raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
 
     def take_now(self) -> bool:
         """Take it if nobody has it; return whether it is taken."""
@@ -41,5 +50,5 @@ class Turn:
 
     def give_up(self) -> None:
         """Let another one have it."""
-        self._thread = None
+        self._holder = None
         self._lock.release()

@@ -140,6 +140,30 @@ def test_the_same_program_runs_with_generated_stubs() -> None:
     asyncio.run(main())
 
 
+def test_a_call_cancelled_before_its_thread_has_begun_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with sandbox([]) as script:
+            await script.load_script("ran = []\ndef spin():\n    ran.append(1)\n    while True: pass")
+            begin, run = threading.Event(), Script.run
+
+            def late(self: Script, *args: Any, **kwargs: Any) -> Any:
+                begin.wait(30)
+                return run(self, *args, **kwargs)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Script, "run", late)
+                call = asyncio.create_task(script.run("spin", timeout=60))
+                await asyncio.sleep(0.05)
+                call.cancel()
+                await asyncio.sleep(0.05)
+                begin.set()
+                await asyncio.wait([call], timeout=30)
+            assert call.cancelled()
+            assert await script.run("ran") == []
+
+    asyncio.run(main())
+
+
 def test_the_with_twin_does_the_same() -> None:
     with sandbox([get_weather, get_advisory]) as script:
         script.load_script(REPORT)

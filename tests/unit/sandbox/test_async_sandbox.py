@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import threading
 import time
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,8 @@ import anyio
 import pytest
 
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
+from agent_tools.errors import SessionBusy
+from agent_tools.runtime.in_thread import in_thread
 from agent_tools.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +76,39 @@ async def test_cancelling_ends_what_runs_and_keeps_the_variables(sandbox: AsyncS
         assert time.monotonic() - started < 60
     execution = await sandbox.run_code("x")
     assert execution.result is not None
+
+
+async def test_others_wait_while_one_reads_a_stream_and_the_reader_is_refused(sandbox: AsyncSandbox) -> None:
+    await sandbox.run_code("kept = 1")
+    values = []
+
+    async def other() -> None:
+        values.append((await sandbox.run_code("kept")).value)
+
+    async with anyio.create_task_group() as group:
+        stream = sandbox.stream("import time\nfor n in range(5): print(n, flush=True); time.sleep(0.1)")
+        async for _ in stream:
+            if not values:
+                values.append(0)
+                for _ in range(3):
+                    group.start_soon(other)
+            await anyio.sleep(0.05)  # the thread that reads is free
+            with pytest.raises(SessionBusy):
+                await sandbox.run_code("kept")
+    assert values == [0, 1, 1, 1]
+
+
+async def test_calls_that_wait_keep_no_others_from_a_thread() -> None:
+    waiting, free = threading.Barrier(101), threading.Event()
+
+    async def wait() -> None:
+        await in_thread(lambda: waiting.wait(30), lambda: None)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(wait)
+        await in_thread(lambda: free.set() or waiting.wait(30), lambda: None)
+    assert free.is_set()
 
 
 async def test_many_at_once(sandbox: AsyncSandbox) -> None:
