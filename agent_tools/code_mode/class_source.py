@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,18 +17,26 @@ class Field:
     note: str = ""
 
     @property
-    def line(self) -> str:
-        """Return the line of the class that declares the key."""
-        annotation = self.type if self.is_required else f"NotRequired[{self.type}]"
+    def annotation(self) -> str:
+        """Return the text of its annotation, which may say that the key can be missing."""
+        return self.type if self.is_required else f"NotRequired[{self.type}]"
+
+    @property
+    def comment(self) -> str:
+        """Return its note as a comment; '' without one."""
         note = one_line(self.note)
-        return f"    {self.name}: {annotation}" + (f"  # {note}" if note else "")
+        return f"  # {note}" if note else ""
 
 
 def typed_dict_source(name: str, fields: Iterable[Field], doc: str = "") -> str:
-    """Return the definition of a TypedDict."""
-    body = [f"    {docstring_source(one_line(doc))}"] if doc else []
-    body += [field.line for field in fields]
-    return "\n".join([f"class {name}(TypedDict):", *(body or ["    pass"])])
+    """Return the definition of a TypedDict; as a call where a key could not be written as a name."""
+    fields = list(fields)
+    if all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in fields):
+        body = [f"    {docstring_source(one_line(doc))}"] if doc else []
+        body += [f"    {field.name}: {field.annotation}{field.comment}" for field in fields]
+        return "\n".join([f"class {name}(TypedDict):", *(body or ["    pass"])])
+    lines = [f"    {field.name!r}: {field.annotation!r},{field.comment}" for field in fields]
+    return "\n".join([f"{name} = TypedDict({name!r}, {{" + (f"  # {one_line(doc)}" if doc else ""), *lines, "})"])
 
 
 def docstring_source(doc: str) -> str:

@@ -69,7 +69,8 @@ class TypedFunction:
         if self._result is None:
             return value
         try:
-            return self._result.dump_python(self._result.validate_python(value), mode="python", warnings=False)
+            known = self._result.validate_python(value)
+            return self._result.dump_python(known, mode="python", by_alias=True, warnings=False)
         except pydantic.ValidationError as exc:
             raise TypeError(f"the result of {self.name} is not of its type: {_first_error(exc)}") from exc
 

@@ -139,12 +139,19 @@ def _members(cls: type) -> dict[str, _Member] | None:
         return {name: _Member(hint, _is_required(cls, name, hint)) for name, hint in hints.items()}
     if dataclasses.is_dataclass(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {each.name: _Member(hints[each.name]) for each in dataclasses.fields(cls)}
+        return {each.name: _Member(hints[each.name], _has_no_default(each)) for each in dataclasses.fields(cls)}
     model_fields = getattr(cls, "model_fields", None)
     if isinstance(model_fields, dict):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
-        return {name: _Member(hints[name], note=info.description or "") for name, info in model_fields.items()}
+        return {
+            info.alias or name: _Member(hints[name], info.is_required(), info.description or "")
+            for name, info in model_fields.items()
+        }
     return None
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.init and field.default is field.default_factory is dataclasses.MISSING
 
 
 def _is_required(cls: Any, name: str, hint: Any) -> bool:

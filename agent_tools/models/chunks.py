@@ -147,4 +147,5 @@ def _inner(counts: object, name: str) -> object:
 
 def _tokens(counts: object, name: str) -> int:
     number = _inner(counts, name)
+    number = int(number) if isinstance(number, float) and number.is_integer() else number
     return number if type(number) is int and 0 <= number <= MAX_TOKENS else 0

@@ -38,7 +38,7 @@ def code_of(params: object, limits: Limits) -> str:
     if isinstance(params, dict):
         code = _code_value(params)
     elif isinstance(params, str):
-        code = _code_in(params.removeprefix("\ufeff"))
+        code = _code_in(_decoded_once(params.removeprefix("\ufeff")))
     else:
         raise InvalidParams(f"params is of type {type(params).__name__}. {_SHOWN}")
     return checked_code(code, limits)
@@ -86,6 +86,18 @@ def _load_json5(text: str) -> Any:
         return json5.loads(text)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
+
+
+def _decoded_once(text: str) -> str:
+    """Return the object with code that was encoded twice, as some servers do; other text as it is."""
+    stripped = text.strip()
+    if not stripped.startswith('"'):
+        return text
+    try:
+        inner = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return text
+    return inner if isinstance(inner, str) and _CLAIMS_CODE_KEY.match(inner.lstrip()) else text
 
 
 def _code_in(text: str) -> str:

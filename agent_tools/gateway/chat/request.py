@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.models.base import JsonObject
 
@@ -63,6 +63,8 @@ def _read(
     for index, tool in enumerate(given.array("tools")):
         if _is_function(tool):
             Fields(tool["function"], f"tools[{index}].function").object("parameters")
+        elif config.unknown_tools == "refuse" and _is_other(tool):
+            raise _unknown(tool, f"tools[{index}].type")
     if {} in ours and config.tool_name in names:
         raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
     if given.integer("n", 1) not in (None, 1):
@@ -84,6 +86,12 @@ def _read(
         user=" ".join(str(given.given[name]) for name in ("user", "safety_identifier") if given.given.get(name)),
         cache_key=str(given.given.get("prompt_cache_key") or ""),
     )
+
+
+def _unknown(tool: Any, param: str) -> ApiError:
+    kind = tool.get("type") if isinstance(tool, dict) else tool
+    message = f"Tools of type {kind!r:.40} are not supported where code runs; 'code_interpreter' and 'function' are."
+    return invalid(message, param, "unsupported_value")
 
 
 def _container(given: Fields) -> tuple[str, str | None]:
@@ -125,6 +133,10 @@ def _others(body: Mapping[str, Any]) -> JsonObject:
 
 def _is_built_in(tool: Any) -> bool:
     return isinstance(tool, dict) and tool.get("type") == CODE
+
+
+def _is_other(tool: Any) -> bool:
+    return not isinstance(tool, dict) or tool.get("type") not in ("function", "code_interpreter")
 
 
 def _is_function(tool: Any) -> bool:

@@ -173,7 +173,7 @@ class Composer:
 
     def _function_item(self, id_: str, name: str) -> _FunctionItem | None:
         """Return the item of a call of anything but code; None for a tool that was never offered."""
-        if name == self._context.shell_name:
+        if name and name == self._context.shell_name:
             return ShellCallItem(id_, self._context.environment)
         if remote := self._remote.get(name):
             return (McpApprovalItem if remote.needs_approval else McpCallItem)(remote.label, remote.own_name)

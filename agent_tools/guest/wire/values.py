@@ -138,7 +138,7 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _encode(fields, path, attachments, depth)
     if callable(getattr(value, "model_dump", None)):  # a pydantic model
-        return _encode(value.model_dump(), path, attachments, depth)
+        return _encode(value.model_dump(by_alias=True), path, attachments, depth)
     for base, plain in _BASES:
         if isinstance(value, base) and type(value) is not base:
             try:

@@ -156,5 +156,17 @@ def test_a_model_that_never_stops_calling_is_stopped(new_gateway: NewGateway, is
     assert [request.get("tool_choice") for request in gateway.upstream.requests] == [None, None, "none"]
 
 
+@pytest.mark.parametrize("tool", [{"type": "custom", "custom": {"name": "mine"}}, {"type": "web_search"}, {}, "mine"])
+def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway, tool: object) -> None:
+    tools = [EXECUTE, tool]
+    refused = ask(new_gateway({"m": ["Ok."]}), tools=tools)
+    assert refused.status_code == 400
+    assert "are not supported where code runs" in refused.json()["error"]["message"]
+    assert refused.json()["error"]["param"] == "tools[1].type"
+    gateway = new_gateway({"m": ["Ok."]}, unknown_tools="ignore")
+    assert ask(gateway, tools=tools).status_code == 200
+    assert gateway.upstream.requests[0]["tools"] == [EXECUTE]
+
+
 def test_only_one_choice_can_be_made(new_gateway: NewGateway) -> None:
     assert ask(new_gateway({}), n=2).json()["error"]["param"] == "n"

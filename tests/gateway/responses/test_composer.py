@@ -71,6 +71,11 @@ def test_a_call_that_is_cut_while_it_is_written_is_incomplete() -> None:
     assert (events[-2]["item"]["status"], events[-2]["item"]["code"]) == ("incomplete", "pri")
 
 
+def test_a_call_without_a_name_is_no_items_where_there_is_no_shell() -> None:
+    events = composed(CallBegun("c1", ""), RoundDone(1, (), None, "stop"), Finished("stop", Usage()))
+    assert events[-1]["response"]["output"] == []
+
+
 def test_thoughts_and_words_take_turns() -> None:
     said: list[Step] = [ReasoningDelta("Hm"), ReasoningDelta("."), TextDelta("A"), RoundDone(1, (), None, "stop")]
     events = composed(*said, Finished("stop", Usage()))

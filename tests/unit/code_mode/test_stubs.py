@@ -21,6 +21,7 @@ import typing_extensions
 from agent_tools.code_mode import Toolset
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import NotCrossing, Stub, module_source, stub_of
+from tests.code_mode import sandbox
 
 
 class Colour(enum.Enum):
@@ -44,6 +45,11 @@ class Tree(typing_extensions.TypedDict):
 class Order(pydantic.BaseModel):
     amount: decimal.Decimal = pydantic.Field(description="in euro\nand cent")
     to: Point
+
+
+class Limit(pydantic.BaseModel):
+    most: float = pydantic.Field(100.0, alias="maxPrice")
+    from_: str = pydantic.Field("", alias="from")
 
 
 def returning(hint: Any) -> Stub:
@@ -83,9 +89,23 @@ def test_a_type_that_cannot_cross_is_refused_with_its_place(hint: Any) -> None:
         returning(hint)
 
 
+def test_the_keys_of_a_model_are_those_that_it_takes_and_gives() -> None:
+    lines = ("'maxPrice': 'NotRequired[float]'", "'from': 'NotRequired[str]'")
+    (source,) = returning(Limit).types.values()
+    assert source == "Limit = TypedDict('Limit', {" + "".join(f"\n    {line}," for line in lines) + "\n})"
+
+    def limit(given: Limit) -> Limit:
+        return Limit(maxPrice=given.most + 1)
+
+    limit.__annotations__.update({"given": Limit, "return": Limit})
+    with sandbox([limit]) as script:
+        script.load_script("async def main(): return await limit(await limit({'maxPrice': 5.0}))")
+        assert script.run("main") == {"maxPrice": 7.0, "from": ""}
+
+
 def test_models_become_typed_dicts_with_their_notes() -> None:
     assert returning(Order).types == {
-        "Point": "class Point(TypedDict):\n    x: int\n    note: str  # what is there",
+        "Point": "class Point(TypedDict):\n    x: int\n    note: NotRequired[str]  # what is there",
         "Order": "class Order(TypedDict):\n    amount: decimal.Decimal  # in euro and cent\n    to: Point",
     }
     assert returning(Tree).types["Tree"].endswith("    leaves: list[Tree]\n    name: NotRequired[str]")

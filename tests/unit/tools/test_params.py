@@ -24,6 +24,9 @@ CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprin
         pytest.param('{"code": ""}', "", id="JSON with empty code"),
         pytest.param("{'code': 'print(1)'}", "print(1)", id="JSON5 single quotes"),
         pytest.param("{code: 'print(1)',}", "print(1)", id="JSON5 bare key and trailing comma"),
+        pytest.param(json.dumps(json.dumps({"code": "print('a')"})), "print('a')", id="JSON encoded twice"),
+        pytest.param('"{code}".format(code=1)', '"{code}".format(code=1)', id="raw code that begins as a text"),
+        pytest.param('"{\\"a\\": 1}"', '"{\\"a\\": 1}"', id="a text that holds another object"),
         pytest.param({"code": "print(1)"}, "print(1)", id="dict"),
         pytest.param(
             {"code": '```\n{"code": "x"}\n```'}, '```\n{"code": "x"}\n```', id="a dict's code is taken as it is"
