@@ -41,13 +41,14 @@ class Container(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerFile(Record):
-    """A file in a container; its `source` is user or assistant."""
+    """A file in a container; its `source` is user or assistant, its `upload_id` '' if it is none's copy."""
 
     table = "container_files"
     container_id: str
     created_at: float
     path: str
     source: str
+    upload_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,7 @@ def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) ->
         services.uploads.find(owner, id_)
     row = services.containers.create(owner, spec)
     try:
-        for id_ in file_ids:
-            services.files.put_upload(owner, row.id, id_)
+        services.files.bring(owner, row.id, file_ids)
     except BaseException:
         services.containers.discard(owner, row.id)
         raise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -140,8 +141,8 @@ class ContainerFiles:
         self._store = store
         self._uploads = uploads
 
-    def put(self, container_id: str, filename: str, content: BinaryIO) -> ContainerFile:
-        """Write a file; one of that name is replaced.
+    def put(self, container_id: str, filename: str, content: BinaryIO, upload_id: str = "") -> ContainerFile:
+        """Write a file, which may be a copy of an upload; one of that name is replaced.
 
         Raises:
             ContainersError: it is too large, no storage is left, or the file cannot be written.
@@ -149,13 +150,22 @@ class ContainerFiles:
         name = safe_name(filename)
         self._contents.put(container_id, name, content)
         self._store.delete(ContainerFile, container_id=container_id, path=name)
-        return self._named(container_id, name, "user")
+        return self._named(container_id, name, "user", upload_id)
 
-    def put_upload(self, owner: str, container_id: str, file_id: str) -> ContainerFile:
-        """Copy an uploaded file in."""
+    def put_upload(self, owner: str, container_id: str, file_id: str, taken: Collection[str] = ()) -> ContainerFile:
+        """Copy an uploaded file in, under its name or, if that is taken, with the first number that is free."""
         upload = self._uploads.find(owner, file_id)
         with self._uploads.opened(upload.id) as content:
-            return self.put(container_id, upload.filename, content)
+            return self.put(container_id, free_name(upload.filename, taken), content, upload.id)
+
+    def bring(self, owner: str, container_id: str, file_ids: Iterable[str]) -> dict[str, str]:
+        """Copy in the uploads that are not there yet; return their names in the container, by their ids."""
+        known = {listed.file.upload_id: listed.file.path for listed in self.listed(container_id)}
+        there = {id_: known[id_] for id_ in file_ids if id_ in known}
+        for id_ in file_ids:
+            if id_ not in there:
+                there[id_] = self.put_upload(owner, container_id, id_, there.values()).path
+        return there
 
     def listed(self, container_id: str) -> list[ListedFile]:
         """List the files that are there, oldest id first."""
@@ -198,18 +208,30 @@ class ContainerFiles:
             self._contents.delete(container_id, file.path)
         self._store.delete(ContainerFile, id=file_id)
 
-    def _named(self, container_id: str, name: str, source: str) -> ContainerFile:
+    def _named(self, container_id: str, name: str, source: str, upload_id: str = "") -> ContainerFile:
         known = self._store.find(ContainerFile, container_id=container_id, path=name)
         if known:
             return known[0]
         file = ContainerFile(
-            id=new_id("cfile"), container_id=container_id, created_at=time.time(), path=name, source=source
+            id=new_id("cfile"),
+            container_id=container_id,
+            created_at=time.time(),
+            path=name,
+            source=source,
+            upload_id=upload_id,
         )
         if not self._store.add_if_new(file):  # another request has just named it
-            return self._named(container_id, name, source)
+            return self._named(container_id, name, source, upload_id)
         if self._store.get(Container, container_id, status="active") is None:  # it is over, and so are its names
             self._store.delete(ContainerFile, id=file.id)
         return file
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a file's name, or the first of those with a number that is not taken."""
+    stem, suffix = os.path.splitext(name)
+    names = itertools.chain([name], (f"{stem}-{number}{suffix}" for number in itertools.count(1)))
+    return next(each for each in names if each not in taken)
 
 
 def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:

@@ -8,10 +8,11 @@ import io
 import mimetypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from agent_tools.containers.failures import UploadNotFound
-from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads
+from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.models.base import JsonObject
@@ -25,27 +26,36 @@ _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "i
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file in an input, of `size` bytes; `open` gives its content, piece by piece."""
+    """A file in an input, of `size` bytes; `open` gives its content, piece by piece; `id` is an upload's."""
 
     name: str
     size: int
     open: Callable[[], BinaryIO]
+    id: str = ""
 
 
 class InputFiles:
     """The files of one request. `hold` is the container, if anything can run in one.
 
-    `most` bounds the bytes of all files that go to the model instead.
+    `most` bounds the bytes of all files that go to the model instead. `brought` are the names of uploads in the
+    container, by their ids, that no other file of the request may have.
     """
 
     def __init__(
-        self, files: ContainerFiles, find_upload: Callable[[str], InputFile], hold: Hold | None, most: int
+        self,
+        files: ContainerFiles,
+        find_upload: Callable[[str], InputFile],
+        hold: Hold | None,
+        most: int,
+        brought: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._files = files
         self._find_upload = find_upload
         self._hold = hold
         self._most = self._room = most
         self._left = MAX_FILES
+        there = {name: id_ for id_, name in brought.items()}
+        self._contents = {True: there, False: dict(there)}  # by names: of files that are new, and of earlier ones
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
         """Return the part that tells the model of a file. A file that is not new stays as code has left it, or is gone.
@@ -71,11 +81,19 @@ class InputFiles:
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file, kind)}}
         self._hold.ensure()
-        container_id = self._hold.container_id
-        if is_new or self._files.named(container_id, file.name) is None:
+        container_id, name = self._hold.container_id, self._name_for(file, part, is_new)
+        if is_new or self._files.named(container_id, name) is None:
             with file.open() as content:
-                self._files.put(container_id, file.name, content)
-        return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{file.name}]"}
+                self._files.put(container_id, name, content, file.id)
+        return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{name}]"}
+
+    def _name_for(self, file: InputFile, part: Mapping[str, Any], is_new: bool) -> str:
+        """Return the name that a file gets: its own, unless another one that comes with it has that."""
+        contents = self._contents[is_new]
+        content = file.id or str(part.get("file_data"))
+        name = free_name(file.name, {name for name, each in contents.items() if each != content})
+        contents[name] = content
+        return name
 
     def _read(self, part: Mapping[str, Any], param: str) -> InputFile:
         if isinstance(part.get("file_id"), str):
@@ -101,7 +119,7 @@ def upload_finder(uploads: Uploads, owner: str) -> Callable[[str], InputFile]:
 
     def find(id_: str) -> InputFile:
         upload = uploads.find(owner, id_)
-        return InputFile(upload.filename, upload.bytes, lambda: uploads.opened(id_))
+        return InputFile(upload.filename, upload.bytes, lambda: uploads.opened(id_), id_)
 
     return find
 

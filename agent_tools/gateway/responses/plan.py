@@ -18,6 +18,7 @@ from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
 from agent_tools.gateway.conversations.marks import Conversation, Sender
 from agent_tools.gateway.conversations.stored import check_item_ids
+from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.composer import ResponseContext
@@ -96,6 +97,7 @@ class Planner:
         self._container_id = ""
         self._has_made = False
         self._notes: list[str] = []
+        self._brought: dict[str, str] = {}
 
     @property
     def needs_sandbox(self) -> bool:
@@ -243,8 +245,7 @@ class Planner:
         if choice.id is None:
             memory, network = self._given(choice)
             return self._earlier(network), memory, network
-        row = self.services.containers.active(self._owner, choice.id)
-        self._look(row)
+        self._look(row := self.services.containers.active(self._owner, choice.id))
         return row.id, row.memory_limit, row.network
 
     def _hold(self, choice: ContainerChoice) -> Hold:
@@ -293,10 +294,10 @@ class Planner:
         return None
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
-        there = {listed.file.path for listed in self.services.files.listed(self._container_id)}
-        for id_ in file_ids:
-            if self.services.uploads.find(self._owner, id_).filename not in there:
-                self.services.files.put_upload(self._owner, self._container_id, id_)
+        self._brought = self.services.files.bring(self._owner, self._container_id, file_ids)
+        for id_, name in self._brought.items():
+            if name != (wanted := self.services.uploads.find(self._owner, id_).filename):
+                self._notes.append(f"The file {wanted} ({id_}) is at {SHOWN_DIR}/{name}.")
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 
@@ -305,5 +306,5 @@ class Planner:
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
         config, find = services.config, upload_finder(services.uploads, self._owner)
-        files = InputFiles(services.files, find, hold, config.max_body_bytes)
+        files = InputFiles(services.files, find, hold, config.max_body_bytes, self._brought)
         return CallHistory(config.tool_name, config.shell_name, told.get, files.part)

@@ -98,6 +98,7 @@ container_files = sa.Table(
     sa.Column("created_at", sa.Float, nullable=False),
     sa.Column("path", sa.Text, nullable=False),
     sa.Column("source", sa.String(16), nullable=False),
+    sa.Column("upload_id", sa.String(64), nullable=False, server_default=""),  # the upload that it is a copy of
     sa.UniqueConstraint("container_id", "path"),
 )
 uploads = sa.Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from typing import Any
 
 import httpx
@@ -49,6 +50,60 @@ def test_an_uploaded_file_is_copied_in(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": obey})
     upload = gateway.client().files.create(file=("table.csv", b"up"), purpose="user_data")
     assert read(gateway, input=saying({"type": "input_file", "file_id": upload.id})) == "up\n"
+
+
+def list_files(request: dict[str, Any]) -> ScriptedReply:
+    """Print every file's content."""
+    last = request["messages"][-1]
+    listing = "import os\nfor name in sorted(os.listdir('.')): print(name, open(name).read())"
+    return ScriptedReply(text="Ok.") if last["role"] == "tool" else code(listing)
+
+
+def uploads(gateway: Gateway, *contents: bytes) -> list[str]:
+    files = gateway.client().files
+    return [files.create(file=("x.csv", content), purpose="user_data").id for content in contents]
+
+
+@pytest.mark.parametrize("is_uploaded", [True, False])
+def test_files_of_one_name_are_all_there(new_gateway: NewGateway, is_uploaded: bool) -> None:
+    gateway = new_gateway({"m": list_files})
+    if is_uploaded:
+        a, b = uploads(gateway, b"a", b"b")
+        parts = [{"type": "input_file", "file_id": id_} for id_ in (a, b, a)]
+    else:
+        data = [f"data:;base64,{base64.b64encode(text).decode()}" for text in (b"a", b"b", b"a")]
+        parts = [{"type": "input_file", "filename": "x.csv", "file_data": each} for each in data]
+    assert read(gateway, input=saying(*parts)) == "x-1.csv b\nx.csv a\n"
+    told = gateway.upstream.requests[0]["messages"][-1]["content"]
+    assert [name.rstrip("]") for name in told.split("/mnt/data/")[1:]] == ["x.csv][The file is at ", *TWO]
+
+
+TWO = ["x-1.csv][The file is at ", "x.csv"]
+
+
+def test_a_new_upload_takes_the_place_of_an_earlier_one_and_a_known_one_stays_as_code_left_it(
+    new_gateway: NewGateway,
+) -> None:
+    gateway = new_gateway({"m": list_files})
+    january, february = uploads(gateway, b"January", b"February")
+
+    def said(*ids: str, **more: Any) -> tuple[str, str]:
+        tool = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ids}}
+        body = post(gateway, include=INCLUDE, input="Look.", tools=[tool], **more).json()
+        return body["id"], str(outputs(body)[0]["outputs"][0]["logs"]).strip()
+
+    first, printed = said(january)
+    assert printed == "x.csv January"
+    container = gateway.client().containers.list().data[0].id
+    gateway.services.files._contents.put(container, "x.csv", io.BytesIO(b"changed"))  # as code may
+    second, printed = said(january, previous_response_id=first)
+    assert printed == "x.csv changed"
+    third, printed = said(february, previous_response_id=second)
+    assert printed == "x.csv February"
+    _, printed = said(february, january, previous_response_id=third)
+    assert printed == "x-1.csv January\nx.csv February"
+    told = gateway.upstream.requests[-1]["messages"][0]["content"]
+    assert told == f"The file x.csv ({january}) is at /mnt/data/x-1.csv."
 
 
 def test_a_container_named_by_its_id_gets_the_file_too(new_gateway: NewGateway) -> None:

@@ -82,6 +82,7 @@ def make_unversioned(url: str) -> None:
         connection.exec_driver_sql("DROP INDEX ix_containers_gateway")
         for column in LATER:
             connection.exec_driver_sql(f"ALTER TABLE containers DROP COLUMN {column}")
+        connection.exec_driver_sql("ALTER TABLE container_files DROP COLUMN upload_id")
         connection.execute(background.insert().values(vars(CLAIM)))
     engine.dispose()
 
