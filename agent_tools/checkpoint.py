@@ -16,6 +16,11 @@ _HINDRANCES: dict[Hindrance, str] = {
 }
 
 
+def because(hindrance: Hindrance) -> str:
+    """Return what kept a checkpoint from being taken, in brackets after a space; '' if it is not known."""
+    return f" ({_HINDRANCES[hindrance]})" if hindrance else ""
+
+
 @frozen
 class Variables:
     """The fate of the variables when the kernel ended.
@@ -52,7 +57,7 @@ class Variables:
 
     @property
     def _why(self) -> str:
-        return f" ({_HINDRANCES[self.hindrance]})" if self.hindrance else ""
+        return because(self.hindrance)
 
 
 LOST = Variables()

@@ -102,6 +102,17 @@ def test_of_many_marks_the_oldest_goes(sandbox: Sandbox) -> None:
         sandbox.rollback(marks[0])
 
 
+WAITING = "for _ in tqdm(range(2)): pass\nawait asyncio.to_thread(time.sleep, 0.01)"
+
+
+def test_threads_that_only_wait_for_work_hinder_none(sandbox: Sandbox) -> None:
+    run(sandbox, f"import asyncio, time\nfrom tqdm import tqdm\n{WAITING}\nx = 1")
+    for x in (2, 3):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        run(sandbox, f"{WAITING}\nx = {x}")  # in what goes on they come again
+        assert sandbox.run_code("x, asyncio.get_event_loop().is_running()").value == (x, True)
+
+
 @pytest.mark.parametrize(
     ("begin", "end", "hindrance"),
     [
@@ -119,6 +130,8 @@ def test_what_a_fork_would_lose_keeps_checkpoints_from_being_taken(
     run(sandbox, "x = 1", begin, "x = 2")
     with pytest.raises(CheckpointMissing, match="none is while threads of the code"):
         sandbox.checkpoint()
+    with pytest.raises(CheckpointMissing, match=r"before the last code \(no checkpoint is taken while .* running\);"):
+        sandbox.undo()
     assert crash(sandbox) == Variables(kept=True, undone=3, hindrance=hindrance)
     assert sandbox.run_code("x").value == 1
     if hindrance == "children":

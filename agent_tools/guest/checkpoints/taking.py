@@ -116,6 +116,7 @@ class Checkpoints:
             self._skip(THREADS)
 
     def _hindrance(self) -> str:
+        threads.end_waiting()
         if threads.code_has_threads():
             return THREADS
         if threads.code_has_children():

@@ -1,12 +1,16 @@
 """The threads and child processes of the code, which a fork would lose."""
 
+import asyncio
 import contextlib
 import ctypes
 import os
+import sys
 import threading
+from typing import Any
 
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork
+PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
 _OPENMP = ("libgomp", "libomp", "libiomp5")
 _TASKS = "/proc/{}/task"
@@ -15,6 +19,36 @@ _TASKS = "/proc/{}/task"
 def code_has_threads() -> bool:
     """Return whether threads live that Python code has started."""
     return threading.active_count() > OURS
+
+
+def end_waiting() -> None:
+    """End Python's threads that wait for work and come again with it: tqdm's monitor, and those of `asyncio.to_thread`.
+
+    They are told by their libraries' own names for them; where code has put something else there, they stay.
+    """
+    if not code_has_threads():
+        return
+    with contextlib.suppress(AttributeError, TypeError, RuntimeError):
+        if tqdm := sys.modules.get("tqdm.std"):
+            _end_monitor(tqdm.tqdm)
+    with contextlib.suppress(AttributeError, TypeError, RuntimeError):
+        _end_executor(asyncio.get_event_loop())
+
+
+def _end_monitor(progress: Any) -> None:
+    monitor = progress.monitor
+    if isinstance(monitor, threading.Thread):
+        monitor.was_killed.set()  # type: ignore[attr-defined]
+        monitor.join(PATIENCE)
+        progress.monitor = None
+
+
+def _end_executor(loop: Any) -> None:
+    executor = loop._default_executor
+    is_idle = executor and executor._work_queue.empty() and executor._idle_semaphore._value >= len(executor._threads)
+    if is_idle:
+        executor.shutdown(wait=True)
+        loop._default_executor = None
 
 
 def count(pid: int | str = "self") -> int:

@@ -148,6 +148,7 @@ class SandboxKernel(IPythonKernel):
             self.loop.remove_reader(end)
             os.close(end)
         self.loop.renew()
+        asyncio.set_event_loop(self.loop)  # which a fork forgets
 
     def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
         """Answer one request, between `busy` and `idle` if anybody watches."""

@@ -170,7 +170,7 @@ class Init:
         self.hear()
         is_exact = bool(self.kernel_pid)
         if is_exact and not self.keeper.has(run):
-            self.host.say(Failed(generation, NO_COPY))
+            self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
             return
         self.clear_for(generation)
         with self.keeper.connect() as keeper:

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from agent_tools.checkpoint import LOST, Mark
+from agent_tools.checkpoint import LOST, Mark, because
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.execution import Died, Output, Restarted, TimedOut
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.sandbox.kernels import hindrance
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch
@@ -145,7 +146,8 @@ class Succession:
         try:
             self.sandbox.go_back(run, self.spec.limits.restart_timeout)
         except NoCheckpoint as exc:
-            raise CheckpointMissing(f"There is no checkpoint {which}; variables are as they were.") from exc
+            why = because(hindrance(str(exc)))
+            raise CheckpointMissing(f"There is no checkpoint {which}{why}; variables are as they were.") from exc
         except KernelDied as exc:
             told = f"The checkpoint did not go on ({exc}); the next code says what has become of variables."
             raise KernelDied(told) from exc
