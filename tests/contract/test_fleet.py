@@ -24,6 +24,7 @@ from tests.contract import test_session as suite
 from tests.unit.fleet.conftest import PicklingLink
 
 HELD = (
+    "test_a_cancel_as_early_as_can_be_interrupts_and_kills_nothing",
     "test_a_death_between_runs_is_told_by_the_next",
     "test_a_long_print_is_cut_in_the_middle_with_an_exact_count",
     "test_a_message_over_the_limit_ends_the_kernel_with_a_reason",
@@ -46,12 +47,13 @@ HELD = (
     "test_no_output_is_lost",
     "test_outputs_come_as_values_in_order",
     "test_outputs_stream_while_the_code_runs",
-    "test_restart_ends_running_code",
     "test_restart_forgets_variables_and_keeps_files",
+    "test_running_code_is_ended_and_told_that_its_variables_are_gone",
     "test_runs_of_many_threads_are_served_in_turn_and_never_mixed",
     "test_the_kernels_death_is_told_at_once",
     "test_variables_live_from_run_to_run",
     "test_waiting_for_ones_turn_is_visible_and_costs_no_time_limit",
+    "test_what_is_refused_while_a_stream_is_read_changes_nothing",
 )
 """The tests of the suite that hold here, too."""
 globals().update({name: getattr(suite, name) for name in HELD})

@@ -173,6 +173,7 @@ class FleetSession:
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
         refuse_caller(self._calls)
+        self._turn.refuse_holder()
         if self._reach.place:
             with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
                 self._reach.ask("do", "restart")
@@ -181,6 +182,7 @@ class FleetSession:
     def reset(self) -> None:
         """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
         refuse_caller(self._calls)
+        self._turn.refuse_holder()
         if self._reach.place:
             with contextlib.suppress(SessionLost):
                 self._reach.ask("do", "reset")
