@@ -126,6 +126,9 @@ async def create_file(request: Request) -> Response:
         upload, purpose = _uploaded(form.get("file")), form.get("purpose") or "user_data"
         if purpose not in _PURPOSES:
             raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
+        if any(field.startswith("expires_after") for field in form):
+            message = "Files are deleted after the gateway's 'retention', and not by 'expires_after': leave it out."
+            raise invalid(message, "expires_after", "unsupported_value")
         name = upload.filename or "file"
         row = await run_in_threadpool(services.uploads.add, owner_of(request), name, str(purpose), upload.file)
     return Json(upload_shown(row))
@@ -133,7 +136,9 @@ async def create_file(request: Request) -> Response:
 
 def list_files(request: Request) -> Response:
     """GET /v1/files."""
-    return page(request, services_of(request).uploads.all_of(owner_of(request)), upload_shown)
+    purpose = request.query_params.get("purpose")
+    found = services_of(request).uploads.all_of(owner_of(request))
+    return page(request, [each for each in found if purpose in (None, each.purpose)], upload_shown)
 
 
 def retrieve_file(request: Request) -> Response:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from agent_tools.runtime.host_calls.serving_loop import serving_loop
-from agent_tools.runtime.threads.caller import awaiting
+from agent_tools.runtime.threads.caller import work_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -75,7 +75,7 @@ async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[
 def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, task: object) -> Future[T]:
     """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
     serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
-    awaiting.set(task)
+    work_for(task)
     done: Future[T] = Future()
     try:
         done.set_result(work())

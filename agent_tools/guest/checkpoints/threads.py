@@ -24,15 +24,16 @@ def code_has_threads() -> bool:
 def end_waiting() -> None:
     """End Python's threads that wait for work and come again with it: tqdm's monitor, and those of `asyncio.to_thread`.
 
-    They are told by their libraries' own names for them; where code has put something else there, they stay.
+    They are found by their libraries' own names for them; where code has put something else there, they stay.
     """
     if not code_has_threads():
         return
-    with contextlib.suppress(AttributeError, TypeError, RuntimeError):
+    try:
         if tqdm := sys.modules.get("tqdm.std"):
             _end_monitor(tqdm.tqdm)
-    with contextlib.suppress(AttributeError, TypeError, RuntimeError):
         _end_executor(asyncio.get_event_loop())
+    except Exception:  # noqa: BLE001  (of whatever code has put there)
+        return
 
 
 def _end_monitor(progress: Any) -> None:

@@ -44,6 +44,18 @@ def test_a_name_takes_one_line_of_what_a_model_is_told(new_gateway: NewGateway) 
     assert told.endswith("files written:\n\n```\n/mnt/data/a\\nb (9 bytes) (0 bytes)\n```")
 
 
+def test_uploads_are_listed_by_their_purpose_and_kept_as_long_as_the_gateway_says(new_gateway: NewGateway) -> None:
+    files = new_gateway({}).client().files
+    kept = [files.create(file=("a", b"a"), purpose=purpose).id for purpose in ("user_data", "assistants")]
+    assert [[each.id for each in files.list(purpose=purpose)] for purpose in ("user_data", "assistants", "batch")] == [
+        [kept[0]],
+        [kept[1]],
+        [],
+    ]
+    with pytest.raises(openai.BadRequestError, match="retention"):
+        files.create(file=("a", b"a"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600})
+
+
 def test_links_in_a_container_lead_nowhere(new_gateway: NewGateway) -> None:
     make = (
         "import os; os.symlink('/etc/hosts', 'file'); os.symlink('/etc', 'folder'); os.mkfifo('pipe'); os.mkdir('sub')"

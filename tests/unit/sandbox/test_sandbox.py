@@ -116,6 +116,11 @@ def test_after_close_the_next_use_starts_another(sandbox: Sandbox) -> None:
     assert sandbox.run_code("x").error is not None
 
 
+def test_variables_come_in_whatever_the_code_calls_globals(sandbox: Sandbox) -> None:
+    sandbox.run_code("globals = 3")
+    assert sandbox.run_code("x + globals", variables={"x": 1}).value == 4
+
+
 def test_variables_come_in_and_outputs_are_told_as_they_come(sandbox: Sandbox) -> None:
     seen: list[Output] = []
     execution = sandbox.run_code(
