@@ -43,6 +43,7 @@ def test_the_first_code_can_be_undone(sandbox: Sandbox) -> None:
 
 def test_an_undo_that_is_interrupted_costs_no_variables(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     run(sandbox, "x = 1", "y = 2")
+    sandbox.checkpoint()
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "await_kernel", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

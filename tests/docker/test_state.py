@@ -110,6 +110,8 @@ def test_what_owns_a_descriptor_may_go_while_variables_are_saved(pair: tuple[San
     assert reasons == [("mapped", "TypeError"), ("split", "PicklingError")]
     second.load(saved)
     assert second.run_code("print(b[0] is a, c[0] is a, expit(0))").stdout == "True True 0.5\n"
+    for sandbox in pair:
+        sandbox.reset()
 
 
 def test_no_saving_outlives_its_time(docker_runtime: Runtime) -> None:

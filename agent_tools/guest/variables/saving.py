@@ -92,7 +92,8 @@ def _fork() -> int:
 def _become_background(connected: socket.socket) -> None:
     """Let go of all that is the kernel's: its sockets first of all.
 
-    Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes whatever is under it.
+    Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes whatever is under it. They
+    cannot be read from, so that no empty file is saved for one that was open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -100,10 +101,11 @@ def _become_background(connected: socket.socket) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
+    unread = os.open(os.devnull, os.O_WRONLY)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != connected.fileno():
             with contextlib.suppress(OSError):
-                os.dup2(null, int(name))
+                os.dup2(unread, int(name))
     prefer_as_oom_victim(1000)
 
 
