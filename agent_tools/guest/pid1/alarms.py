@@ -18,7 +18,7 @@ Times = list[tuple[float, int]]
 
 
 class Alarms:
-    """What is due to the kernel of one supervisor."""
+    """The signals that are due to the kernel of one supervisor."""
 
     def __init__(self) -> None:
         self._ordered: Times = []
