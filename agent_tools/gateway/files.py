@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -24,7 +23,7 @@ from agent_tools.containers.rows import Before
 from agent_tools.containers.sweeping import failures
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.runtime.files.folder import safe_name
+from agent_tools.runtime.files.folder import numbered, safe_name
 
 SHOWN_DIR = "/mnt/data"
 HALF = ".half"  # the suffix of an upload that is being written
@@ -152,20 +151,25 @@ class ContainerFiles:
         self._store.delete(ContainerFile, container_id=container_id, path=name)
         return self._named(container_id, name, "user", upload_id)
 
-    def put_upload(self, owner: str, container_id: str, file_id: str, taken: Collection[str] = ()) -> ContainerFile:
-        """Copy an uploaded file in, under its name or, if that is taken, with the first number that is free."""
+    def put_upload(self, owner: str, container_id: str, file_id: str) -> ContainerFile:
+        """Copy an uploaded file in."""
         upload = self._uploads.find(owner, file_id)
-        with self._uploads.opened(upload.id) as content:
-            return self.put(container_id, free_name(upload.filename, taken), content, upload.id)
+        return self._put_copy(container_id, upload.filename, upload)
 
-    def bring(self, owner: str, container_id: str, file_ids: Iterable[str]) -> dict[str, str]:
-        """Copy in the uploads that are not there yet; return their names in the container, by their ids."""
+    def bring(self, owner: str, container_id: str, file_ids: Iterable[str]) -> dict[Upload, str]:
+        """Copy in the uploads that are not there yet; return the names of all in the container, none of them twice."""
+        uploads = [self._uploads.find(owner, id_) for id_ in file_ids]
         known = {listed.file.upload_id: listed.file.path for listed in self.listed(container_id)}
-        there = {id_: known[id_] for id_ in file_ids if id_ in known}
-        for id_ in file_ids:
-            if id_ not in there:
-                there[id_] = self.put_upload(owner, container_id, id_, there.values()).path
+        there = {upload: known[upload.id] for upload in uploads if upload.id in known}
+        for upload in uploads:
+            if upload not in there:
+                name = free_name(upload.filename, there.values())
+                there[upload] = self._put_copy(container_id, name, upload).path
         return there
+
+    def _put_copy(self, container_id: str, name: str, upload: Upload) -> ContainerFile:
+        with self._uploads.opened(upload.id) as content:
+            return self.put(container_id, name, content, upload.id)
 
     def listed(self, container_id: str) -> list[ListedFile]:
         """List the files that are there, oldest id first."""
@@ -229,9 +233,7 @@ class ContainerFiles:
 
 def free_name(name: str, taken: Collection[str]) -> str:
     """Return a file's name, or the first of those with a number that is not taken."""
-    stem, suffix = os.path.splitext(name)
-    names = itertools.chain([name], (f"{stem}-{number}{suffix}" for number in itertools.count(1)))
-    return next(each for each in names if each not in taken)
+    return next(each for each in numbered(name) if each not in taken)
 
 
 def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:

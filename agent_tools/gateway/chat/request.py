@@ -136,7 +136,7 @@ def _is_built_in(tool: Any) -> bool:
 
 
 def _is_other(tool: Any) -> bool:
-    return not isinstance(tool, dict) or tool.get("type") not in ("function", "code_interpreter")
+    return not isinstance(tool, dict) or tool.get("type") not in ("function", CODE)
 
 
 def _is_function(tool: Any) -> bool:

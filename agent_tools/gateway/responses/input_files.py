@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from agent_tools.containers.failures import UploadNotFound
+from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.tools.hold import Hold
@@ -38,7 +39,7 @@ class InputFiles:
     """The files of one request. `hold` is the container, if anything can run in one.
 
     `most` bounds the bytes of all files that go to the model instead. `brought` are the names of uploads in the
-    container, by their ids, that no other file of the request may have.
+    container, which no other file of the request may have.
     """
 
     def __init__(
@@ -47,14 +48,14 @@ class InputFiles:
         find_upload: Callable[[str], InputFile],
         hold: Hold | None,
         most: int,
-        brought: Mapping[str, str] = MappingProxyType({}),
+        brought: Mapping[Upload, str] = MappingProxyType({}),
     ) -> None:
         self._files = files
         self._find_upload = find_upload
         self._hold = hold
         self._most = self._room = most
         self._left = MAX_FILES
-        there = {name: id_ for id_, name in brought.items()}
+        there = {name: upload.id for upload, name in brought.items()}
         self._contents = {True: there, False: dict(there)}  # by names: of files that are new, and of earlier ones
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:

@@ -12,7 +12,7 @@ from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.networks import check_network
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import Container, Upload
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
@@ -97,7 +97,7 @@ class Planner:
         self._container_id = ""
         self._has_made = False
         self._notes: list[str] = []
-        self._brought: dict[str, str] = {}
+        self._brought: dict[Upload, str] = {}
 
     @property
     def needs_sandbox(self) -> bool:
@@ -295,9 +295,9 @@ class Planner:
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
         self._brought = self.services.files.bring(self._owner, self._container_id, file_ids)
-        for id_, name in self._brought.items():
-            if name != (wanted := self.services.uploads.find(self._owner, id_).filename):
-                self._notes.append(f"The file {wanted} ({id_}) is at {SHOWN_DIR}/{name}.")
+        for upload, name in self._brought.items():
+            if name != upload.filename:
+                self._notes.append(f"The file {upload.filename} ({upload.id}) is at {SHOWN_DIR}/{name}.")
 
     # -- what the pure parts ask for ----------------------------------------------------------------------------------
 

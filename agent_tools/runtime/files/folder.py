@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import stat
@@ -46,6 +47,14 @@ def safe_name(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
     return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a file's name, and then the same with numbers: x.csv, x-1.csv, x-2.csv, ..."""
+    yield name
+    stem, suffix = os.path.splitext(name)
+    for number in itertools.count(1):
+        yield f"{stem}-{number}{suffix}"
 
 
 def _cut_bytes(text: str, limit: int) -> str:

@@ -21,7 +21,15 @@ from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import FileChange, StagedFile
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.files.folder import OPEN_FILE, Snapshot, open_folder, open_parent, safe_name, snapshot
+from agent_tools.runtime.files.folder import (
+    OPEN_FILE,
+    Snapshot,
+    numbered,
+    open_folder,
+    open_parent,
+    safe_name,
+    snapshot,
+)
 from agent_tools.runtime.files.guest_ids import owner_of
 from agent_tools.runtime.files.way import parts_below
 
@@ -149,8 +157,7 @@ class Workspace:
 
     def _write_new(self, dir_fd: int, wanted: str, chunks: Iterator[bytes]) -> str:
         """Write under the wanted name, or with the first number that is free."""
-        stem, suffix = os.path.splitext(wanted)
-        for name in itertools.chain([wanted], (f"{stem}-{number}{suffix}" for number in range(1, 10_000))):
+        for name in itertools.islice(numbered(wanted), 10_000):
             try:
                 self._write(dir_fd, name, chunks, self.limits.max_file_bytes)
             except FileExistsError:

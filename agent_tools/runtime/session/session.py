@@ -175,7 +175,7 @@ class Session(WithContents):
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
         self._condemn("it was restarted")
         with self.taking_turn():
-            self.serving.is_condemned = True
+            self.serving.is_condemned = True  # again: another's turn may have come first, with a fresh kernel
             self.serving.kernel()
 
     def _condemn(self, reason: str) -> None:
