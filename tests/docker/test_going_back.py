@@ -114,16 +114,47 @@ def test_threads_that_only_wait_for_work_hinder_none(sandbox: Sandbox) -> None:
         assert sandbox.run_code("x, asyncio.get_event_loop().is_running()").value == (x, True)
 
 
+IDLE_THREADS = {
+    "pyarrow": "import pandas as pd\npd.DataFrame({'a': range(9)}).to_parquet('a')\nn = len(pd.read_parquet('a'))",
+    "scipy": "import numpy as np, scipy.fft\nn = len(scipy.fft.fft(np.ones((9, 4096)), workers=4))",
+}
+
+
+@pytest.mark.parametrize("library", IDLE_THREADS)
+def test_idle_threads_of_libraries_that_renew_them_are_no_hindrance(sandbox: Sandbox, library: str) -> None:
+    work = IDLE_THREADS[library]
+    run(sandbox, f"{work}\nimport os", "x = 1")
+    assert sandbox.run_code("len(os.listdir('/proc/self/task')) > 2").value is True
+    sandbox.checkpoint()
+    for _ in range(2):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        run(sandbox, f"n = 0\n{work}")
+        assert sandbox.run_code("n, x").value == (9, 1)
+
+
+UNKNOWN_THREAD = """import ctypes
+libc = ctypes.CDLL(None)
+semaphore, thread = ctypes.create_string_buffer(64), ctypes.c_ulong()
+libc.sem_init(semaphore, 0, 0)
+libc.pthread_create(ctypes.byref(thread), None, libc.sem_wait, semaphore)
+import pandas as pd
+pd.DataFrame({'a': range(9)}).to_parquet('a')
+pd.read_parquet('a')
+"""
+
+
 @pytest.mark.parametrize(
     ("begin", "end", "hindrance"),
     [
         (
-            "import threading, time; t = threading.Thread(target=time.sleep, args=[600], daemon=True); t.start()",
-            "t._stop() if hasattr(t, '_stop') else None",
+            "import threading; e = threading.Event(); t = threading.Thread(target=e.wait, daemon=True); t.start()",
+            "e.set(); t.join()",
             "threads",
         ),
+        (UNKNOWN_THREAD, "libc.sem_post(semaphore); libc.pthread_join(thread, None)", "threads"),
         ("import subprocess; p = subprocess.Popen(['sleep', '600'])", "p.kill(); p.wait()", "children"),
     ],
+    ids=["thread", "native thread", "child"],
 )
 def test_what_a_fork_would_lose_keeps_checkpoints_from_being_taken(
     sandbox: Sandbox, begin: str, end: str, hindrance: Hindrance
@@ -135,10 +166,9 @@ def test_what_a_fork_would_lose_keeps_checkpoints_from_being_taken(
         sandbox.undo()
     assert crash(sandbox) == Variables(kept=True, undone=3, hindrance=hindrance)
     assert sandbox.run_code("x").value == 1
-    if hindrance == "children":
-        run(sandbox, begin, end, "x = 3")
-        assert crash(sandbox) == Variables(kept=True, undone=1)
-        assert sandbox.run_code("x").value == 3
+    run(sandbox, begin, end, "x = 3")
+    assert crash(sandbox) == Variables(kept=True, undone=1)
+    assert sandbox.run_code("x").value == 3
 
 
 def test_calls_that_come_too_fast_for_their_memory_are_told(sandbox: Sandbox) -> None:

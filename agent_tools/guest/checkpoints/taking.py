@@ -61,7 +61,8 @@ class Checkpoints:
         self._small = memory.written_by() + memory.small()
         self._is_large = False
         self._told = ""  # why there is no later copy
-        self._unsafe = 0  # how many threads there were when a fork found them to be in the way
+        self._unsure: frozenset[str] = frozenset()  # threads that may end at a fork
+        self._unsafe: frozenset[str] = frozenset()  # those that have not
 
     def connect(self, descriptor: int) -> None:
         """Speak to PID 1 over this descriptor from now on, and say that this process is the kernel."""
@@ -112,7 +113,7 @@ class Checkpoints:
         self._maker = 0
         self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
-            self._unsafe = threads.count()
+            self._unsafe = threads.living(self._unsure, os.getpid())
             self._skip(THREADS)
 
     def _hindrance(self) -> str:
@@ -122,7 +123,8 @@ class Checkpoints:
         if threads.code_has_children():
             return CHILDREN
         threads.end_idle()
-        return THREADS if self._unsafe and threads.count() == self._unsafe else ""
+        self._unsure = threads.unknown()
+        return THREADS if self._unsafe & self._unsure else ""
 
     def _fork(self) -> None:
         assert self._keeper
@@ -134,7 +136,7 @@ class Checkpoints:
             return
         try:
             self._maker = 0
-            if threads.count(kernel) > threads.OURS:
+            if threads.living(self._unsure, kernel):
                 os._exit(_UNSAFE)
             ready, done = os.pipe()
             if os.fork():

@@ -1,15 +1,20 @@
 """The threads and child processes of the code, which a fork would lose."""
 
+import array
 import asyncio
 import contextlib
 import ctypes
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork
+_RENEWING = ("/libarrow.so", "/pypocketfft.")  # so do these for threads without a name of their own: Arrow's, scipy.fft's
+_WAITING = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine, "")  # the number of futex, in which idle threads are
+_STACK = 4096  # bytes of an idle thread's stack in which its library is found; it takes about 600
 PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
 _OPENMP = ("libgomp", "libomp", "libiomp5")
@@ -52,14 +57,52 @@ def _end_executor(loop: Any) -> None:
         loop._default_executor = None
 
 
-def count(pid: int | str = "self") -> int:
-    """Return how many threads a process has, those aside that need not be told of a fork."""
-    return sum(_name(pid, task) not in SAFE for task in os.listdir(_TASKS.format(pid)))
+def unknown() -> frozenset[str]:
+    """Return the threads that neither Python has started, nor a library that makes its idle ones anew in a fork."""
+    ours = {str(thread.native_id) for thread in threading.enumerate()}
+    tasks = {task for task in os.listdir(_TASKS.format("self")) if task not in ours and _name(task) not in SAFE}
+    if not tasks:
+        return frozenset()
+    code = list(_code_of(_RENEWING))
+    return frozenset(task for task in tasks if not (code and _waits_in(task, code)))
+
+
+def living(tasks: frozenset[str], pid: int) -> frozenset[str]:
+    """Return those of these threads of a process that have not ended."""
+    return tasks.intersection(os.listdir(_TASKS.format(pid))) if tasks else tasks
+
+
+def _code_of(libraries: tuple[str, ...]) -> Iterator[range]:
+    """Yield the addresses of what is loaded and can be executed of some libraries. Format: proc_pid_maps(5)."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            if any(name in line for name in libraries):
+                addresses, rights, *_ = line.split(maxsplit=2)
+                if "x" in rights:
+                    start, end = addresses.split("-")
+                    yield range(int(start, 16), int(end, 16))
+
+
+def _waits_in(task: str, code: list[range]) -> bool:
+    """Return whether a thread waits for another one to wake it, and came there from this code.
+
+    Its stack says so, which begins where the kernel says. Format: proc_pid_syscall(5).
+    """
+    try:
+        with open(f"{_TASKS.format('self')}/{task}/syscall") as file:
+            number, *_, stack, _ = file.read().split()
+        if number != _WAITING:
+            return False
+        with open("/proc/self/mem", "rb", buffering=0) as memory:  # a stack that is gone by now is an error here
+            words = array.array("Q", os.pread(memory.fileno(), _STACK, int(stack, 16)))
+    except (OSError, ValueError):  # it runs, or has ended; or this operating system does not tell
+        return False
+    return any(word in addresses for word in words for addresses in code)
 
 
 def end_idle() -> None:
     """End the idle threads of OpenMP. OpenBLAS ends its own at each fork."""
-    if count() <= OURS:
+    if len(os.listdir(_TASKS.format("self"))) <= OURS:
         return
     with open("/proc/self/maps") as maps:
         paths = {line.split(maxsplit=5)[5].strip() for line in maps if any(name in line for name in _OPENMP)}
@@ -91,7 +134,7 @@ def _lives(pid: str) -> bool:
     return False
 
 
-def _name(pid: int | str, task: str) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/comm") as file:
+def _name(task: str) -> str:
+    with contextlib.suppress(OSError), open(f"{_TASKS.format('self')}/{task}/comm") as file:
         return file.read().strip()
     return ""
