@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ToolServiceError
+from agent_tools.guest.network.unreachable import LISTED_ONLY
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
@@ -230,6 +231,12 @@ def test_a_refused_connection_is_told_to_the_code_and_in_the_execution(connected
     assert "network={'allow': ['example.org']}" in execution.error.text
     refused = [each for each in execution.connections if each.status == "refused"]
     assert [(each.host, each.port, each.reason) for each in refused] == [("example.org", 443, "not listed")]
+
+
+def test_a_client_that_goes_past_the_list_is_told_of_the_proxy(connected: CodeInterpreter) -> None:
+    execution = connected.run("import socket; socket.create_connection(('pypi.org', 443))")
+    assert execution.error
+    assert execution.error.text.rstrip().endswith(LISTED_ONLY)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from agent_tools.guest.network.unreachable import NO_NETWORK
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool
@@ -111,3 +112,22 @@ def test_no_other_name_is_known_and_that_is_told_at_once(tool: CodeInterpreter) 
     execution = tool.run("import socket; socket.getaddrinfo('example.org', 443)", timeout=3)
     assert execution.error
     assert execution.error.value.startswith("[Errno -3] Temporary failure in name resolution")
+
+
+SEEKERS = {
+    "requests": "import requests; requests.get('https://example.org/')",
+    "pandas": "pd.read_csv('https://example.org/a.csv')",
+    "an address": "import socket; socket.create_connection(('192.0.2.1', 80), 2)",
+    "await": "import asyncio; await asyncio.open_connection('example.org', 443)",
+    "a group": (
+        "import asyncio\n"
+        "async with asyncio.TaskGroup() as group: group.create_task(asyncio.open_connection('example.org', 80))"
+    ),
+}
+
+
+@pytest.mark.parametrize("client", SEEKERS)
+def test_code_that_seeks_the_network_is_told_that_there_is_none(tool: CodeInterpreter, client: str) -> None:
+    execution = tool.run(SEEKERS[client])
+    assert execution.error
+    assert execution.error.text.rstrip().endswith(NO_NETWORK)

@@ -21,6 +21,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
 from IPython.core.ultratb import AutoFormattedTB
 
+from ..network import unreachable
 from . import figures, history, interrupts, magics, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
@@ -230,6 +231,8 @@ class SandboxShell(CellShell):
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         """Show an error, as text if the cell goes on; a child that the code forked ends with it, as a program does."""
+        if advice := unreachable.advice(evalue):
+            stb = [*stb, "", advice]
         if not self.kernel.session.is_fork:
             if self.kernel.session.unwatched and self._goes_on():
                 print(*stb, sep="\n", file=sys.stderr)
