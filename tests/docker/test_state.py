@@ -39,6 +39,32 @@ def test_the_page_names_the_limits_as_they_are() -> None:
         assert f"| `{name}` |" in PAGE
 
 
+NAMES_FOR_TYPES = """
+from typing import *
+Id = NewType('Id', int); P = ParamSpec('P', default=[int]); T = TypeVarTuple('T')
+type Row[K] = list[K]
+type Rows = list[Row[Id]]
+class Typed(TypedDict): id: Id
+class Known(NamedTuple): id: Id = Id(3)
+def first(rows: Rows) -> Id: return rows[0][0]
+known = Known()
+"""
+KNOWN = """
+hints = get_type_hints(first)
+[hints['return'] is Id is get_type_hints(Typed)['id'], hints['rows'] is Rows, Rows.__value__ == list[Row[Id]],
+ type(known) is Known, first([[Id(7)]]), P.__default__ == [int]]
+"""
+
+
+def test_names_for_types_come_back_with_what_speaks_of_them() -> None:
+    with Sandbox() as first, Sandbox() as second:
+        assert first.run_code(NAMES_FOR_TYPES).ok
+        saved = first.save(variables=True)
+        assert saved.variables.is_complete, str(saved)
+        second.load(saved)
+        assert second.run_code(KNOWN).value == [True, True, True, True, 7, True]
+
+
 def _repl(code: str, *arguments: str, cwd: Path) -> str:
     command = [sys.executable, "-m", "agent_tools", "repl", "--work-dir", str(cwd / "work"), *arguments]
     done = subprocess.run(command, input=code, capture_output=True, text=True, timeout=120, cwd=cwd, check=False)

@@ -2,8 +2,8 @@
 
 A record is u32 length, a head as JSON, the buffers, the pickle. The head has `name`, `size` of the pickle, `buffers`
 (their sizes), and `fresh` where the memo begins anew. The pickle is two: a mark, by which the memo's length is found
-when something fails, and the value. The last record has `missing` instead: names and reasons. All of it is read in a
-sandbox alone (unpickling.py).
+when something fails, and the value. The mark holds what functions have in common, so that it fails with none of them.
+The last record has `missing` instead: names and reasons. All of it is read in a sandbox alone (unpickling.py).
 
 Arrays, frames and whatever else offers its memory (protocol 5) give it as buffers, uncopied. A function of a cell has
 the session's variables as its globals, before and after: it sees later assignments, and takes nothing else along.
@@ -13,6 +13,10 @@ import functools
 import json
 import pickle
 import struct
+import sys
+import types
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -21,6 +25,9 @@ HEAD = struct.Struct(">I")
 MIN_BUFFER = 4096  # bytes: smaller ones stay in the pickle
 NAMESPACE = "__import__('sys').modules['__main__'].__dict__"
 _CACHED: Any = functools._lru_cache_wrapper
+_NAMES_OF_TYPES = frozenset(  # their ids: a type may be unhashable
+    id(getattr(typing, name, None)) for name in ("NewType", "ParamSpec", "TypeAliasType", "TypeVarTuple")
+)
 
 
 class TooLarge(Exception):
@@ -85,9 +92,9 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
             BaseException: it cannot be pickled; whatever its own code raises comes out here.
         """
         self._room.begin(most)
-        mark: list[Any] = []
-        self.dump(mark)
+        mark = tuple([self.globals_ref[id(self._namespace)], types.CodeType])  # a new one each time
         try:
+            self.dump(mark)
             self.dump(value)
         except BaseException:
             self._forget(mark)
@@ -98,8 +105,11 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         self._is_fresh = False
         return [packed(head), *self._room.buffers, *self._room.pieces]
 
-    def _forget(self, mark: list[Any]) -> None:
-        """Take a mark, and what was noted after it, out of the memo."""
+    def _forget(self, mark: tuple[Any, ...]) -> None:
+        """Take a mark, and what was noted after it, out of the memo; all of a record that was to be the first."""
+        if self._is_fresh:
+            self.memo = {}
+            return
         memo: dict[int, tuple[int, Any]] = self.memo.copy()
         first = memo[id(mark)][0]
         self.memo = {key: noted for key, noted in memo.items() if noted[0] < first}
@@ -112,6 +122,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
             sizes = value.cache_parameters()
             parts = (value.__wrapped__, sizes["maxsize"], sizes["typed"], functools._CacheInfo)
             return _CACHED, parts, dict(vars(value))
+        if id(type(value)) in _NAMES_OF_TYPES and not _can_be_imported(value):
+            return _maker(value), ()
         return super().reducer_override(value)
 
     def _dynamic_function_reduce(self, function: Any) -> Any:
@@ -120,6 +132,23 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         if function.__globals__ is self._namespace:
             reduced[2][1]["__globals__"] = {}
         return reduced
+
+
+def _can_be_imported(value: Any) -> bool:
+    """Return whether a module that is not the session's own has a value by its name."""
+    module = value.__module__
+    return module != "__main__" and getattr(sys.modules.get(module), value.__name__, None) is value
+
+
+def _maker(value: Any) -> Callable[[], Any]:
+    """Return what makes a name for types again."""
+    kind: Any = type(value)
+    if kind.__name__ == "NewType":
+        return functools.partial(kind, value.__name__, value.__supertype__)
+    if kind.__name__ == "TypeAliasType":
+        return functools.partial(kind, value.__name__, value.__value__, type_params=value.__type_params__)
+    has_default = hasattr(value, "has_default") and value.has_default()
+    return functools.partial(kind, value.__name__, **({"default": value.__default__} if has_default else {}))
 
 
 def packed(head: dict[str, Any]) -> bytes:

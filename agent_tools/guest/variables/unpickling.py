@@ -23,6 +23,7 @@ class Lost:
 
 
 LOST = Lost()
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
 
 class Source(io.BytesIO):
@@ -113,38 +114,64 @@ class SessionUnpickler:
         memo = dict(self._unpickler.memo.copy())
         first = next((number for number, noted in memo.items() if noted is mark), len(memo))
         kept = {number: noted for number, noted in memo.items() if number <= first}
-        for noted in list(_noted(data, kept))[1:]:
+        for noted in list(_noted(data, list(kept.values()))):
             kept[len(kept)] = noted
         self._begin(CarefulUnpickler)
         self._unpickler.memo = kept
 
 
-def _noted(data: bytes, memo: dict[int, Any]) -> Iterator[Any]:
-    """Yield what the two pickles of a record note: texts and what can be imported as they are, LOST for the rest.
+def _noted(data: bytes, own: list[Any]) -> Iterator[Any]:
+    """Yield what the value of a record notes: constants and what can be imported as they are, LOST for the rest.
 
     Of one that is damaged, as far as it can be read: nothing that comes later can rely on its part of the memo.
+    `own` is what was noted up to the record's mark.
     """
-    own: list[Any] = list(memo.values())[:-1]
-    texts: list[Any] = []
-    last: Any = LOST
-    with contextlib.suppress(ValueError):
+    stack: list[Any] = []
+    marks: list[int] = []
+    with contextlib.suppress(ValueError, IndexError):
         for operation, argument in _operations(data):
-            if operation == "MEMOIZE":
-                own.append(last)
-                yield last
-            elif operation == "STACK_GLOBAL":
-                last = _imported(texts[-2:])
+            if operation.name == "MEMOIZE":
+                own.append(stack[-1])
+                yield stack[-1]
+            elif operation.name == "MARK":
+                marks.append(len(stack))
+            elif operation.name in ("BINGET", "LONG_BINGET"):
+                stack.append(own[argument])
             else:
-                is_reference = operation in ("BINGET", "LONG_BINGET") and argument < len(own)
-                last = own[argument] if is_reference else argument if isinstance(argument, str) else LOST
-                texts = [*texts[-1:], last] if is_reference or isinstance(argument, str) else texts
+                taken = _taken(operation, stack, marks)
+                stack += [_result(operation.name, argument, taken)] * len(operation.stack_after)
 
 
-def _operations(data: bytes) -> Iterator[tuple[str, Any]]:
+def _operations(data: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+    """Yield those of the second of two pickles."""
     source = io.BytesIO(data)
-    for _ in range(2):
-        for operation, argument, _ in pickletools.genops(source):
-            yield operation.name, argument
+    deque(pickletools.genops(source), maxlen=0)
+    for operation, argument, _ in pickletools.genops(source):
+        yield operation, argument
+
+
+def _taken(operation: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) -> list[Any]:
+    """Take from the stack what an operation takes: all from the last mark on, or a number of objects."""
+    before = operation.stack_before
+    has_mark = pickletools.markobject in before
+    start = marks.pop() if has_mark else len(stack)
+    start -= before.index(pickletools.markobject) if has_mark else len(before)
+    if start < 0:
+        raise IndexError("the stack ends here")
+    taken = stack[start:]
+    del stack[start:]
+    return taken
+
+
+def _result(name: str, argument: Any, taken: list[Any]) -> Any:
+    """Return what an operation puts on the stack, LOST if that is no constant."""
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if name == "STACK_GLOBAL":
+        return _imported(taken)
+    if name.startswith("TUPLE"):
+        return LOST if any(part is LOST for part in taken) else tuple(taken)
+    return argument if isinstance(argument, (str, bytes, int, float)) else LOST
 
 
 def _imported(names: list[Any]) -> Any:

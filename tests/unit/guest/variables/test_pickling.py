@@ -28,7 +28,7 @@ def namespace(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def run(namespace: dict[str, Any], code: str) -> list[str]:
     before = set(namespace)
-    exec(code, namespace)
+    exec(compile(code, "<cell>", "exec", dont_inherit=True), namespace)
     return [name for name in namespace if name not in before and name != "__builtins__"]
 
 
@@ -133,6 +133,65 @@ def test_one_that_cannot_be_loaded_costs_only_those_that_hold_a_part_of_it(names
     assert "shares a part" in missing["own"]
     assert values["more"][0] is values["shared"]
     assert values["text"] == "text"
+
+
+PLUMBING = """
+def first(): return x
+class Base:
+    def value(self): return x
+fails = Fails(); fails.own = first
+x = 3
+def second(): return [first, x]
+class Second:
+    def value(self): return x
+"""
+
+
+def test_one_that_cannot_be_loaded_costs_no_functions_or_classes_that_only_share_their_making(
+    namespace: dict[str, Any],
+) -> None:
+    names = run(namespace, FAILS + PLUMBING)
+    del namespace["first"]
+    values, missing = loaded(saved(namespace, ["fails", *names[-3:]])[0])
+    assert list(missing) == ["fails"]
+    namespace |= values
+    assert namespace["Second"]().value() == 3
+    assert namespace["second"].__globals__ is namespace
+
+
+def test_the_first_that_cannot_be_pickled_leaves_no_trace(namespace: dict[str, Any]) -> None:
+    names = run(
+        namespace,
+        "import threading\nfails = threading.Lock()\ndef f(): return x\nx = 1\nf.fails = fails\ng = lambda: x",
+    )
+    data, missing = saved(namespace, ["f", "fails", "g", "x"])
+    assert list(missing) == ["f", "fails"]
+    values, failed = loaded(data)
+    assert not failed
+    assert values["g"]() == values["x"] == 1
+    assert names
+
+
+TYPES = """
+import typing
+N = typing.NewType('N', int)
+P = typing.ParamSpec('P')
+T = typing.TypeVarTuple('T')
+def f(n: N, *args: P.args): return n
+def of(*args: *T): return args
+n = N(3)
+"""
+
+
+def test_names_for_types_are_saved_with_what_speaks_of_them(namespace: dict[str, Any]) -> None:
+    names = run(namespace, TYPES)
+    for _ in range(2):  # and what was loaded is saved again
+        values, missing = loaded(saved(namespace, names)[0])
+        assert not missing
+        assert values["f"].__annotations__["n"] is values["N"] is not namespace["N"]
+        assert (values["N"].__supertype__, values["N"](4), values["f"](5)) == (int, 4, 5)
+        assert (values["P"].__name__, values["T"].__name__) == ("P", "T")
+        namespace |= values
 
 
 def test_after_a_failure_what_can_be_imported_is_there_for_others(namespace: dict[str, Any]) -> None:
