@@ -104,7 +104,7 @@ class RoundDone:
     """The model was asked once, and its calls of our tools were answered.
 
     `messages` are those that the round adds to the conversation; `usage` is None if the server did not report it;
-    `reason` is the model's finish reason.
+    `reason` is the model's finish reason; '' if the model was interrupted.
     """
 
     number: int

@@ -158,6 +158,8 @@ class GatewayConfig(ContainersConfig):
     """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""
+    refusal_wait: Seconds = 2.0
+    """The time that a response's stream waits for its first item, so that a refusal by the upstream is its status."""
     shutdown_grace: Seconds = 5.0
     """The time that active responses have to end when the gateway stops; then they fail, and say why."""
     endpoints: Texts = ENDPOINTS

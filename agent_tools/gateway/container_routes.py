@@ -134,11 +134,20 @@ async def create_file(request: Request) -> Response:
     return Json(upload_shown(row))
 
 
+MAX_PAGE = 10_000  # files of a page of uploads, and without a limit: as the clients' documentation has it
+
+
 def list_files(request: Request) -> Response:
     """GET /v1/files."""
     purpose = request.query_params.get("purpose")
     found = services_of(request).uploads.all_of(owner_of(request))
-    return page(request, [each for each in found if purpose in (None, each.purpose)], upload_shown)
+    return page(
+        request,
+        [each for each in found if purpose in (None, each.purpose)],
+        upload_shown,
+        usual=MAX_PAGE,
+        most=MAX_PAGE,
+    )
 
 
 def retrieve_file(request: Request) -> Response:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
-from agent_tools.gateway.requests.failures import invalid, too_large
+from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.marks import has_more_parts
@@ -185,26 +185,31 @@ class Page:
     is_descending: bool
 
 
-def asked_page(request: Request) -> Page:
+def asked_page(request: Request, usual: int = 20, most: int = 100) -> Page:
     """Read `limit`, `order` and `after` of a query.
+
+    Args:
+        request: the request.
+        usual: the limit where none is given.
+        most: the highest limit.
 
     Raises:
         ApiError: 400.
     """
     query = Fields(request.query_params)
-    limit = query_integer(request, "limit", 1, 100) or 20
+    limit = query_integer(request, "limit", 1, most) or usual
     return Page(limit, query.text("after") or "", query.text("order") != "asc")
 
 
-def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any]) -> Json:
-    """Answer one page of a list whose items come oldest first."""
-    cut, has_more = _cut(request, items)
+def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any], **limits: int) -> Json:
+    """Answer one page of a list whose items come oldest first; `limits` are those of `asked_page`."""
+    cut, has_more = _cut(asked_page(request, **limits), items)
     return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more})
 
 
 def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
     """Answer one page of items whose JSON is sent as it is."""
-    return list_of_texts(*_cut(request, items))
+    return list_of_texts(*_cut(asked_page(request), items))
 
 
 def list_of_texts(items: Sequence[ListedText], has_more: bool = False) -> Response:
@@ -219,11 +224,16 @@ def _ends(items: Sequence[Listed]) -> dict[str, str | None]:
     return {"first_id": items[0].id if items else None, "last_id": items[-1].id if items else None}
 
 
-def _cut(request: Request, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
-    """Return the items that the query selects, and if there are more."""
-    page = asked_page(request)
+def _cut(page: Page, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
+    """Return the items of a page, and if there are more.
+
+    Raises:
+        ApiError: 400, what the page is to come after is not there.
+    """
     ordered = list(reversed(items)) if page.is_descending else list(items)
     if page.after:
         places = [index for index, item in enumerate(ordered) if item.id == page.after]
-        ordered = ordered[places[0] + 1 :] if places else []
+        if not places:
+            raise unknown_place(page.after)
+        ordered = ordered[places[0] + 1 :]
     return ordered[: page.limit], len(ordered) > page.limit

@@ -15,7 +15,7 @@ from agent_tools.containers.ids import new_id
 from agent_tools.containers.rows import MANY, Before
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import full, invalid, not_found
+from agent_tools.gateway.requests.failures import full, invalid, not_found, unknown_place
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject
@@ -149,11 +149,14 @@ class StoredConversations:
     def page(self, id_: str, limit: int, after: str, is_descending: bool) -> tuple[list[ListedItem], bool]:
         """Return at most so many items of a conversation from the one that follows `after`, and if there are more.
 
-        Only these are read. After an item that is not there, there is none.
+        Only these are read.
+
+        Raises:
+            ApiError: 400, the item that the page is to come after is not there.
         """
         before = self._places(id_, item_id=after) if after else []
         if after and not before:
-            return [], False
+            raise unknown_place(after)
         start = before[0].id if before else ""
         found = self._store.page(ConversationPlace, limit + 1, start, is_descending=is_descending, conversation_id=id_)
         texts = {row.id: row for row in self._store.get_all(ConversationText, [each.id for each in found[:limit]])}

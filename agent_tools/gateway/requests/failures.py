@@ -69,6 +69,14 @@ def missing(param: str) -> ApiError:
     return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
+def unknown_place(after: str) -> ApiError:
+    """Return the error for a list that is to go on after what is not in it: no page would be taken for its end."""
+    said = (
+        f"Nothing in this list has the id {after!r:.100}; it may have been deleted. Ask for the list without 'after'."
+    )
+    return invalid(said, "after", "invalid_value")
+
+
 def not_found(what: str, id_: str) -> ApiError:
     """Return the error for an object that does not exist, or is another key's."""
     return ApiError(404, f"No {what} found with id '{id_[:80]}'.", code=f"{what.replace(' ', '_')}_not_found")

@@ -47,11 +47,19 @@ def _citations(text: str, container_id: str, find: FindFile) -> Iterator[Citatio
             return
         place = link.end()
         for name in _names(text, place):
-            file_id = find(name) or ("%" in name and find(unquote(name)))
-            if file_id:
+            found = _found(name, find)
+            if found:
                 place += len(name)
-                yield Citation(container_id, file_id, unquote(name).rsplit("/", 1)[-1], link.start(), place)
+                yield Citation(container_id, *found, link.start(), place)
                 break
+
+
+def _found(name: str, find: FindFile) -> tuple[str, str] | None:
+    """Return the id and the name without folders of the file that a link names, as it stands or encoded as in a URL."""
+    for meant in dict.fromkeys((name, unquote(name))):
+        if file_id := find(meant):
+            return file_id, meant.rsplit("/", 1)[-1]
+    return None
 
 
 def _names(text: str, place: int) -> Iterator[str]:

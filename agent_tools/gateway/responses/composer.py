@@ -119,7 +119,8 @@ class Composer:
             case CallDone():
                 yield from self._done(step)
             case RoundDone():
-                yield from self._silence("incomplete" if step.reason in _INCOMPLETE else "completed")
+                is_cut = not step.reason or step.reason in _INCOMPLETE
+                yield from self._silence("incomplete" if is_cut else "completed")
             case Finished():
                 yield from self._finish(step)
 

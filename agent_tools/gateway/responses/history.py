@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent_tools.blocks import NOTHING
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
@@ -176,7 +177,8 @@ def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
     if told is None:
         given = item.get("outputs")
         outputs = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-        told = "\n".join(str(each.get("logs", "[image]")) for each in outputs) or UNKNOWN_OUTPUT
+        nothing = NOTHING if given == [] else UNKNOWN_OUTPUT
+        told = "\n".join(str(each.get("logs", "[image]")) for each in outputs) or nothing
     call_id = f"call_{id_[-24:]}"
     arguments = json.dumps({"code": str(item.get("code") or "")}, ensure_ascii=False)
     yield Message(ASSISTANT, function_call=FunctionCall(past.tool_name, arguments), extra={CALL_ID: call_id})
@@ -198,9 +200,13 @@ def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory
     if kind == "mcp_call":
         error = item.get("error")
         told = error.get("content", error.get("message")) if isinstance(error, dict) else error
-        output = item.get("output") or (f"The tool failed: {told}" if told else UNKNOWN_OUTPUT)
+        output = item.get("output")
+        if not output and told:
+            output = f"The tool failed: {told}"
         yield _asked(item, param)
-        yield Message(FUNCTION, str(output), extra={CALL_ID: _text(item, "id", param)})
+        yield Message(
+            FUNCTION, UNKNOWN_OUTPUT if output is None else str(output), extra={CALL_ID: _text(item, "id", param)}
+        )
 
 
 def _asked(item: Mapping[str, Any], param: str) -> Message:

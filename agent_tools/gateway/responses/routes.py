@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn, TypeVar
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +28,7 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
-from agent_tools.gateway.jobs.sse import EventStream, Pace, ended
+from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.body import stored_items
@@ -39,6 +40,7 @@ from agent_tools.gateway.store.records import ResponseBody, ResponseHead, Respon
 from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
 
+BEGINNING = 2  # events of every response, before it says anything
 _T = TypeVar("_T")
 _Kind = TypeVar("_Kind", bound=Record)
 
@@ -60,6 +62,8 @@ async def create_response(request: Request) -> Response:
             return answer
         job = await start_job(services, jobs, replace(submission, may_forward=False))
     if wanted.stream:
+        if not wanted.background:
+            await _await_refusal(request, job)
         return _stream(request, job, 0)
     if not wanted.background:
         if not await ended(job.log, request):
@@ -70,8 +74,25 @@ async def create_response(request: Request) -> Response:
     return await services.large_json.read(len(job.answer), JsonText, job.answer)
 
 
+async def _await_refusal(request: Request, job: ResponseJob) -> None:
+    """Wait for the first thing that a response says, or a while: as long as nothing is sent, the status can still tell.
+
+    Raises:
+        ApiError: the response failed at its first step, with this; or 499.
+    """
+    with anyio.move_on_after(services_of(request).config.refusal_wait):
+        if not await unless_gone(job.log.after(BEGINNING), request.receive):
+            jobs_of(request).abandon(job)
+            raise ApiError(499, "The client has hung up.")
+        is_refused = [event.kind for event in job.log.events[BEGINNING:][:1]] == ["error"]
+        if is_refused and await ended(job.log, request) and job.failure:
+            raise job.failure
+
+
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
+    if job := _unstored(request):
+        return Json({**json.loads(job.answer), "status": "in_progress"})
     job, head = await _job_and_head(request)
     if request.query_params.get("stream") == "true":
         after = query_integer(request, "starting_after", -(2**53))
@@ -82,7 +103,10 @@ async def retrieve_response(request: Request) -> Response:
 
 
 async def delete_response(request: Request) -> Response:
-    """DELETE /v1/responses/{id}."""
+    """DELETE /v1/responses/{id}; one that is under way is given up."""
+    if job := _unstored(request):
+        jobs_of(request).abandon(job)
+        await job.log.closed()  # then it is stored
     job, head = await _job_and_head(request)
     if job:
         jobs_of(request).abandon(job)
@@ -94,8 +118,8 @@ async def delete_response(request: Request) -> Response:
 
 async def cancel_response(request: Request) -> Response:
     """POST /v1/responses/{id}/cancel."""
-    job, head = await _job_and_head(request)
-    if not head.background:
+    job, head = (None, None) if _unstored(request) else await _job_and_head(request)
+    if head is None or not head.background:
         raise invalid("Cannot cancel a synchronous response.")
     if job is None and head.status in ACTIVE:
         return await _from_its_gateway(request) or _elsewhere()
@@ -109,6 +133,13 @@ async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
     head = await _head(request)
     return await _read(request, head, ResponseInput, lambda now: page_of_texts(request, stored_items(now.input)))
+
+
+def _unstored(request: Request) -> ResponseJob | None:
+    """Return the job of a response that is made here while its client waits: it is stored at its end."""
+    job = find_job(jobs_of(request), request.path_params["response_id"], owner_of(request))
+    is_later = job and job.plan.request.store and not job.plan.request.background and not job.log.is_closed
+    return job if is_later else None
 
 
 async def _job_and_head(request: Request) -> tuple[ResponseJob | None, ResponseHead]:

@@ -74,7 +74,7 @@ class ResponseStorage:
             else:
                 self._store.add(*more)
                 if not self._change(outcome):
-                    forget(self._store, self._id)
+                    forget(self._store, self._id, outcome.told)
         except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()

@@ -28,13 +28,13 @@ def rows_of(owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> lis
     return [*items, *calls]
 
 
-def forget(store: Store, response_id: str) -> None:
-    """Delete a response and all that is stored with it.
+def forget(store: Store, response_id: str, calls: Iterable[str] = ()) -> None:
+    """Delete a response and all that is stored with it; `calls` are ids of items whose places may be deleted already.
 
     Its own row is the first: what ends it at this moment stores the rest before it looks for that row.
     """
     store.delete(StoredResponse, id=response_id)
-    ids = [item.id for item in store.find(StoredItem, response_id=response_id)]
+    ids = [*calls, *(item.id for item in store.find(StoredItem, response_id=response_id))]
     for start in range(0, len(ids), MANY):
         store.delete(StoredCall, id=ids[start : start + MANY])
     store.delete(StoredItem, response_id=response_id)

@@ -92,7 +92,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
             BaseException: it cannot be pickled; whatever its own code raises comes out here.
         """
         self._room.begin(most)
-        mark = tuple([self.globals_ref[id(self._namespace)], types.CodeType])  # a new one each time
+        mark = (self.globals_ref[id(self._namespace)], types.CodeType)  # a new tuple each time
         try:
             self.dump(mark)
             self.dump(value)

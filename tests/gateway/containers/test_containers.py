@@ -83,6 +83,8 @@ def test_containers_are_made_listed_and_deleted(new_gateway: NewGateway) -> None
     assert get(gateway, "/containers?limit=2")["has_more"] is True
     assert httpx.get(f"{gateway.url}/v1/containers?limit=0").status_code == 400
     client.containers.delete(made[0].id)
+    with pytest.raises(openai.BadRequestError, match="Nothing in this list has the id"):  # no page of it, not its end
+        client.containers.list(after=made[0].id)
     with pytest.raises(openai.NotFoundError):
         client.containers.retrieve(made[0].id)
     assert not (gateway.services.config.data_dir / "containers" / made[0].id).exists()

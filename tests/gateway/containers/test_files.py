@@ -52,6 +52,11 @@ def test_uploads_are_listed_by_their_purpose_and_kept_as_long_as_the_gateway_say
         [kept[1]],
         [],
     ]
+    assert len(files.list(limit=10_000).data) == 2
+    with pytest.raises(openai.BadRequestError, match="<= 10000"):
+        files.list(limit=10_001)
+    more = [files.create(file=("b", b"b"), purpose="user_data").id for _ in range(20)]
+    assert {each.id for each in files.list().data} == {*kept, *more}
     with pytest.raises(openai.BadRequestError, match="retention"):
         files.create(file=("a", b"a"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600})
 

@@ -14,6 +14,7 @@ from agent_tools.containers.rows import Kind
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import StoredConversations
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply
@@ -232,7 +233,8 @@ def test_a_page_reads_its_own_items_alone(work_dir: Path) -> None:
             ordered = found[::-1] if is_descending else found
             assert ordered[:50] == [f"i{number}" for number in range(50)]
             assert len(set(found)) == len(found) == 51
-        assert conversations.page(made.id, 20, "i99", False) == ([], False)
+        with pytest.raises(ApiError, match="Nothing in this list has the id 'i99'"):
+            conversations.page(made.id, 20, "i99", False)
 
 
 def test_a_key_has_so_many_conversations(new_gateway: NewGateway) -> None:

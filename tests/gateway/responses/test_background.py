@@ -73,6 +73,37 @@ def test_a_response_in_the_background_is_cancelled(new_gateway: NewGateway) -> N
     assert again["status"] == "cancelled"
 
 
+def test_an_answer_that_is_cancelled_while_it_is_written_is_incomplete(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="Half of an answer.", piece=2, wait_midway=go_on)]})
+    begun = post(gateway, background=True, tools=[]).json()
+    (job,) = until(lambda: [job for job in gateway.app.state.jobs.all_of(ResponseJob) if job.body["output"]])
+    until(lambda: len(job.log.events) > 8)
+    cancelled = httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30).json()
+    go_on.set()
+    assert [(item["type"], item["status"]) for item in cancelled["output"]] == [("message", "incomplete")]
+    done = [event for event in events_of(retrieve(gateway, begun["id"], "?stream=true").text) if "item" in event]
+    assert done[-1]["item"]["status"] == "incomplete"
+
+
+def test_one_whose_client_waits_for_it_is_found_not_cancelled_and_given_up_by_delete(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="Never.", wait_before=go_on)]}, refusal_wait=0.05)
+    with gateway.client().responses.create(model="m", input="Go.", stream=True) as events:
+        id_ = next(iter(events)).response.id  # type: ignore[union-attr]
+        assert check_response(retrieve(gateway, id_).json()).status == "in_progress"
+        refused = httpx.post(f"{gateway.url}/v1/responses/{id_}/cancel", timeout=30)
+        assert (refused.status_code, refused.json()["error"]["message"]) == (
+            400,
+            "Cannot cancel a synchronous response.",
+        )
+        assert httpx.delete(f"{gateway.url}/v1/responses/{id_}", timeout=30).json()["deleted"] is True
+        assert retrieve(gateway, id_).status_code == 404
+    go_on.set()
+    until(lambda: is_idle(gateway))
+    assert retrieve(gateway, id_).status_code == 404
+
+
 def test_a_stream_is_taken_up_again_where_it_was_left(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("print(7)", piece=4), ScriptedReply(text="It is seven.", piece=3)]})
     client = gateway.client()

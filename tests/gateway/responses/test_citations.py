@@ -21,6 +21,7 @@ from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citatio
         ("sandbox:/mnt/data/数据 表.csv。", ["数据 表.csv"]),
         ("sandbox:/mnt/data/it's [new].txt, it is", ["it's [new].txt"]),
         ("sandbox:/mnt/data/100%.txt", ["100%.txt"]),
+        ("sandbox:/mnt/data/%41.txt and sandbox:/mnt/data/%42.txt", ["%41.txt", "B.txt"]),
         ("sandbox:/mnt/data/a.csv.bak", []),
         ("/mnt/data/../a.csv /mnt/data//a.csv", []),
         ("(sandbox:/mnt/data/b%20c.png)", ["b c.png"]),
@@ -29,8 +30,10 @@ from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citatio
 )
 def test_links_to_files_are_cited_where_they_stand(text: str, names: list[str]) -> None:
     known = {"a.csv", "sub/b", "b c.png", "my report (1).csv", "数据 表.csv", "it's [new].txt", "100%.txt"}
+    known |= {"%41.txt", "A.txt", "B.txt"}
     found = citations(text, "cntr_1", lambda name: f"id of {name}" if name in known else None)
     assert [each.file_id for each in found] == [f"id of {name}" for name in names]
+    assert [each.filename for each in found] == [name.rpartition("/")[2] for name in names]
     for each in found:
         assert "/mnt/data/" in text[each.start_index : each.end_index]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import httpx
 import openai
@@ -11,7 +12,7 @@ import pytest
 from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import INCLUDE, SLEEP, ask, code, outputs, post, run, stream, until
+from tests.gateway.asking import INCLUDE, SLEEP, ask, code, is_idle, outputs, post, run, stream, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine, SilentEngine
 from tests.gateway.strict import check_response
@@ -42,9 +43,10 @@ def test_an_upstream_that_breaks_off_in_a_call_leaves_it_incomplete(new_gateway:
 
 def test_an_upstream_that_is_not_there(new_gateway: NewGateway) -> None:
     gateway = new_gateway({}, upstream="http://127.0.0.1:9/v1")
-    assert [event["type"] for event in stream(gateway)[-2:]] == ["error", "response.failed"]
-    answer = post(gateway)
-    assert (answer.status_code, answer.json()["error"]["type"]) == (502, "server_error")
+    events = stream(gateway, background=True)
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    for answer in (post(gateway), post(gateway, stream=True)):
+        assert (answer.status_code, answer.json()["error"]["type"]) == (502, "server_error")
 
 
 def test_an_upstream_that_breaks_off_ends_the_stream_properly(new_gateway: NewGateway) -> None:
@@ -83,12 +85,32 @@ def test_what_the_upstream_refuses_is_told_in_the_apis_shape(new_gateway: NewGat
     for status, expected in ((400, 400), (429, 429), (500, 500)):
         reply = ScriptedReply(status=status, error="said the upstream", headers={"x-should-retry": "false"})
         gateway = new_gateway({"m": lambda _, reply=reply: reply})
-        answer = post(gateway)
-        assert answer.status_code == expected
-        assert "said the upstream" in answer.json()["error"]["message"]
-        events = stream(gateway)
+        for answer in (post(gateway), post(gateway, stream=True)):
+            assert answer.status_code == expected
+            assert "said the upstream" in answer.json()["error"]["message"]
+        with pytest.raises(openai.APIStatusError, match="said the upstream"):
+            gateway.client().responses.create(model="m", input="Go.", stream=True)
+        events = stream(gateway, background=True)
         assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
         assert "said the upstream" in events[-1]["response"]["error"]["message"]
+
+
+def test_a_stream_does_not_wait_long_for_a_refusal(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    refusal = ScriptedReply(status=429, error="said the upstream", wait_before=go_on)
+    gateway = new_gateway({"m": lambda _: refusal}, refusal_wait=0.05)
+    with gateway.client(max_retries=0).responses.create(model="m", input="Go.", stream=True) as events:
+        assert next(iter(events)).type == "response.created"
+        go_on.set()
+
+
+def test_a_client_that_leaves_before_the_first_word_ends_its_response(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="Ok.", wait_before=go_on)]}, refusal_wait=60)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{gateway.url}/v1/responses", json={"model": "m", "input": "Go.", "stream": True}, timeout=0.5)
+    until(lambda: is_idle(gateway))
+    go_on.set()
 
 
 def test_a_response_whose_last_event_fills_its_log_is_complete(new_gateway: NewGateway) -> None:

@@ -126,18 +126,21 @@ def test_nothing_is_kept_of_a_deleted_response(new_gateway: NewGateway) -> None:
     assert kept(gateway) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("moment", ["before", "halfway", "after"])
 def test_nothing_is_kept_of_a_response_that_is_deleted_as_it_ends(
-    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch, is_before: bool
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     gateway = new_gateway({"m": [code("1"), "Ok."]})
     store, change = gateway.services.store, gateway.services.store.change
 
     def deleted_meanwhile(kind: type[Record], id_: str, *where: Any, **values: Any) -> bool:
-        if is_before:
+        if moment == "before":
             forget(store, id_)
+        if moment == "halfway":  # it looked for the items before they were stored
+            store.delete(StoredResponse, id=id_)
+            store.delete(StoredItem, response_id=id_)
         is_there = change(kind, id_, *where, **values)
-        if not is_before:
+        if moment == "after":
             forget(store, id_)
         return is_there
 

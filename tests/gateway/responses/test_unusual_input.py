@@ -76,6 +76,17 @@ def test_without_the_tool_a_call_is_only_text(new_gateway: NewGateway) -> None:
     assert item["content"][0]["text"] == text
 
 
+def test_code_that_printed_nothing_is_not_told_as_unknown(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 1"), "Ok.", "Ok."]})
+    first = post(gateway, store=False, include=INCLUDE).json()
+    assert outputs(first)[0]["outputs"] == []
+    server = {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "t", "arguments": "{}", "output": ""}
+    said = [{"role": "user", "content": "Go."}, *first["output"], server, {"role": "user", "content": "And?"}]
+    assert post(gateway, store=False, input=said).status_code == 200
+    told = [message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"]
+    assert told == ["Finished execution.", ""]
+
+
 def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok.", "Ok."]})
     calls = [
