@@ -1,5 +1,5 @@
 # --- added to matplotlib/font_manager.py when the sandbox's image is built -------------------------------------------
-# A figure keeps its Chinese, Japanese and Korean text whatever replaces the font settings (seaborn.set_theme,
+# A figure keeps its Chinese and Japanese text whatever replaces the font settings (seaborn.set_theme,
 # plt.style.use): every lookup ends in one more font, which is asked only for glyphs that the others lack.
 _FALLBACK_FONT = "/usr/share/fonts/agent_tools/DroidSansFallbackFull.ttf"
 _find_fonts_without_fallback = FontManager._find_fonts_by_props

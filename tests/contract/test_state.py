@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.errors import KernelError
+from agent_tools.errors import InvalidParams, KernelError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.saved_state import SavedState
@@ -219,6 +219,48 @@ def test_a_module_in_work_dir_is_there_before_what_refers_to_it(new_sandbox: New
     )
     assert saved.variables.is_complete
     assert sandbox.run_code("square.side, type(square).__module__").value == (3, "shapes")
+
+
+LINKS = """
+import os
+os.makedirs('sub/deep'); open('a', 'w').write('kept'); work = os.getcwd()
+links = {'inside': 'a', 'absolute': f'{work}/a', 'sub/up': '../a', 'sub/deep/absolute': f'{work}/a', 'loop': '.'}
+out = {'hosts': '/etc/hosts', 'above': '..', 'sub/above': '../../a', 'beside': f'{work}-not/a', 'top': '/'}
+for name, target in {**links, **out, 'dangling': 'nowhere'}.items(): os.symlink(target, name)
+"""
+
+
+@pytest.mark.parametrize("variables", [False, True])
+def test_links_that_lead_out_of_the_folder_cost_only_themselves(new_sandbox: New, variables: bool) -> None:
+    first, second = new_sandbox(), new_sandbox()
+    assert first.run_code(LINKS).ok
+    saved = first.save(variables=variables)
+    assert second.run_code("import os; os.symlink('/etc', 'sub'); os.symlink('/etc/hosts', 'a')").ok
+    for sandbox in (second, first):  # and where all of it is there already
+        sandbox.load(saved)
+        names = "['inside', 'absolute', 'sub/up', 'sub/deep/absolute', 'loop/a']"
+        assert sandbox.run_code(f"[open(name).read() for name in {names}]").value == ["kept"] * 5
+    assert second.run_code("import os; sorted(os.listdir())").value == sorted(
+        ["a", "absolute", "dangling", "inside", "loop", "sub"]
+    )
+
+
+def test_links_of_an_archive_that_lead_out_are_left_out_and_members_refused(new_sandbox: New) -> None:
+    sandbox = new_sandbox()
+    for name, target in (("link", "/etc/hosts"), ("link", "../x"), ("../out", "")):
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            member = tarfile.TarInfo(name)
+            if target:
+                member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+            tar.addfile(tarfile.TarInfo("after"))
+        if target:
+            sandbox.load(file.getvalue())
+            assert sandbox.run_code("import os; os.listdir()").value == ["after"]
+        else:
+            with pytest.raises(InvalidParams, match="members stay in the folder"):
+                sandbox.load(file.getvalue())
 
 
 def test_saving_leaves_no_trace_and_ends_no_kernel(new_sandbox: New) -> None:

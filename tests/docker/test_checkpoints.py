@@ -68,7 +68,7 @@ KEPT = {
     "[{} for _ in range(9**6)]",
     "a truncated mapping": "import mmap\nwith open('m', 'w+b') as f:\n"
     "    f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); f.truncate(0); m[0]",
-    "the stack": "import sys; sys.setrecursionlimit(10**9)\n"
+    "the stack": "import resource; resource.setrlimit(resource.RLIMIT_STACK, (65536, 65536))\n"
     "class A:\n    def __repr__(self): return repr([self])\nrepr(A())",
     "a limit on CPU time": "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
     "a child's SIGKILL": "import subprocess; subprocess.run(f'kill -9 {os.getpid()}', shell=True)",

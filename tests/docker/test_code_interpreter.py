@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -77,6 +78,34 @@ def test_the_users_error_is_text_and_not_an_exception(shared_tool: CodeInterpret
     assert "line 1" in result
     assert "/opt/" not in result
     assert "site-packages" not in result
+
+
+RECURSION = """
+import sys
+sys.setrecursionlimit({limit})
+def first(n):
+    return second(n)
+def second(n):
+    return first(n + 1)
+try:
+    first(0)
+finally:
+    sys.setrecursionlimit(1000)
+"""
+
+
+@pytest.mark.parametrize("limit", [1_000, 100_000])
+def test_an_endless_recursion_is_told_in_a_few_lines(shared_tool: CodeInterpreter, limit: int) -> None:
+    execution = shared_tool.run(RECURSION.format(limit=limit), timeout=20)
+    assert execution.error
+    assert execution.error.name == "RecursionError"
+    assert len(execution.error.text) < 2_000
+    left_out = [
+        int(count) for count in re.findall(r"(?:first|second) at line \d \((\d+) times\)", execution.error.text)
+    ]
+    assert len(left_out) == 2
+    assert sum(left_out) > limit - 100
+    assert execution.error.text.count("return first(n + 1)") >= 3
 
 
 def test_no_output_reads_as_finished(shared_tool: CodeInterpreter) -> None:

@@ -132,6 +132,24 @@ def test_idle_threads_of_libraries_that_renew_them_are_no_hindrance(sandbox: San
         assert sandbox.run_code("n, x").value == (9, 1)
 
 
+SHARED_MEMORY = """
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=8); memory.buf[0] = 7
+again = SharedMemory(memory.name)
+again.close()
+"""
+
+
+def test_multiprocessings_tracker_is_no_hindrance(sandbox: Sandbox) -> None:
+    run(sandbox, SHARED_MEMORY, "x = 1")
+    sandbox.checkpoint()
+    for _ in range(2):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        assert sandbox.run_code("memory.buf[0], x").value == (7, 1)
+        told = sandbox.run_code(SHARED_MEMORY.replace("memory", "other").replace("other import", "memory import"))
+        assert (told.ok, told.stderr) == (True, "")
+
+
 UNKNOWN_THREAD = """import ctypes
 libc = ctypes.CDLL(None)
 semaphore, thread = ctypes.create_string_buffer(64), ctypes.c_ulong()

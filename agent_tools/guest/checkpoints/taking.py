@@ -150,6 +150,7 @@ class Checkpoints:
             freeze(self._keeper, self.run, done)
         except Woken:
             random.setstate(seeded)
+            threads.forget_tracker()
             self._allowance = Allowance()
             raise
 

@@ -23,6 +23,7 @@ _STACK = 4096  # bytes of an idle thread's stack in which its library is found; 
 PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
 _OPENMP = ("libgomp", "libomp", "libiomp5")
+_TRACKER = "multiprocessing.resource_tracker"  # starts with shared memory, and lives as long as who has started it
 _TASKS = "/proc/{}/task"
 
 
@@ -117,15 +118,34 @@ def end_idle() -> None:
 
 
 def code_has_children() -> bool:
-    """Return whether child processes live; one that has ended and was not waited for does not."""
+    """Return whether child processes live but multiprocessing's own, which only listens.
+
+    One that has ended and was not waited for does not live.
+    """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
     try:
-        return any(_lives(pid) for task in os.listdir(_TASKS.format("self")) for pid in _children(task))
+        tasks = os.listdir(_TASKS.format("self"))
+        return any(_lives(pid) and not _is_tracker(pid) for task in tasks for pid in _children(task))
     except OSError:  # an operating system that does not tell: there may be some
         return True
+
+
+def forget_tracker() -> None:
+    """Let multiprocessing start its tracker of resources anew: in a copy the one of the kernel is out of reach."""
+    try:
+        tracker = sys.modules[_TRACKER]._resource_tracker
+        tracker._fd = tracker._pid = None
+    except Exception:  # noqa: BLE001  (there is none, or what code has put there)
+        return
+
+
+def _is_tracker(pid: str) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return f"from {_TRACKER} import main".encode() in file.read()
+    return False
 
 
 def _children(task: str) -> list[str]:

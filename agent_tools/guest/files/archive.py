@@ -37,7 +37,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
     if not request["variables"]:
         tell({})
         with _tar(content) as tar:
-            tar.add(request["path"], arcname=".", filter=_plain)
+            _add(tar, request["path"])
         content.end()
         return
     with Kernel(request["variables"]) as kernel:
@@ -46,7 +46,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
         with _tar(content) as tar:
             tar.addfile(_member(""))
             if request["path"]:
-                tar.add(request["path"], arcname=".", filter=_plain)
+                _add(tar, request["path"])
             for number, piece in enumerate(kernel.pieces()):
                 tar.addfile(_member(f".{number:06}", len(piece)), BytesIO(piece))
         content.end()
@@ -63,12 +63,31 @@ def _member(suffix: str, size: int = 0) -> tarfile.TarInfo:
     return member
 
 
-def _plain(member: tarfile.TarInfo) -> "tarfile.TarInfo | None":
-    """Leave out what no archive can bring back: sockets, pipes and devices; and who owns it. And names of our own."""
+def _add(tar: tarfile.TarFile, path: str) -> None:
+    root = os.path.realpath(path)
+    tar.add(path, arcname=".", filter=lambda member: _plain(member, root))
+
+
+def _plain(member: tarfile.TarInfo, root: str) -> "tarfile.TarInfo | None":
+    """Leave out what no archive can bring back, and who owns it. And names of our own.
+
+    That is sockets, pipes, devices, and links that lead out of the folder. Those that lead into it become relative.
+    """
     member.uid = member.gid = 0
     member.uname = member.gname = ""
+    if member.issym() and not _stays(member, root):
+        return None
     is_plain = member.isfile() or member.isdir() or member.issym() or member.islnk()
     return member if is_plain and not member.name.removeprefix("./").startswith(MARK) else None
+
+
+def _stays(member: tarfile.TarInfo, root: str) -> bool:
+    """Return whether a link leads into the folder, and make it relative then."""
+    place = os.path.normpath(os.path.join(root, os.path.dirname(member.name)))
+    target = os.path.normpath(os.path.join(place, member.linkname))
+    if os.path.isabs(member.linkname):
+        member.linkname = os.path.relpath(target, place)
+    return os.path.commonpath((root, target)) == root
 
 
 def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
@@ -86,8 +105,23 @@ def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
 
 def _unpack(path: str, content: Content, take: Callable[[bytes], object]) -> None:
     with tarfile.open(fileobj=content, mode="r|*", bufsize=CHUNK) as tar:
-        tar.extractall(path, members=_files(tar, take), filter="data")
+        tar.extractall(path, members=_files(tar, take), filter=_harmless)
     content.skip()
+
+
+def _harmless(member: tarfile.TarInfo, path: str) -> "tarfile.TarInfo | None":
+    """Leave out links that lead out of the folder, which are not saved either; a link makes way for what has its name.
+
+    Raises:
+        FilterError: a member lies out of it.
+    """
+    root, place = os.path.realpath(path), os.path.join(path, member.name)
+    if os.path.islink(place) and os.path.commonpath((root, os.path.realpath(os.path.dirname(place)))) == root:
+        os.unlink(place)
+    try:
+        return tarfile.data_filter(member, path)
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+        return None
 
 
 def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[tarfile.TarInfo]:

@@ -12,14 +12,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from subprocess import CalledProcessError
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
-from IPython.core.ultratb import AutoFormattedTB
+from IPython.core.ultratb import AutoFormattedTB, FrameInfo
+from stack_data.core import RepeatedFrames
 
 from ..network import unreachable
 from . import figures, history, interrupts, magics, shell_command
@@ -28,6 +29,8 @@ from .cells import CellShell
 from .countdown import Countdown
 from .lazy_names import NAMES, LazyNames
 
+MANY_CALLS = 40  # in a traceback that is shown as a whole, however they repeat themselves
+SHOWN_CALLS = 5  # at either end of one that is not
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
 
 
@@ -83,12 +86,38 @@ class Unkept(dict[int, Any]):
 
 
 class UserTraceback(AutoFormattedTB):
-    """IPython's traceback without the frames of installed libraries, which only cost the reader time."""
+    """IPython's traceback without the frames of installed libraries, which only cost the reader time.
+
+    Of a recursion it has the beginning and the end.
+    """
 
     def get_records(self, etb: Any, context: int, tb_offset: int) -> Any:
         """Return the frames of the user's own code."""
-        records = super().get_records(etb, context, tb_offset)
-        return [record for record in records if not _is_library(str(record.filename))]
+        begun, left_out, ended = without_repetition(etb)
+        records = super().get_records(begun, context, tb_offset)
+        if left_out:
+            repeated = RepeatedFrames([*left_out], [(each.tb_frame.f_code, each.tb_lineno) for each in left_out])
+            records += [FrameInfo._from_stack_data_FrameInfo(repeated), *super().get_records(ended, context, tb_offset)]
+        return [each for each in records if each.code is None or not _is_library(str(each.filename))]
+
+
+def without_repetition(whole: TracebackType) -> tuple[TracebackType, list[TracebackType], TracebackType | None]:
+    """Return the beginning of a traceback, what is left out of it, and its end, if most of its many calls are alike."""
+    links = list(_links(whole))
+    calls = {(each.tb_frame.f_code, each.tb_lineno) for each in links}
+    if len(links) <= MANY_CALLS or len(calls) > len(links) // 2:
+        return whole, [], None
+    begun = None
+    for link in reversed(links[:SHOWN_CALLS]):
+        begun = TracebackType(begun, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    assert begun
+    return begun, links[SHOWN_CALLS:-SHOWN_CALLS], links[-SHOWN_CALLS]
+
+
+def _links(link: TracebackType | None) -> Iterator[TracebackType]:
+    while link is not None:
+        yield link
+        link = link.tb_next
 
 
 def _is_library(filename: str) -> bool:
