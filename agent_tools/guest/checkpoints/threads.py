@@ -12,13 +12,8 @@ from typing import Any
 
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork
-_RENEWING = (
-    "/libarrow.so",
-    "/pypocketfft.",
-)  # so do these for threads without a name of their own: Arrow's, scipy.fft's
-_WAITING = {"x86_64": "202", "aarch64": "98"}.get(
-    os.uname().machine, ""
-)  # the number of futex, in which idle threads are
+_RENEWING = ("/libarrow.so", "/pypocketfft.")  # so do these, of Arrow and scipy.fft, whose threads have no names
+_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine, "")  # the system call in which idle threads are
 _STACK = 4096  # bytes of an idle thread's stack in which its library is found; it takes about 600
 PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
@@ -97,7 +92,7 @@ def _waits_in(task: str, code: list[range]) -> bool:
     try:
         with open(f"{_TASKS.format('self')}/{task}/syscall") as file:
             number, *_, stack, _ = file.read().split()
-        if number != _WAITING:
+        if number != _FUTEX:
             return False
         with open("/proc/self/mem", "rb", buffering=0) as memory:  # a stack that is gone by now is an error here
             words = array.array("Q", os.pread(memory.fileno(), _STACK, int(stack, 16)))

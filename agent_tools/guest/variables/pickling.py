@@ -6,7 +6,8 @@ when something fails, and the value. The mark holds what functions have in commo
 The last record has `missing` instead: names and reasons. All of it is read in a sandbox alone (unpickling.py).
 
 Arrays, frames and whatever else offers its memory (protocol 5) give it as buffers, uncopied. A function of a cell has
-the session's variables as its globals, before and after: it sees later assignments, and takes nothing else along.
+the session's variables as its globals, before and after: it sees later assignments, and takes nothing else along. Those
+that share a variable of the function around them share it again.
 """
 
 import functools
@@ -24,6 +25,7 @@ import cloudpickle
 HEAD = struct.Struct(">I")
 MIN_BUFFER = 4096  # bytes: smaller ones stay in the pickle
 NAMESPACE = "__import__('sys').modules['__main__'].__dict__"
+SET_CELL = "lambda cell, value: setattr(cell, 'cell_contents', value)"
 _CACHED: Any = functools._lru_cache_wrapper
 _NAMES_OF_TYPES = frozenset(  # their ids: a type may be unhashable
     id(getattr(typing, name, None)) for name in ("NewType", "ParamSpec", "TypeAliasType", "TypeVarTuple")
@@ -72,6 +74,14 @@ class Globals(dict[str, Any]):
     """Stands for the session's variables where a function has them as its globals."""
 
 
+class CellSetter:
+    """Puts a value into a cell; pickled, it needs nothing of this project to be read."""
+
+    def __call__(self, cell: types.CellType, value: Any) -> None:
+        """Set the cell."""
+        cell.cell_contents = value
+
+
 class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
     """Pickles variables of a namespace; after one that failed, it goes on as if that had never been tried."""
 
@@ -82,6 +92,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         super().__init__(self._room, protocol=5, buffer_callback=self._room.add_buffer)
         self._namespace = namespace
         self._is_fresh = True
+        self._set_cell = CellSetter()
         self.globals_ref[id(namespace)] = Globals(__name__="__main__")
 
     def record(self, name: str, value: Any, most: int) -> list[Any]:
@@ -92,7 +103,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
             BaseException: it cannot be pickled; whatever its own code raises comes out here.
         """
         self._room.begin(most)
-        mark = (self.globals_ref[id(self._namespace)], types.CodeType)  # a new tuple each time
+        mark = (self.globals_ref[id(self._namespace)], types.CodeType, self._set_cell)  # a new tuple each time
         try:
             self.dump(mark)
             self.dump(value)
@@ -118,6 +129,10 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         """Say how the values are made again that neither pickle nor cloudpickle takes as a session needs it."""
         if type(value) is Globals:
             return eval, (NAMESPACE,)
+        if type(value) is CellSetter:
+            return eval, (SET_CELL,)
+        if type(value) is types.CellType and _has_content(value):
+            return types.CellType, (), value.cell_contents, None, None, self._set_cell
         if type(value) is _CACHED and getattr(value, "__module__", None) == "__main__":  # cached functions of cells
             sizes = value.cache_parameters()
             parts = (value.__wrapped__, sizes["maxsize"], sizes["typed"], functools._CacheInfo)
@@ -127,11 +142,22 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         return super().reducer_override(value)
 
     def _dynamic_function_reduce(self, function: Any) -> Any:
-        """Leave the values of its globals out, where they are the session's variables."""
+        """Keep its cells, and leave the values of its globals out where they are the session's variables."""
         reduced = super()._dynamic_function_reduce(function)
+        if function.__closure__:  # its very cells: what shares them does so again, and each comes before its content
+            reduced = (reduced[0], (*reduced[1][:4], function.__closure__), *reduced[2:])
+            reduced[2][1]["__closure__"] = None
         if function.__globals__ is self._namespace:
             reduced[2][1]["__globals__"] = {}
         return reduced
+
+
+def _has_content(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def _can_be_imported(value: Any) -> bool:

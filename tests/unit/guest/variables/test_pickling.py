@@ -135,6 +135,42 @@ def test_one_that_cannot_be_loaded_costs_only_those_that_hold_a_part_of_it(names
     assert values["text"] == "text"
 
 
+CLOSURES = """
+def counter():
+    count, later = 0, None
+    def up():
+        nonlocal count
+        count += 1
+        return count
+    def read(): return count
+    def down(n): return even(n - 1) if n else 'odd'
+    def even(n): return down(n - 1) if n else 'even'
+    def empty(): return gone
+    gone = 1
+    del gone
+    return up, read, down, empty
+up, read, down, empty = counter()
+up()
+pair = dict(zip(('up', 'read'), counter()))
+class Base:
+    def name(self): return 'base'
+class Special(Base):
+    def name(self): return super().name() + '!'
+"""
+
+
+def test_functions_that_share_a_variable_share_it_again(namespace: dict[str, Any]) -> None:
+    names = run(namespace, CLOSURES)
+    for _ in range(2):
+        values, missing = loaded(saved(namespace, names)[0])
+        assert not missing
+        assert [values["up"](), values["read"](), values["pair"]["up"](), values["pair"]["read"]()] == [2, 2, 1, 1]
+        assert [values["down"](4), values["down"](5)] == ["odd", "even"]
+        assert values["Special"]().name() == "base!"
+        with pytest.raises(NameError):
+            values["empty"]()
+
+
 PLUMBING = """
 def first(): return x
 class Base:
