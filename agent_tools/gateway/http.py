@@ -198,7 +198,7 @@ def asked_page(request: Request, usual: int = 20, most: int = 100) -> Page:
     """
     query = Fields(request.query_params)
     limit = query_integer(request, "limit", 1, most) or usual
-    return Page(limit, query.text("after") or "", query.text("order") != "asc")
+    return Page(limit, query.text("after") or "", query.choice("order", ("asc", "desc")) != "asc")
 
 
 def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any], **limits: int) -> Json:

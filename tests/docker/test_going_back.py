@@ -145,9 +145,9 @@ def test_multiprocessings_tracker_is_no_hindrance(sandbox: Sandbox) -> None:
     sandbox.checkpoint()
     for _ in range(2):
         assert crash(sandbox) == Variables(kept=True, undone=1)
-        assert sandbox.run_code("memory.buf[0], x").value == (7, 1)
         told = sandbox.run_code(SHARED_MEMORY.replace("memory", "other").replace("other import", "memory import"))
         assert (told.ok, told.stderr) == (True, "")
+        assert sandbox.run_code("memory.buf[0], x").value == (7, 1)
 
 
 UNKNOWN_THREAD = """import ctypes

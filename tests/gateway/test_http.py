@@ -27,6 +27,11 @@ def test_a_body_that_is_no_json_or_too_large_is_refused(new_gateway: NewGateway)
     assert httpx.post(f"{gateway.url}/v1/responses", content=b"x" * 2000).status_code == 413
 
 
+def test_an_order_that_is_none_is_refused(new_gateway: NewGateway) -> None:
+    answer = httpx.get(f"{new_gateway({}).url}/v1/files?order=bogus")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "order")
+
+
 def test_a_number_of_a_query_that_cannot_be_read_is_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     id_ = post(gateway, tools=[], background=True).json()["id"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
@@ -37,6 +37,18 @@ class Fields:
         if not value:
             param = self.param(name)
             raise invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        return value
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str | None:
+        """Return one of some words, or None.
+
+        Raises:
+            ApiError: it is another one.
+        """
+        value = self.text(name)
+        if value is not None and value not in allowed:
+            param = self.param(name)
+            raise invalid(f"Invalid value for '{param}': expected one of {', '.join(allowed)}.", param, "invalid_value")
         return value
 
     def flag(self, name: str) -> bool | None:

@@ -211,6 +211,10 @@ def _response_format(given: Fields) -> JsonObject | None:
             return {"type": "json_object"}
         case "json_schema":
             schema = {key: value for key, value in wanted.items() if key != "type"}
+            form = Fields(schema, "text.format")
+            form.needed("name")
+            if form.object("schema") is None:
+                raise missing(form.param("schema"))
             return {"type": "json_schema", "json_schema": schema}
         case _:
             raise invalid("Invalid value for 'text.format.type'.", "text.format.type", "invalid_value")
@@ -222,7 +226,7 @@ def _echo(given: Fields) -> JsonObject:
     ResponseResource of https://www.openresponses.org lists them; none may be missing. What is asked for in vain is
     repeated as it is: nothing is truncated.
     """
-    given.text("truncation")
+    given.choice("truncation", ("auto", "disabled"))
     reasoning = given.object("reasoning") or {}
     text = given.object("text") or {}
     echo: JsonObject = {
@@ -245,10 +249,7 @@ def _summary(reasoning: Mapping[str, Any]) -> str | None:
     """Return the kind of summary that is asked for; `generate_summary` is its old name."""
     given = Fields(reasoning, "reasoning")
     name = "summary" if given.given.get("summary") is not None else "generate_summary"
-    kind = given.text(name)
-    if kind is not None and kind not in _SUMMARIES:
-        raise invalid(f"Expected one of {', '.join(_SUMMARIES)}.", given.param(name), "invalid_value")
-    return kind
+    return given.choice(name, _SUMMARIES)
 
 
 def _sampling(given: Fields) -> dict[str, float]:

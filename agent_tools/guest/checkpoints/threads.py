@@ -60,7 +60,10 @@ def _end_executor(loop: Any) -> None:
 
 def unknown() -> frozenset[str]:
     """Return the threads that neither Python has started, nor a library that makes its idle ones anew in a fork."""
-    ours = {str(thread.native_id) for thread in threading.enumerate()}
+    ours = {
+        str(os.getpid()),
+        *(str(thread.native_id) for thread in threading.enumerate()),
+    }  # a fork may not know its own
     tasks = {task for task in os.listdir(_TASKS.format("self")) if task not in ours and _name(task) not in SAFE}
     if not tasks:
         return frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,21 @@ def test_without_the_tool_a_call_is_only_text(new_gateway: NewGateway) -> None:
     text = '{"name": "python", "arguments": {"code": "print(1)"}}'
     (item,) = post(new_gateway({"m": [text]}), tools=[]).json()["output"]
     assert item["content"][0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"truncation": "foo"}, "truncation"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
+        ({"text": {"format": {"type": "json_schema", "name": "answer"}}}, "text.format.schema"),
+    ],
+)
+def test_a_word_that_is_none_of_the_apis_is_refused_by_name(
+    new_gateway: NewGateway, body: dict[str, Any], param: str
+) -> None:
+    answer = post(new_gateway({}), **body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 def test_code_that_printed_nothing_is_not_told_as_unknown(new_gateway: NewGateway) -> None:
