@@ -76,17 +76,23 @@ class Carrier:
         self.opened = 0
 
     def run(self) -> None:
-        """Carry on until the host hangs up."""
+        """Carry on until the host hangs up; then every connection is closed."""
         with contextlib.suppress(OSError, MuxError):
             while True:
-                ready = self.poll()
-                if self.host.fileno() in ready:
-                    self.hear()
-                if self.listener.fileno() in ready:
-                    self.accept()
-                self.begin(ready)
-                self.mux.exchange(ready)
-                self.tell()
+                self.turn(self.poll())
+        self.mux.close_all()
+        for end in self.silent.values():
+            end.close()
+
+    def turn(self, ready: set[int]) -> None:
+        """Move all that can be moved by the descriptors that are ready."""
+        if self.host.fileno() in ready:
+            self.hear()
+        if self.listener.fileno() in ready:
+            self.accept()
+        self.begin(ready)
+        self.mux.exchange(ready)
+        self.tell()
 
     def poll(self) -> set[int]:
         """Wait until something can be moved; the descriptors that are ready."""

@@ -173,10 +173,12 @@ def test_a_history_that_cannot_be_told_is_answered(talk: Talk, n: object) -> Non
 
 
 def test_an_answer_that_comes_too_late_is_not_the_next_ones(talk: Talk) -> None:
-    code = "import time\ntry: input('first')\nexcept KeyboardInterrupt: time.sleep(0.5)\nline = input('second')"
+    code = "import time\ntry: input('first')\nexcept KeyboardInterrupt: print('ended'); time.sleep(1)\nline = input()"
     request = talk.client.execute(code, allow_stdin=True)
     talk.client.get_stdin_msg(timeout=PATIENCE)
     assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
+    while talk.client.get_iopub_msg(timeout=PATIENCE)["msg_type"] != "stream":
+        pass
     talk.client.input("late")
     talk.client.get_stdin_msg(timeout=PATIENCE)
     talk.client.input("in time")

@@ -4,7 +4,7 @@ import os
 import struct
 import threading
 from pathlib import Path
-from socket import create_server, socketpair
+from socket import SHUT_RDWR, create_connection, create_server, socketpair
 
 import pytest
 
@@ -41,3 +41,23 @@ def test_no_file_that_the_environment_names_is_written(tmp_path: Path, monkeypat
     assert not os.path.exists(os.path.dirname(proxy.CERTIFICATES))
     assert _greet(b"PEM") == proxy.READY
     assert theirs.read_bytes() == b"kept"
+
+
+def test_connections_end_with_the_host_s_whether_they_have_spoken_or_not(tmp_path: Path) -> None:
+    host, guest = socketpair()
+    with host, guest, create_server(("127.0.0.1", 0)) as listener:
+        serve = threading.Thread(
+            target=proxy.serve, args=(guest.fileno(), listener.dup(), str(tmp_path / "certificates.pem"))
+        )
+        serve.start()
+        host.sendall(struct.pack(">I", 0))
+        assert host.recv(1) == proxy.READY
+        with (
+            create_connection(listener.getsockname(), 10) as silent,
+            create_connection(silent.getpeername(), 10) as spoke,
+        ):
+            spoke.sendall(b"GET")
+            assert host.recv(100).endswith(b"GET")
+            host.shutdown(SHUT_RDWR)
+            serve.join(10)
+            assert (silent.recv(1), spoke.recv(1)) == (b"", b"")
