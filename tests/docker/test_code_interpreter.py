@@ -359,3 +359,16 @@ def test_a_sandbox_can_be_started_ahead_of_the_code(tool: CodeInterpreter) -> No
     assert started
     assert tool.run("print(1)").stdout == "1\n"
     assert tool.sandbox == started
+
+
+def test_a_model_reads_what_is_displayed_for_eyes(shared_tool: CodeInterpreter) -> None:
+    code = """from IPython.display import HTML, Markdown
+display(Markdown('# Sales'))
+frame = pd.DataFrame({'name': ['Ada', 'Bo'], 'x': [1.25, 22.5]})
+display(HTML('<table>...</table>'))
+frame.style.format(precision=1)"""
+    answer = shared_tool.call(code)
+    assert "# Sales" in answer
+    assert "<table>...</table>" in answer
+    assert "0\tAda\t1.2\n1\tBo\t22.5" in answer
+    assert "object" not in answer

@@ -365,7 +365,7 @@ def test_ordinary_code_is_refused_nothing(shared_tool: CodeInterpreter, code: st
     assert execution.stdout.splitlines()[-1:] == ["works"], execution.outputs
 
 
-CHINESE = {
+SETTINGS = {
     "plain": "",
     "after set_theme": "sns.set_theme()",
     "after a multi-line set_theme": "sns.set_theme(\n    style='dark'\n)",
@@ -374,15 +374,15 @@ CHINESE = {
 }
 
 
-@pytest.mark.parametrize("setup", CHINESE.values(), ids=CHINESE.keys())
-def test_chinese_text_renders(shared_tool: CodeInterpreter, setup: str) -> None:
+@pytest.mark.parametrize("setup", SETTINGS.values(), ids=SETTINGS.keys())
+def test_chinese_japanese_and_korean_text_renders(shared_tool: CodeInterpreter, setup: str) -> None:
     shared_tool.restart()  # of whose figures none has settings yet
     code = f"""
 import warnings
 warnings.simplefilter('error')
 {setup}
 fig, ax = plt.subplots()
-ax.set_title('数据随时间变化')
+ax.set_title('数据随时间变化 かな漢字 데이터 분석 뷁')
 fig.savefig('title.png')
 print('rendered')
 """

@@ -98,7 +98,7 @@ def test_sdist_and_wheel_carry_the_licences_of_all_that_they_ship(tmp_path: Path
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     with zipfile.ZipFile(wheel) as file:
         in_wheel = {name.partition(".dist-info/")[2] for name in file.namelist()}
-    shipped = {"LICENSE", "fonts/LICENSE-Apache-2.0.txt"}
+    shipped = {"LICENSE", "fonts/LICENSE-Apache-2.0.txt", "fonts/LICENSE-OFL-1.1.txt"}
     assert shipped <= in_sdist
     assert {f"licenses/{name}" for name in shipped} <= in_wheel
     assert {"requirements/host.lock", "docker/requirements.lock"} <= in_sdist

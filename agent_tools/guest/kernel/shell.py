@@ -23,7 +23,7 @@ from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
 from ..network import unreachable
-from . import figures, history, interrupts, magics, shell_command
+from . import figures, history, interrupts, magics, plain_forms, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
 from .countdown import Countdown
@@ -39,6 +39,7 @@ def prepare_shell(shell: Any) -> None:
     magics.register(shell)
     _interrupt_scripts(shell)
     figures.show_as_png(shell.display_formatter)
+    plain_forms.show_as_text(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[4]
         "docker/requirements.lock",
         "docker/seccomp.json",
         "fonts/DroidSansFallbackFull.ttf",
+        "fonts/NanumSquareR.ttf",
         "guest/pid1/init.py",
         "guest/startup.py",
     ],
@@ -45,8 +46,9 @@ def test_shipped_python_is_valid_where_it_runs(name: str) -> None:
     ast.parse(shipped(name).read_text(), feature_version=(3, 13))
 
 
-def test_the_font_comes_with_its_licence() -> None:
+def test_the_fonts_come_with_their_licences() -> None:
     assert "Apache License" in (shipped("fonts") / "LICENSE-Apache-2.0.txt").read_text()
+    assert "SIL OPEN FONT LICENSE" in (shipped("fonts") / "LICENSE-OFL-1.1.txt").read_text()
 
 
 def test_locked_packages_are_pinned_by_hash() -> None:
