@@ -7,7 +7,7 @@ from typing import Union
 
 from agent_tools.execution import Execution, Output
 from agent_tools.messages import Content, Message, text_of
-from agent_tools.models.base import ReasoningDelta, TextDelta, Usage
+from agent_tools.models.base import ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.tools.command_tool import CommandNews
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "CallRunning",
     "Finished",
     "ReasoningDelta",
+    "RefusalDelta",
     "RoundDone",
     "Step",
     "TextDelta",

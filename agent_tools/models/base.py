@@ -29,6 +29,11 @@ class TextDelta:
 
 
 @dataclass(frozen=True)
+class RefusalDelta(TextDelta):
+    """A piece of the words with which the model refuses to answer: no answer in a format, where one was asked for."""
+
+
+@dataclass(frozen=True)
 class ReasoningDelta:
     """A piece of the model's reasoning before its answer."""
 

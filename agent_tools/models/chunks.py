@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.models.bounds import MAX_REPLY_BYTES, MAX_TOKENS, too_large
 from agent_tools.models.call_pieces import CallPieces
 from agent_tools.models.dialect.profile import Thinking
@@ -80,9 +80,11 @@ class ChunkReader:
             if self._hear:
                 self._hear(field)
             yield ReasoningDelta(self._taken(str(delta[field])))
-        if content := delta.get("content") or delta.get("refusal"):
+        if content := delta.get("content"):
             self._logprobs += self._tokens(choice.get("logprobs"))
             yield from self._content(content)
+        if refusal := delta.get("refusal"):
+            yield RefusalDelta(self._taken(_text(refusal)))
         for piece in delta.get("tool_calls") or ():
             yield from self._pieces.add(piece)
         if delta.get("function_call"):  # how calls were sent before tools

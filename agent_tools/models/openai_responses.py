@@ -19,6 +19,7 @@ from agent_tools.models.base import (
     JsonObject,
     Options,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
 )
 from agent_tools.models.bounds import refuse_more_calls
@@ -121,7 +122,9 @@ class _EventReader:
     def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one event."""
         match event.get("type"):
-            case "response.output_text.delta" | "response.refusal.delta":
+            case "response.refusal.delta":
+                yield RefusalDelta(event["delta"])
+            case "response.output_text.delta":
                 tokens = event.get("logprobs") or ()
                 yield TextDelta(event["delta"], tuple(each for each in tokens if isinstance(each, Mapping)))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":

@@ -17,6 +17,7 @@ from agent_tools.models.base import (
     Json,
     JsonObject,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     Usage,
 )
@@ -42,7 +43,7 @@ class ScriptedReply:
     """One reply of a scripted model, with the manner of its delivery.
 
     Attributes:
-        text, reasoning, calls: the content of the reply.
+        text, reasoning, calls, refusal: the content of the reply.
         usage: the tokens it reports; None leaves them out.
         finish_reason: by default `tool_calls` if there are calls, else `stop`.
         piece: characters in one delta; 0 puts all into one.
@@ -58,6 +59,7 @@ class ScriptedReply:
     text: str = ""
     reasoning: str = ""
     calls: Sequence[ScriptedCall] = ()
+    refusal: str = ""
     usage: Usage | None = Usage(10, 5)  # noqa: RUF009  (frozen)
     finish_reason: str | None = None
     piece: int = 0
@@ -78,6 +80,7 @@ class ScriptedReply:
         """Yield the reply as a model's deltas."""
         yield from (ReasoningDelta(piece) for piece in self._pieces(self.reasoning))
         yield from (TextDelta(piece) for piece in self._pieces(self.text))
+        yield from (RefusalDelta(piece) for piece in self._pieces(self.refusal))
         for index, call in enumerate(self.calls):
             id_ = call.id or f"call_{index}"
             yield CallBegun(index, id_, call.name)
@@ -90,6 +93,8 @@ class ScriptedReply:
     def message(self) -> JsonObject:
         """Return the reply as one message of chat completions."""
         message: JsonObject = {"role": "assistant", "content": self.text or None}
+        if self.refusal:
+            message["refusal"] = self.refusal
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
         if self.calls:
@@ -111,6 +116,8 @@ class ScriptedReply:
         yield _chunk({"role": "assistant", "content": ""})
         for delta in self.deltas():
             match delta:
+                case RefusalDelta(text):
+                    yield _chunk({"refusal": text})
                 case TextDelta(text):
                     yield _chunk({"content": text})
                 case ReasoningDelta(text):

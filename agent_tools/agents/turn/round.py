@@ -13,7 +13,7 @@ from agent_tools.agents.turn.surrogates import without_halves
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
 from agent_tools.models import base
-from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.ids import new_call_id
 
@@ -34,7 +34,7 @@ class Round:
     `declared` maps the functions that may be called to what reads code from their arguments, None if they run none;
     without any, calls are ignored, and only noted in `wanted_calls`. `python_blocks` names the function that fenced
     Python is a call of, or is ''. `schemas` are those of the functions' parameters, for arguments that come as text.
-    The text of a draft is no answer: it is kept back, and shown as reasoning if calls come after it.
+    The text of a draft is no answer: it is kept back, and shown as reasoning if calls or a refusal come after it.
     """
 
     number: int
@@ -59,6 +59,8 @@ class Round:
         """Yield the steps of the reply as it arrives. It is complete if `reason` is set afterwards."""
         for delta in without_halves(deltas):
             match delta:
+                case RefusalDelta(text):
+                    yield from self._refuse(text)
                 case TextDelta(text, logprobs):
                     self._logprobs += logprobs
                     yield from self._say(self._gate.feed(text) if self._gate else text)
@@ -122,6 +124,13 @@ class Round:
         if text and not self.is_draft:
             logprobs, self._logprobs = self._logprobs, []
             yield TextDelta(text, tuple(logprobs))
+
+    def _refuse(self, text: str) -> Iterator[Step]:
+        """Show a refusal, which is final: whoever was asked for a draft and refuses is not asked for the format."""
+        yield from self._open_gate()
+        self.is_draft = False
+        self.text += text
+        yield RefusalDelta(text)
 
     def _remark(self) -> Iterator[Step]:
         """Show a draft's text, now that calls come after it: a response in a format has no other text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, Step, TextDelta
+from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, RefusalDelta, Step, TextDelta
 from agent_tools.containers.ids import new_id
 from agent_tools.models.base import Json, JsonObject, Usage
 from agent_tools.models.wire import wire_usage
@@ -28,6 +28,7 @@ class ChatComposer:
         self._with_logprobs = with_logprobs
         self._logprobs: list[Json] = []
         self._text: list[str] = []
+        self._refusal: list[str] = []
         self._reasoning: list[str] = []
         self._ends_paragraph = False
         self.completion: JsonObject = {}
@@ -39,6 +40,9 @@ class ChatComposer:
     def feed(self, step: Step) -> Iterator[Chunk]:
         """Yield the chunks of a step."""
         match step:
+            case RefusalDelta(text):
+                self._refusal.append(text)
+                yield self._of({"refusal": text})
             case TextDelta(text, logprobs):
                 if self._ends_paragraph and self._text:
                     text = f"\n\n{text}"
@@ -66,8 +70,9 @@ class ChatComposer:
             yield {**self._chunk, "choices": [], "usage": wire_usage(step.usage)}
 
     def _completion(self, calls: list[JsonObject], reason: str, usage: Usage) -> JsonObject:
-        text = "".join(self._text)
-        message: JsonObject = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+        text, refusal = "".join(self._text), "".join(self._refusal) or None
+        content = text or (None if calls or refusal else "")
+        message: JsonObject = {"role": "assistant", "content": content, "refusal": refusal}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if calls:

@@ -21,6 +21,7 @@ from agent_tools.agents.steps import (
     CallRunning,
     Finished,
     ReasoningDelta,
+    RefusalDelta,
     RoundDone,
     Step,
     TextDelta,
@@ -31,14 +32,14 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.citations import FindFile, citations
 from agent_tools.gateway.responses.client_calls.items import CustomItem, FunctionItem
 from agent_tools.gateway.responses.client_calls.tools import ClientTool
-from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem
+from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem, RefusalItem
 from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
-_Spoken = TypeVar("_Spoken", MessageItem, ReasoningItem)
+_Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
 _FunctionItem = Union[FunctionItem, CustomItem, ShellCallItem, McpCallItem, McpApprovalItem]
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
 
@@ -77,7 +78,7 @@ class Composer:
         self._context = context
         self._number = 0
         self._items: list[Item] = []
-        self._speaking: MessageItem | ReasoningItem | None = None
+        self._speaking: MessageItem | RefusalItem | ReasoningItem | None = None
         self._functions: dict[str, _FunctionItem] = {}
         self._remote: Mapping[str, RemoteTool] = {}
 
@@ -102,6 +103,9 @@ class Composer:
     def feed(self, step: Step) -> Iterator[Event]:
         """Yield the events of a step."""
         match step:
+            case RefusalDelta(text):
+                refusal = yield from self._spoken(RefusalItem, RefusalItem)
+                yield from self._placed(refusal, refusal.write(text))
             case TextDelta(text, logprobs):
                 item = yield from self._spoken(MessageItem, MessageItem)
                 yield from self._placed(item, item.write(text, logprobs if self._context.shows_logprobs else ()))

@@ -121,6 +121,30 @@ class MessageItem(Item):
         yield self._event("response.content_part.done", content_index=0, part=part)
 
 
+class RefusalItem(Item):
+    """A model's message in which it refuses to answer."""
+
+    def __init__(self) -> None:
+        value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        super().__init__(value)
+        self._text = ""
+
+    def added(self) -> Iterator[Event]:
+        """Yield the events of a new item with an empty part."""
+        yield from super().added()
+        yield self._event("response.content_part.added", content_index=0, part=_refused(""))
+
+    def write(self, text: str) -> Iterator[Event]:
+        """Append to the refusal."""
+        self._text += text
+        yield self._event("response.refusal.delta", content_index=0, delta=text)
+
+    def _closing(self) -> Iterator[Event]:
+        self.value["content"] = [_refused(self._text)]
+        yield self._event("response.refusal.done", content_index=0, refusal=self._text)
+        yield self._event("response.content_part.done", content_index=0, part=_refused(self._text))
+
+
 class CodeItem(Item):
     """A call of the code interpreter. With `shows_outputs`, its outputs are in the response."""
 
@@ -174,6 +198,10 @@ class CodeItem(Item):
 def _said(text: str, annotations: Iterable[Citation], logprobs: Sequence[Json] = ()) -> JsonObject:
     shown = [each.json for each in annotations]
     return {"type": "output_text", "text": text, "annotations": shown, "logprobs": list(logprobs)}
+
+
+def _refused(text: str) -> JsonObject:
+    return {"type": "refusal", "refusal": text}
 
 
 def _summary(text: str) -> JsonObject:

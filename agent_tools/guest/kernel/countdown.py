@@ -32,9 +32,8 @@ class Countdown:
         timeout = self._shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
         has_timeout = isinstance(timeout, (int, float)) and timeout > 0
         handler = signal.getsignal(signal.SIGALRM)
-        if has_timeout or handler is signal.SIG_DFL:  # which interrupts.py rings, too
-            if handler != self.expire:
-                self._handler = handler
+        if handler != self.expire and (has_timeout or handler is signal.SIG_DFL):  # interrupts.py rings, too
+            self._handler = handler
             signal.signal(signal.SIGALRM, self.expire)
         self._ends = 0.0
         if has_timeout:
