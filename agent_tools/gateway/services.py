@@ -36,6 +36,7 @@ from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.sessions import RuntimeLike
 
 SWEEP_EVERY = 15.0  # seconds
+SAVE_LOOKS = 4  # at variables that may be due, in the time after which they are
 TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
 _FORGOTTEN: tuple[type[Record], ...] = (
     StoredResponse,
@@ -75,6 +76,8 @@ class Services:
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
             self._repeat(undo, self.sweep, SWEEP_EVERY)
+            if config.save_every:
+                self._repeat(undo, self._save, min(SWEEP_EVERY, config.save_every / SAVE_LOOKS))
             self._repeat(undo, self._tend, TEND_EVERY)
             if config.named_keys:
                 self._repeat(undo, self._read_keys, READ_EVERY)
@@ -137,11 +140,15 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts += [self.containers.places.save_due, self.conversations.note_again, self.stored_conversations.sweep]
+        parts += [self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
         return failed
+
+    def _save(self) -> None:
+        """Save the variables that are due."""
+        self.sweep_failures += failures(self.containers.places.save_due)
 
     def _forget_old(self, kind: type[Record]) -> None:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))

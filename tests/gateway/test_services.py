@@ -9,7 +9,7 @@ from agent_tools.containers.records import Upload
 from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import table_of
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import is_idle, post, until
+from tests.gateway.asking import code, is_idle, post, until
 from tests.gateway.conftest import NewGateway
 
 
@@ -38,3 +38,12 @@ def test_what_is_older_than_it_may_be_is_forgotten(new_gateway: NewGateway) -> N
     assert {row.id for row in gateway.services.store.find(StoredResponse)} == set(ids[2:])
     assert [row.id for row in gateway.services.store.find(StoredEvents)] == [ids[2]]
     assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
+
+
+def test_variables_are_saved_as_often_as_was_asked_for(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_tools.gateway.services.SWEEP_EVERY", 3600.0)
+    gateway = new_gateway({"m": [code("x = 1"), "Ok."]}, save_every=0.2)
+    post(gateway)
+    assert until(lambda: list(gateway.services.config.data_dir.glob("variables/*.saved")))

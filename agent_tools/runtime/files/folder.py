@@ -132,6 +132,45 @@ def usage(path: Path, limit: Usage) -> Usage:
     return Usage(size, entries, levels)
 
 
+def lift_deep(path: Path, levels: int) -> list[str]:
+    """Move folders that lie below so many levels to the top, under free names there; return these names.
+
+    So a folder that is too deep to be walked through, and cannot be deleted for that, is one of several that can be.
+    """
+    lifted: list[str] = []
+    with contextlib.suppress(OSError), open_folder(path) as top:
+        taken = set(os.listdir(top))
+        names = (name for number in itertools.count(1) if (name := f"deep-{number}") not in taken)
+        _lift(top, top, levels, lifted, names)
+        for each in lifted:  # of which it makes more
+            with contextlib.suppress(OSError), _inner(top, each) as fd:
+                _lift(fd, top, levels - 1, lifted, names)
+    return lifted
+
+
+def _lift(fd: int, top: int, depth: int, lifted: list[str], names: Iterator[str]) -> None:
+    with os.scandir(fd) as entries:
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in folders:
+        with contextlib.suppress(OSError):
+            if depth:
+                with _inner(fd, name) as inner:
+                    _lift(inner, top, depth - 1, lifted, names)
+            else:
+                free_name = next(names)
+                os.rename(name, free_name, src_dir_fd=fd, dst_dir_fd=top)
+                lifted.append(free_name)
+
+
+@contextlib.contextmanager
+def _inner(fd: int, name: str) -> Iterator[int]:
+    inner = os.open(name, OPEN_DIR, dir_fd=fd)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
+
+
 @contextlib.contextmanager
 def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
     """Open a regular file to read; None if no file has that name."""

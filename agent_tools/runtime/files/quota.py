@@ -17,8 +17,9 @@ from pathlib import Path
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import Limits
+from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.deleted import Held
-from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free, usage
+from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free
 from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs
@@ -45,6 +46,8 @@ class Quota:
         """True if code was killed for an excess that has not been found gone since."""
         self._path = path
         self._free = free
+        self._excused: Usage | None = None
+        """The contents when code was refused for an excess: later code may delete some of them, but add nothing."""
         self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
         self._least_free = limits.min_disk_free
         self._counting = threading.Lock()
@@ -53,7 +56,7 @@ class Quota:
     def count(self) -> None:
         """Find out what is there already, the first time; leave that to another thread that is at it."""
         if not self._counted.is_set() and self._counting.acquire(blocking=False):
-            found, limit = usage(self._path, _BOUNDLESS), self._limit
+            found, limit = folder.usage(self._path, _BOUNDLESS), self._limit
             self._limit = Usage(
                 max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
             )
@@ -63,25 +66,52 @@ class Quota:
     def refuse_excess(self) -> None:
         """Let no code run before what is there was counted, or while what code was killed for still lies there.
 
+        It is told once; the next code may run to delete some of it, for as long as it adds nothing. Folders that are
+        too deep to be counted are brought up.
+
         Raises:
             FileRejected: it does.
         """
         self.count()
         self._counted.wait(COUNT_SECONDS)
-        if self.has_stopped_one:
-            excess = self.excess()
-            self.has_stopped_one = bool(excess)
-            if excess:
-                raise FileRejected(
-                    f"No code was run: earlier code {excess}. Delete files in {self._path}, or raise that limit."
-                )
+        if not self.has_stopped_one:
+            return
+        excess = self.excess()
+        if not excess:
+            self.has_stopped_one = self._is_excused()
+            return
+        if lifted := folder.lift_deep(self._path, MAX_LEVELS):
+            others = f" and {len(lifted) - 1:,} more" if len(lifted) > 1 else ""
+            raise FileRejected(
+                f"No code was run: earlier code {excess}. What lay deeper is in {lifted[0]}{others} now."
+            )
+        advice = f"Delete files in {self._path}, or raise that limit."
+        if self._excused is None and self._is_countable():
+            self._excused = folder.usage(self._path, _BOUNDLESS)
+            advice += " The next code may run to delete some, as long as it adds nothing."
+        raise FileRejected(f"No code was run: earlier code {excess}. {advice}")
+
+    def _is_excused(self) -> bool:
+        """Return whether there is still more than the limits allow; once there is not, nothing is excused any more."""
+        found, limit = folder.usage(self._path, self._limit), self._limit
+        if self._excused and found.bytes <= limit.bytes and found.entries <= limit.entries:
+            self._excused = None
+        return self._excused is not None
+
+    def _is_countable(self) -> bool:
+        """Return whether there is room on the disk, and all that is there can be counted."""
+        is_flat = folder.usage(self._path, self._limit).levels <= self._limit.levels
+        return is_flat and self._free(self._path) >= self._least_free
 
     def excess(self, held: Held | None = None) -> str:
         """Return what is over a limit, in words that go on from 'it'; '' as a rule.
 
         `held` is what the sandbox has of files that are deleted already: they count like those that are there.
         """
-        found, limit, held = usage(self._path, self._limit), self._limit, held or Held()
+        limit, held = self._limit, held or Held()
+        if excused := self._excused:
+            limit = Usage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)
+        found = folder.usage(self._path, limit)
         if found.bytes > limit.bytes:
             return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
         if found.bytes + held.bytes > limit.bytes:

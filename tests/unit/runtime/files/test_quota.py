@@ -177,10 +177,63 @@ def test_no_code_runs_before_files_are_deleted_and_then_it_does(
         quota.refuse_excess()
     assert str(refusal.value) == (
         "No code was run: earlier code filled work_dir beyond 1,048,576 bytes (max_work_dir_bytes). "
-        f"Delete files in {tmp_path}, or raise that limit."
+        f"Delete files in {tmp_path}, or raise that limit. "
+        "The next code may run to delete some, as long as it adds nothing."
     )
     big.unlink()
     quota.refuse_excess()
+
+
+def test_code_may_run_to_delete_what_is_too_much_but_adds_nothing(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    quota = watch(max_work_dir_bytes=MIB, max_work_dir_entries=10)
+    big = fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    with pytest.raises(FileRejected):
+        quota.refuse_excess()
+    quota.refuse_excess()
+    assert quota.excess() == ""
+    more = fill(tmp_path, MIB, "more")
+    assert "filled work_dir" in quota.excess()
+    for _ in range(2):  # which excuses nothing a second time
+        with pytest.raises(FileRejected):
+            quota.refuse_excess()
+    more.unlink()
+    quota.refuse_excess()
+    big.unlink()
+    quota.refuse_excess()
+    assert not quota.has_stopped_one
+    fill(tmp_path, 2 * MIB)
+    assert "1,048,576 bytes" in quota.excess()
+
+
+def test_folders_that_are_too_deep_are_brought_up_and_nothing_is_lost(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    quota = watch()
+    (tmp_path / "deep-1").write_text("mine")
+    deepest = tmp_path
+    for _ in range(3):
+        deepest = deepest.joinpath(*["d"] * 60)
+        deepest.mkdir(parents=True)
+        (deepest / "file").write_text("kept")
+    assert guest.killed.wait(FOREVER)
+    with pytest.raises(FileRejected, match=r"more than 64 deep. What lay deeper is in deep-2 and 1 more now\."):
+        quota.refuse_excess()
+    quota.refuse_excess()
+    assert (quota.excess(), quota.has_stopped_one) == ("", False)
+    assert sorted(path.read_text() for path in tmp_path.rglob("*") if path.is_file()) == ["kept"] * 3 + ["mine"]
+
+
+def test_a_disk_that_is_full_stays_closed_to_code(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    free = [10 * MIB]
+    quota = watch(Quota(tmp_path, Limits(min_disk_free=3 * MIB), lambda _: free[0]))
+    free[0] = MIB
+    assert guest.killed.wait(FOREVER)
+    for _ in range(2):
+        with pytest.raises(FileRejected, match="min_disk_free"):
+            quota.refuse_excess()
 
 
 def test_a_fresh_sandbox_does_not_make_the_excess_legal(
