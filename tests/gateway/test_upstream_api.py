@@ -13,8 +13,10 @@ import httpx
 
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, outputs, post, stream
+from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, ask, code, outputs, post, stream
 from tests.gateway.conftest import NewGateway
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
 def test_code_runs_before_an_upstream_that_speaks_responses(new_gateway: NewGateway) -> None:
@@ -51,6 +53,29 @@ def test_functions_choices_and_failures_pass_both_ways(new_gateway: NewGateway) 
     answer = post(outer, model="bad")
     assert answer.status_code >= 400
     assert "too long" in answer.json()["error"]["message"]
+
+
+def test_what_chat_completions_may_hold_reaches_such_an_upstream(new_gateway: NewGateway) -> None:
+    inner = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+    outer = new_gateway(
+        {}, upstream=f"{inner.url}/v1", upstream_api="responses", data_dir=inner.services.config.data_dir / "outer"
+    )
+    call = {"name": "f", "arguments": "{}"}
+    messages = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "f", "content": "7"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}}]},
+    ]
+    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "execute_python"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    answer = ask(outer, messages=messages, max_completion_tokens=55, tool_choice=choice)
+    assert answer.status_code == 200, answer.text
+    sent = inner.upstream.requests[-1]
+    assert sent["max_tokens"] == 55
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool", "user"]
+    assert sent["messages"][-1]["content"][0]["image_url"] == {"url": PIXEL, "detail": "low"}
 
 
 def test_the_models_reasoning_is_sent_back(new_gateway: NewGateway) -> None:

@@ -14,6 +14,7 @@ from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, 
 from agent_tools.gateway.responses.compaction.summary import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.mcp.approvals import asked, executed, read_decisions
 from agent_tools.gateway.responses.mcp.names import model_name
+from agent_tools.gateway.responses.pictures import picture_part
 from agent_tools.gateway.responses.shell.history import shell_arguments, shell_told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
 from agent_tools.models.base import JsonObject
@@ -238,7 +239,7 @@ def _part(part: Any, param: str, past: CallHistory) -> JsonObject:
     if kind == "refusal":
         return {"type": "text", "text": _text(part, "refusal", param)}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
-        return {"type": "image_url", "image_url": {"url": _safe_url(part["image_url"], param)}}
+        return picture_part(_safe_url(part["image_url"], param), part, param)
     if kind == "input_file" or (kind == "input_image" and isinstance(part.get("file_id"), str)):
         return past.file_part(part, param, not past.is_over)
     raise _unsupported_part(kind, param)

@@ -15,6 +15,7 @@ from agent_tools.containers.failures import UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.responses.pictures import picture_part
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.files.folder import safe_name
@@ -77,7 +78,7 @@ class InputFiles:
                 raise
             return {"type": "text", "text": GONE}
         if part.get("type") == "input_image":
-            return {"type": "image_url", "image_url": {"url": self._data_url(file, _picture_kind(file, param))}}
+            return picture_part(self._data_url(file, _picture_kind(file, param)), part, param)
         if self._hold is None:
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file, kind)}}

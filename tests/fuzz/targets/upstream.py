@@ -20,6 +20,7 @@ from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.limits import Limits
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
+from agent_tools.models.reply import Reply
 from agent_tools.settings import Endpoint
 from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
@@ -65,9 +66,14 @@ EVENTS = {"content-type": "text/event-stream"}
 
 def unfold_stream(data: bytes) -> Parts:
     """The lines of the server."""
+    return unfolded(data, WORDS)
+
+
+def unfolded(data: bytes, words: tuple[str, ...]) -> Parts:
+    """The lines of a server's stream, of events that know these words."""
     if data[:1] == b"R":
         return [unfold.text(data[1:])]
-    values = unfold.values(data[1:], WORDS)
+    values = unfold.values(data[1:], words)
     chunks = [each for value in values for each in (value if isinstance(value, list) else [value])]
     return [b"data: " + unfold.as_json(chunk) + b"\n\n" for chunk in chunks] + [b"data: [DONE]\n\n"]
 
@@ -76,6 +82,11 @@ def follow(parts: Parts) -> None:
     """Follow the reply as the gateway does."""
     model = _model()
     model.answer = b"".join(parts)
+    follow_reply(model.reply([{"role": "user", "content": "1"}]))
+
+
+def follow_reply(reply: Reply) -> None:
+    """Follow a reply into the events of a response."""
     argued = 0
 
     def counted(deltas: Iterator[Delta]) -> Iterator[Delta]:
@@ -84,7 +95,6 @@ def follow(parts: Parts) -> None:
             argued += len(delta.text) if isinstance(delta, ArgumentsDelta) else 0
             yield delta
 
-    reply = model.reply([{"role": "user", "content": "1"}])
     answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
     composer = Composer(
         {"output": []}, ResponseContext("python", {"f": FUNCTION}, "cntr", True, lambda _: None, lambda *_: "")

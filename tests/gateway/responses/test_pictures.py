@@ -101,3 +101,16 @@ def test_pictures_are_bounded_in_all(new_gateway: NewGateway) -> None:
 
 def open_picture(size: int) -> io.BytesIO:
     return io.BytesIO(PNG[:8] + b"a" * (size - 8))
+
+
+@pytest.mark.parametrize("source", ["url", "upload"])
+def test_a_picture_has_the_detail_that_was_asked_for(new_gateway: NewGateway, source: str) -> None:
+    gateway = new_gateway({"m": ["A dot."]})
+    picture = {"image_url": "https://x/y.png"}
+    if source == "upload":
+        picture = {"file_id": gateway.client().files.create(file=("any", HEADS["png"]), purpose="vision").id}
+    post(gateway, input=saying({"type": "input_image", **picture, "detail": "low"}))
+    assert parts(gateway)[-1]["image_url"]["detail"] == "low"
+    answer = post(gateway, input=saying({"type": "input_image", **picture, "detail": "lowest"}))
+    assert answer.status_code == 400
+    assert "auto, low, high, original" in answer.json()["error"]["message"]

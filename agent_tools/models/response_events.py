@@ -1,0 +1,165 @@
+"""The events of a streamed response, or a whole one, read into deltas. Pure, and generous to servers.
+
+The format is https://platform.openai.com/docs/api-reference/responses-streaming. Servers leave out events: what no
+delta has told of is taken from the events that hold the whole of a part, of an item, or of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_tools.errors import ModelError
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Delta,
+    Finish,
+    Json,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+)
+from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
+from agent_tools.models.chunks import usage_of
+from agent_tools.models.server_errors import short_name
+
+_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_STATUSES = {"rate_limit_exceeded": 429, "invalid_prompt": 400}
+
+
+class ResponseReader:
+    """Reads a response's events, as dicts, in order. Of reasoning and its summary it tells what comes first.
+
+    Attributes:
+        is_over: the last event has come.
+
+    Raises:
+        ModelError: the server failed, or sent more calls than a reply may have.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._calls: dict[Any, int] = {}  # by the places of their items
+        self._has_spoken = False  # in this item
+        self._has_told = False  # anything at all
+        self._thinks_in = ""  # the event in which the reasoning of this item comes
+
+    def read_whole(self, body: Json) -> Iterator[Delta]:
+        """Yield the deltas of a response that did not come as a stream."""
+        kind = "failed" if body.get("status") == "failed" else "completed"
+        yield from self.read({"type": f"response.{kind}", "response": body})
+
+    def finish(self) -> Iterator[Delta]:
+        """Yield nothing: a stream's last event settles all."""
+        return iter(())
+
+    def read(self, event: Json) -> Iterator[Delta]:
+        """Yield the deltas of one event."""
+        for delta in self._deltas(event):
+            self._has_told = True
+            self._has_spoken = self._has_spoken or isinstance(delta, TextDelta)
+            yield delta
+
+    def _deltas(self, event: Json) -> Iterator[Delta]:
+        match event.get("type"):
+            case "response.output_text.delta":
+                yield TextDelta(_text(event, "delta"), _tokens(event))
+            case "response.refusal.delta":
+                yield RefusalDelta(_text(event, "delta"))
+            case "response.output_text.done" if not self._has_spoken and event["text"]:
+                yield TextDelta(_text(event, "text"), _tokens(event))
+            case "response.refusal.done" if not self._has_spoken and event["refusal"]:
+                yield RefusalDelta(_text(event, "refusal"))
+            case "response.function_call_arguments.delta":
+                yield ArgumentsDelta(self._calls[event["output_index"]], _text(event, "delta"))
+            case "response.output_item.added":
+                yield from self._begin(event["item"], event.get("output_index"))
+            case "response.output_item.done":
+                yield from self._end_item(event["item"], event.get("output_index"))
+            case "response.completed" | "response.incomplete":
+                yield from self._end(event["response"])
+            case "response.failed" | "error":
+                raise _failure(event.get("response", event).get("error") or event)
+            case _:
+                yield from self._reasoning(event)
+
+    def _reasoning(self, event: Json) -> Iterator[Delta]:
+        match event.get("type"):
+            case "response.reasoning_summary_part.added" if event.get("summary_index") and self._thinks_in:
+                yield ReasoningDelta("\n\n")
+            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" as kind:
+                self._thinks_in = self._thinks_in or kind
+                if kind == self._thinks_in:
+                    yield ReasoningDelta(_text(event, "delta"))
+
+    def _begin(self, item: Json, place: Any) -> Iterator[Delta]:
+        self._has_spoken, self._thinks_in = False, ""
+        if item["type"] == "function_call":
+            refuse_more_calls(len(self._calls))
+            index = self._calls[place] = len(self._calls)
+            yield CallBegun(index, *_named(item))
+
+    def _end_item(self, item: Json, place: Any) -> Iterator[Delta]:
+        match item["type"]:
+            case "function_call":
+                if place not in self._calls:
+                    yield from self._begin(item, place)
+                yield CallComplete(self._calls[place], *_named(item), _text(item, "arguments"))
+            case "message" if not self._has_spoken:
+                yield from _said(item)
+            case "reasoning" if not self._thinks_in:
+                if thought := _joined(item.get("summary")) or _joined(item.get("content")):
+                    yield ReasoningDelta(thought)
+        self._has_spoken, self._thinks_in = False, ""
+
+    def _end(self, response: Json) -> Iterator[Delta]:
+        self.is_over = True
+        if not self._has_told:
+            for place, item in enumerate(response.get("output") or ()):
+                yield from self._end_item(item, place)
+        if usage := response.get("usage"):
+            yield usage_of(usage, "input_tokens", "output_tokens")
+        reason = str((response.get("incomplete_details") or {}).get("reason"))
+        yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
+
+
+def _said(item: Json) -> Iterator[Delta]:
+    for part in item.get("content") or ():
+        if part.get("text"):
+            yield TextDelta(_text(part, "text"), _tokens(part))
+        elif part.get("refusal"):
+            yield RefusalDelta(_text(part, "refusal"))
+
+
+def _named(call: Json) -> tuple[str, str]:
+    name = _text(call, "name")
+    if len(name) > MAX_NAME_CHARS:
+        raise too_large(f"a name of more than {MAX_NAME_CHARS:,} characters")
+    return _text(call, "call_id"), name
+
+
+def _text(holder: Json, name: str) -> str:
+    """Return a field that is a text.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(text := holder[name], str):
+        raise TypeError(f"{name} is no text")
+    return text
+
+
+def _tokens(holder: Json) -> tuple[Json, ...]:
+    return tuple(each for each in holder.get("logprobs") or () if isinstance(each, Mapping))
+
+
+def _joined(parts: Any) -> str:
+    return "\n\n".join(_text(part, "text") for part in parts or () if part.get("text"))
+
+
+def _failure(error: Json) -> ModelError:
+    code = short_name(error.get("code"))
+    status = _STATUSES.get(code or "")
+    return ModelError("The model's server failed.", status, code, status == 429, str(error.get("message") or ""))

@@ -1,0 +1,161 @@
+"""The events of the Responses API, from servers that send all of them and from those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from agent_tools.errors import ModelError
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Delta,
+    Finish,
+    Json,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from agent_tools.models.bounds import MAX_CALLS
+from agent_tools.models.response_events import ResponseReader
+
+THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "Six."}]}
+CALL = {"type": "function_call", "call_id": "c1", "name": "python", "arguments": '{"code": "6"}'}
+USAGE = {"input_tokens": 3, "output_tokens": 2}
+END = {"type": "response.completed", "response": {"output": [THOUGHT, MESSAGE, CALL], "usage": USAGE}}
+ENDED = [Usage(3, 2), Finish("tool_calls")]
+CALLED = [CallBegun(0, "c1", "python"), CallComplete(0, "c1", "python", '{"code": "6"}')]
+
+
+def event(kind: str, **fields: Any) -> Json:
+    return {"type": f"response.{kind}", **fields}
+
+
+def item(kind: str, place: int, value: Json) -> Json:
+    return event(f"output_item.{kind}", output_index=place, item=value)
+
+
+FULL = [
+    event("created"),
+    item("added", 0, {"type": "reasoning"}),
+    event("reasoning_summary_text.delta", delta="H"),
+    event("reasoning_summary_text.delta", delta="m."),
+    item("done", 0, THOUGHT),
+    item("added", 1, {"type": "message", "content": []}),
+    event("output_text.delta", delta="Si"),
+    event("output_text.delta", delta="x."),
+    event("output_text.done", text="Six."),
+    item("done", 1, MESSAGE),
+    item("added", 2, CALL),
+    event("function_call_arguments.delta", output_index=2, delta='{"code": "6"}'),
+    item("done", 2, CALL),
+    END,
+]
+
+
+def read(events: Iterable[Json]) -> list[Delta]:
+    reader = ResponseReader()
+    deltas = [delta for each in events for delta in reader.read(each)]
+    assert reader.is_over
+    return [*deltas, *reader.finish()]
+
+
+def without(*kinds: str) -> list[Json]:
+    return [each for each in FULL if not any(kind in each["type"] for kind in kinds)]
+
+
+def test_all_events_are_told_as_they_come() -> None:
+    assert read(FULL) == [
+        *(ReasoningDelta("H"), ReasoningDelta("m."), TextDelta("Si"), TextDelta("x.")),
+        *(CALLED[0], ArgumentsDelta(0, '{"code": "6"}'), CALLED[1], *ENDED),
+    ]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        *(["delta"], ["delta", "output_text.done"], ["delta", "added"], ["delta", "output_item.done"]),
+        *(["delta", "output_item", "output_text"], ["response.created", "delta", "added", "output_text.done"]),
+    ],
+)
+def test_what_no_delta_has_told_is_taken_from_what_is_whole(left_out: list[str]) -> None:
+    told = read(without(*left_out))
+    texts = [delta for delta in told if isinstance(delta, TextDelta)]
+    assert texts == [TextDelta("Six.")]
+    if "output_item.done" not in left_out:
+        assert told == [ReasoningDelta("Hm."), TextDelta("Six."), *CALLED, *ENDED]
+
+
+def test_a_response_that_did_not_come_as_a_stream_is_read() -> None:
+    assert [*ResponseReader().read_whole(END["response"])] == [
+        ReasoningDelta("Hm."),
+        TextDelta("Six."),
+        *CALLED,
+        *ENDED,
+    ]
+
+
+def test_a_refusal_is_no_text() -> None:
+    part = {"type": "refusal", "refusal": "No."}
+    whole = {"type": "message", "content": [part]}
+    end = event("completed", response={})
+    for events in (
+        [event("refusal.delta", delta="No."), event("refusal.done", refusal="No."), item("done", 0, whole), end],
+        [event("refusal.done", refusal="No."), item("done", 0, whole), end],
+        [item("done", 0, whole), end],
+    ):
+        assert read(events) == [RefusalDelta("No."), Finish("stop")]
+
+
+def test_reasoning_is_told_once_where_both_of_its_kinds_come() -> None:
+    events = [
+        event("reasoning_text.delta", delta="Raw"),
+        event("reasoning_summary_text.delta", delta="Summary"),
+        event("reasoning_text.delta", delta=" words"),
+        item("done", 0, THOUGHT),
+        event("completed", response={}),
+    ]
+    assert read(events)[:-1] == [ReasoningDelta("Raw"), ReasoningDelta(" words")]
+
+
+def test_parts_of_a_summary_are_paragraphs() -> None:
+    delta = event("reasoning_summary_text.delta", delta="A")
+    events = [event("reasoning_summary_part.added", summary_index=0), delta]
+    events += [event("reasoning_summary_part.added", summary_index=1), delta, event("completed", response={})]
+    assert read(events)[:-1] == [ReasoningDelta("A"), ReasoningDelta("\n\n"), ReasoningDelta("A")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), (None, "stop")]
+)
+def test_the_reason_of_an_end_is_that_of_chat_completions(reason: str | None, told: str) -> None:
+    details = {"reason": reason} if reason else None
+    assert read([event("incomplete", response={"incomplete_details": details})]) == [Finish(told)]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (
+            event("failed", response={"error": {"code": "rate_limit_exceeded", "message": "Slow."}}),
+            429,
+            "rate_limit_exceeded",
+        ),
+        (event("failed", response={"error": {"code": "server_error", "message": "Slow."}}), None, "server_error"),
+        ({"type": "error", "code": None, "message": "Slow."}, None, None),
+    ],
+)
+def test_a_failure_has_the_server_s_name_for_it(failure: Json, status: int | None, code: str | None) -> None:
+    with pytest.raises(ModelError) as raised:
+        read([failure])
+    assert (raised.value.status, raised.value.code, raised.value.detail) == (status, code, "Slow.")
+
+
+def test_calls_are_bounded() -> None:
+    with pytest.raises(ModelError, match=f"more than {MAX_CALLS} calls"):
+        read([item("done", place, CALL) for place in range(MAX_CALLS + 1)])
