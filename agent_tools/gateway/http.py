@@ -90,6 +90,12 @@ def owner_of(request: Request) -> str:
     return str(request.scope["owner"])
 
 
+def is_wanted(request: Request) -> Callable[[], bool]:
+    """Return what tells whether the answer is one for anybody still: the owner's key may be revoked meanwhile."""
+    keys, owner = services_of(request).keys, owner_of(request)
+    return lambda: keys.has(owner)
+
+
 async def raw_body(request: Request) -> bytes:
     """Return the body's bytes.
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway.endpoints import BESIDE_V1
-from agent_tools.gateway.http import raw_body, services_of
+from agent_tools.gateway.http import is_wanted, raw_body, services_of
 from agent_tools.gateway.requests.failures import ApiError
 
 _V1 = "/v1/"
@@ -27,4 +27,4 @@ async def pass_on(request: Request) -> Response:
         raise ApiError(404, "Not Found.", code="unknown_url")
     body = await raw_body(request)
     path = services.upstream.beside_v1(name) if name in BESIDE_V1 else name
-    return await services.upstream.pass_on(request, path, body)
+    return await services.upstream.pass_on(request, path, body, is_wanted(request))

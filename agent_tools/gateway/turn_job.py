@@ -26,6 +26,7 @@ class TurnJob(Job):
     def __init__(self, services: Services, owner: str, model: str, log: EventLog, *, is_urgent: bool = False) -> None:
         super().__init__(log, is_clients_key=services.config.passes_clients_keys)
         self._is_urgent = is_urgent
+        self._has_ended = False
         self._services = services
         self._key_name = services.keys.name_of(owner)
         self._spans = services.tracer.turn(model)
@@ -48,6 +49,7 @@ class TurnJob(Job):
                     running.close()
                 if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
                     raise stopped()
+                self._has_ended = isinstance(step, Finished)
                 self._services.metrics.step(step, self._key_name)
                 self._spans.step(step)
                 if isinstance(step, CallBegun):
@@ -62,7 +64,9 @@ class TurnJob(Job):
                     raise ApiError(500, "The response became larger than allowed.", code="response_too_large")
 
     def close(self) -> None:
-        """End the spans."""
+        """End the spans, and count a turn that an error has ended."""
+        if self.failure and not self._has_ended:
+            self._services.metrics.turn_failed()
         self._spans.end()
 
 

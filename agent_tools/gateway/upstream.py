@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
 
 import httpx
@@ -16,7 +16,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
@@ -96,8 +96,12 @@ class Upstream:
         except httpx.HTTPError:
             return False
 
-    async def pass_on(self, given: Request, path: str, body: bytes = b"") -> Response:
+    async def pass_on(
+        self, given: Request, path: str, body: bytes = b"", is_wanted: Callable[[], bool] = lambda: True
+    ) -> Response:
         """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
+
+        Once it is not wanted any more, as where the client's key was revoked, it is broken off.
 
         Raises:
             ApiError: 502 or 504, the upstream cannot be reached; 499, the client has hung up.
@@ -118,7 +122,9 @@ class Upstream:
             raise ApiError(502, "The upstream's answer has no valid HTTP status.", code="upstream_error")
         is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
         kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
-        return StreamingResponse(_bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+        return StreamingResponse(
+            _bytes(answer, is_wanted), answer.status_code, kept, background=BackgroundTask(answer.aclose)
+        )
 
     async def ask(self, name: str, headers: Mapping[str, str], question: JsonObject, most: int) -> bytes | None:
         """Ask an endpoint beside /v1; return its answer, None if it gives none, or one of more than `most` bytes."""
@@ -161,10 +167,12 @@ def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-async def _bytes(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _bytes(answer: httpx.Response, is_wanted: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Yield an answer; where it breaks off or cannot be decoded, so does this, and the client sees the cut."""
     try:
         async for chunk in answer.aiter_bytes():
+            if not is_wanted():
+                raise revoked()
             yield chunk
     finally:
         await answer.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,8 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.keys import ApiKey
 from agent_tools.gateway.store.records import ResponseHead
 from agent_tools.gateway.store.store import Store
-from tests.gateway.asking import CODE_TOOL, KEYS, SLEEP, code, refused, until
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import CODE_TOOL, EXECUTE, KEYS, SLEEP, code, refused, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 NO_LIMITS = KeyLimits()
@@ -150,6 +152,46 @@ def test_what_a_revoked_key_has_under_way_ends(new_gateway: NewGateway) -> None:
 
     until(ended)
     assert gateway.client(other).responses.retrieve(ids[1]).status == "in_progress"
+
+
+def test_a_stream_that_is_passed_on_is_cut_where_its_key_is_revoked(
+    new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="one two three", piece=1, wait_midway=held)]}, named_keys=True)
+    named = NamedKeys(gateway.services.store)
+    key = named.add("alice", NO_LIMITS)
+    until(lambda: status(gateway, key) == 200)
+    asked = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.stream("POST", f"{gateway.url}/v1/chat/completions", json=asked, headers=headers) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        named.revoke("alice")
+        until(lambda: status(gateway, key) == 401)
+        held.set()
+        with pytest.raises(httpx.HTTPError):
+            list(lines)
+    assert "Traceback" not in caplog.text
+
+
+def test_a_routed_chat_whose_key_is_revoked_does_not_look_complete(new_gateway: NewGateway) -> None:
+    held = threading.Event()
+    gateway = new_gateway({"m": [ScriptedReply(text="one two three", piece=1, wait_midway=held)]}, named_keys=True)
+    named = NamedKeys(gateway.services.store)
+    key = named.add("alice", NO_LIMITS)
+    until(lambda: status(gateway, key) == 200)
+    asked = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "tools": [EXECUTE], "stream": True}
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.stream("POST", f"{gateway.url}/v1/chat/completions", json=asked, headers=headers) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        named.revoke("alice")
+        said = "".join(lines)
+    held.set()
+    assert "The API key was revoked." in said
+    assert '"finish_reason": "stop"' not in said
+    assert '"finish_reason":"stop"' not in said
 
 
 def test_a_clients_key_never_reaches_the_upstream(new_gateway: NewGateway) -> None:

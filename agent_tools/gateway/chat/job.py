@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+from agent_tools.agents.steps import Finished
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.container import ChatContainer
 from agent_tools.gateway.chat.request import ChatRequest
 from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
@@ -40,6 +41,8 @@ class ChatJob(TurnJob):
         container = self._container = ChatContainer(self._services, self._request, self._owner, self._session)
         tools = [ContainerTool(container.hold, function) for function in self._request.ours]
         for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
+            if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
+                raise revoked()  # else nobody is there to take a part of the answer for all of it
             if not number:
                 yield from self._composer.begin()
             chunks = list(self._composer.feed(step))

@@ -11,7 +11,7 @@ from agent_tools.containers.records import Container
 from agent_tools.gateway.chat.container import ChatContainer
 from agent_tools.gateway.chat.job import ChatJob
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
-from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.http import Json, is_wanted, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
 from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.peers.peers import Elsewhere
@@ -25,7 +25,7 @@ async def create_completion(request: Request) -> Response:
     services, body = services_of(request), await raw_body(request)
     wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
-        return await services.upstream.pass_on(request, "chat/completions", body)
+        return await services.upstream.pass_on(request, "chat/completions", body, is_wanted(request))
     if answer := await _answered_elsewhere(request, wanted, body):
         return answer
     job = await _started(request, wanted)

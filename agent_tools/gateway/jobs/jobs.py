@@ -20,7 +20,7 @@ from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.admission import Admission
 from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.requests.failures import ApiError, busy, stopped
+from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
 
 LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
 Event = Mapping[str, Any]
@@ -136,7 +136,7 @@ class Jobs:
         place = Place(owner, needs_sandbox)
         if owner in self._revoked:
             self.leave(place)
-            raise ApiError(401, "The API key was revoked.", code="invalid_api_key")
+            raise revoked()
         return place
 
     def leave(self, place: Place) -> None:

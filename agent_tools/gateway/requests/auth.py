@@ -52,6 +52,7 @@ class RequestKeys:
             for number, key in enumerate(keys, start=1)
         }
         self._callers: Mapping[str, Caller] = self._set
+        self._owners = frozenset(caller.owner for caller in self._set.values())
 
     @property
     def are_needed(self) -> bool:
@@ -63,11 +64,16 @@ class RequestKeys:
 
         All that were named before are forgotten. Return the owners that had a key until now.
         """
-        before = {caller.owner for caller in self._callers.values()}
+        before = self._owners
         left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
         self._callers = {**left, **callers}
+        self._owners = frozenset(caller.owner for caller in self._callers.values())
         self._named_at = self._clock()
-        return frozenset(before - {caller.owner for caller in self._callers.values()})
+        return before - self._owners
+
+    def has(self, owner: str) -> bool:
+        """Return whether an owner has a key still, or none is needed."""
+        return owner in self._owners or not self.are_needed
 
     def max_containers(self, owner: str, usual: int) -> int:
         """Return the number of containers that an owner may have at once."""

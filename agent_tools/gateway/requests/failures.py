@@ -103,6 +103,11 @@ def busy(status: int, message: str, seconds: float) -> ApiError:
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
 
 
+def revoked() -> ApiError:
+    """Return the error for what a key has under way when it is revoked."""
+    return ApiError(401, "The API key was revoked.", code="invalid_api_key")
+
+
 def stopped() -> ApiError:
     """Return the error for an answer that the gateway's end cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")

@@ -81,7 +81,7 @@ class Metrics:
         self.responses = Counter(
             "agent_tools_turns", "Turns between model and tools, by how they ended.", ["end"], registry=registry
         )
-        self.rounds = Counter("agent_tools_rounds", "Times a model was asked.", registry=registry)
+        self.rounds = Counter("agent_tools_rounds", "Answers of a model.", registry=registry)
         self.calls = Counter(
             "agent_tools_tool_calls", "Calls of the code interpreter and the shell.", ["status"], registry=registry
         )
@@ -131,6 +131,10 @@ class Metrics:
             case Finished(reason=reason):
                 known = ("stop", "length", "tool_calls", "pending", "rounds", "cancelled", "deadline")
                 self.responses.labels(reason if reason in known else "other").inc()
+
+    def turn_failed(self) -> None:
+        """Count a turn that an error has ended."""
+        self.responses.labels("failed").inc()
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

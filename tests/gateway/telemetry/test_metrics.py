@@ -144,3 +144,12 @@ def test_tokens_and_requests_are_counted_by_the_name_of_their_key(new_gateway: N
 def test_the_process_itself_is_measured(new_gateway: NewGateway) -> None:
     text = httpx.get(f"{new_gateway({}).url}/metrics").text
     assert float(re.findall(r"^process_resident_memory_bytes (\S+)$", text, re.MULTILINE)[0]) > 1e6
+
+
+def test_a_turn_that_an_error_ends_has_failed(new_gateway: NewGateway) -> None:
+    bad = ScriptedReply(status=500, error="out of order")
+    gateway = new_gateway({"m": [code("1"), *[bad] * 9], "ok": lambda _: ScriptedReply(text="Ok.")})
+    assert post(gateway).status_code == 500
+    assert post(gateway, model="ok").status_code == 200
+    found = gateway.services.metrics.registry.get_sample_value
+    assert [found("agent_tools_turns_total", {"end": end}) for end in ("failed", "stop")] == [1, 1]
