@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import httpx
 from starlette.background import BackgroundTask
@@ -81,11 +82,14 @@ class Upstream:
         return self._config.upstream_api == "responses" or self._profile.format == "always"
 
     def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel | ResponsesModel:
+        common: Any = {
+            "max_reply_bytes": self._config.max_reply_bytes,
+            "waiting": self._waiting,
+            "leaves_waiting": True,
+        }
         if self._config.upstream_api == "responses":
-            limit, passed = self._config.max_reply_bytes, self._config.passed_fields
-            return ResponsesModel(name, endpoint, max_reply_bytes=limit, passed=passed, waiting=self._waiting)
-        limit = self._config.max_reply_bytes
-        return OpenAIModel(name, endpoint, max_reply_bytes=limit, profile=self._profile, waiting=self._waiting)
+            return ResponsesModel(name, endpoint, passed=self._config.passed_fields, **common)
+        return OpenAIModel(name, endpoint, profile=self._profile, **common)
 
     async def is_ready(self) -> bool:
         """Return True if the upstream answers at all."""

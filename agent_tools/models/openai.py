@@ -63,6 +63,7 @@ class OpenAIModel:
         max_reply_bytes: the size of the largest reply that is read.
         profile: what the server wants to be sent. What is not given there is learned from its answers.
         waiting: around each wait for the server, in the thread that reads a reply.
+        leaves_waiting: a `Retry-After` is the caller's to wait for, unless results of calls would be lost by that.
     """
 
     def __init__(
@@ -73,8 +74,11 @@ class OpenAIModel:
         max_reply_bytes: int = MAX_REPLY_BYTES,
         profile: Profile | None = None,
         waiting: Waiting = nullcontext,
+        leaves_waiting: bool = False,
     ) -> None:
         self.model = model
+        self._leaves_waiting = leaves_waiting
+        self._sending = threading.local()
         self.dialect = Dialect(profile or Profile())
         self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
@@ -127,11 +131,21 @@ class OpenAIModel:
         clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.with_raw_response.create
         try:
-            return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
+            with self.sending(has_results=_has_results(request["messages"])):
+                return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
         except _openai().APIStatusError as exc:
             if exc.status_code in REFUSALS:
                 raise Refused(words_of(exc.body), exc) from exc
             raise
+
+    @contextlib.contextmanager
+    def sending(self, *, has_results: bool) -> Iterator[None]:
+        """Around the sending of a request, by whether it has the results of calls that the model has just made."""
+        self._sending.may_wait = has_results or not self._leaves_waiting
+        try:
+            yield
+        finally:
+            self._sending.may_wait = True
 
     def connected(self) -> Any:
         """Return the `openai` client, made at the first call."""
@@ -139,7 +153,10 @@ class OpenAIModel:
         with self._lock:
             if self._client is None:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
-                hooks = {"request": [refuse_abandoned], "response": [partial(_count, self.max_reply_bytes)]}
+                hooks = {
+                    "request": [refuse_abandoned],
+                    "response": [partial(_count, self.max_reply_bytes), partial(_leave_waiting, self._sending)],
+                }
                 http = openai.DefaultHttpxClient(event_hooks=hooks)
                 self._client = openai.OpenAI(
                     base_url=self.endpoint.base_url,
@@ -183,6 +200,16 @@ class OpenAIModel:
             ) from exc
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise ModelError(f"The model's server {host} sent something that is not a reply.") from exc
+
+
+def _leave_waiting(sending: threading.local, response: Any) -> None:
+    """Keep the client from waiting as long as the server says, in the way that servers have for that."""
+    if "retry-after" in response.headers and not getattr(sending, "may_wait", True):
+        response.headers["x-should-retry"] = "false"
+
+
+def _has_results(messages: Sequence[Json]) -> bool:
+    return bool(messages) and messages[-1].get("role") in ("tool", "function")
 
 
 def _count(limit: int, response: Any) -> None:

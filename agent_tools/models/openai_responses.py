@@ -30,11 +30,13 @@ class ResponsesModel:
         max_reply_bytes: int,
         passed: Sequence[str] = (),
         waiting: Waiting = nullcontext,
+        leaves_waiting: bool = False,
     ) -> None:
         self.model = model
         self._passed = passed
-        # connections, limits, errors
-        self._chat = OpenAIModel(model, endpoint, max_reply_bytes=max_reply_bytes, waiting=waiting)
+        self._chat = OpenAIModel(  # connections, limits, errors
+            model, endpoint, max_reply_bytes=max_reply_bytes, waiting=waiting, leaves_waiting=leaves_waiting
+        )
         self._takes_reasoning = True  # until it refuses that
 
     def reply(
@@ -75,7 +77,9 @@ class ResponsesModel:
     def _send(self, request: JsonObject) -> Any:
         """Send a request; return the HTTP client's response, unread."""
         create = self._chat.connected().responses.with_raw_response.create  # see OpenAIModel for what is passed
-        return create(stream=True, extra_body=request).http_response
+        items = request["input"]
+        with self._chat.sending(has_results=bool(items) and items[-1]["type"] == "function_call_output"):
+            return create(stream=True, extra_body=request).http_response
 
     def close(self) -> None:
         """Close idle connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -245,6 +245,30 @@ def test_the_time_to_ask_again_is_kept(new: New) -> None:
             assert (answer.status_code, answer.json()["error"]["message"]) == (429, "Slow down.")
             assert answer.headers.get("retry-after") == kept
             assert answer.json()["error"]["code"] is None
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_the_time_to_ask_again_is_the_client_s_to_wait_for(new: New, api: str) -> None:
+    gateway, upstream = new(
+        lambda _: replace(refused("Slow down.", 429), headers={"Retry-After": "30"}), upstream_api=api
+    )
+    for answer in (post(gateway), post(gateway, stream=True), ask(gateway)):
+        assert (answer.status_code, answer.headers.get("retry-after")) == (429, "30")
+    assert len(upstream.seen) == 3
+
+
+def test_code_that_has_run_is_worth_a_wait(new: New) -> None:
+    seen: list[bool] = []
+
+    def busy_once(request: Request) -> Answer:
+        is_told = bool(dialects.told(request))
+        seen.append(is_told)
+        busy = replace(refused("Slow down.", 429), headers={"Retry-After": "1"})
+        return busy if seen.count(True) == 1 and is_told else dialects.plain(request)
+
+    gateway, _ = new(busy_once)
+    assert post(gateway).json()["status"] == "completed"
+    assert seen == [False, True, True]
 
 
 JSON_ANSWER = json.dumps({"name": "Alice", "facts": [str(number) * 40 for number in range(9)]})
