@@ -31,9 +31,10 @@ class Contents:
             ContainersError: it is too large, no storage is left, or the file cannot be written.
         """
         path, config = self._containers.folder(container_id), self._containers.config
-        limit = min(config.max_upload_bytes, config.max_container_bytes - self._containers.measure(container_id))
-        left = self._left(container_id)
-        chunks = bounded(content, limit) if limit <= left else bounded(content, left, _beyond_share(left))
+        room, left = config.max_container_bytes - self._containers.measure(container_id), self._left(container_id)
+        reasons = {config.max_upload_bytes: None, room: _beyond_container(room), left: _beyond_share(left)}
+        limit = min(reasons)
+        chunks = bounded(content, limit, reasons[limit])
         try:
             folder.replace(path, name, chunks, self._containers.runtime.guest(path).outside)
         except (OSError, ValueError) as exc:
@@ -65,6 +66,11 @@ class Contents:
         container = self._rows.get(Container, container_id)
         self._containers.shares.check_disk()
         return self._containers.shares.containers_left(container.owner) if container else 0
+
+
+def _beyond_container(room: int) -> FileTooLarge:
+    grow = f"The container may grow by {max(0, room):,} bytes more (max_container_bytes)"
+    return FileTooLarge(f"{grow}; delete files in it, or let code do that.")
 
 
 def _beyond_share(left: int) -> StorageFull:

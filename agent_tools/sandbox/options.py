@@ -96,7 +96,7 @@ class Options:
             isolation=isolation,
             static_url=_text(cfg, "static_url"),
             figures_dir=_folder(cfg, "figures_dir"),
-            image=_text(cfg, "image"),
+            image=_image(cfg),
             recipe=Recipe.read(*(cfg.get(name) for name in _RECIPE)),
             allow_private_urls=_flag(cfg, "allow_private_urls", False),
             transport=_transport(cfg.get("transport") or "auto"),
@@ -111,6 +111,17 @@ class Options:
             checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
         )
+
+
+def _image(cfg: Config) -> str | None:
+    """Return the image to use as it is, into which nothing can be installed."""
+    image = _text(cfg, "image")
+    for name in ("packages", "debian_packages"):
+        if image and cfg.get(name):
+            raise InvalidParams(
+                f"image={image!r:.80} is used as it is: leave out {name}, or image, for one to be built."
+            )
+    return image
 
 
 def timeout_of(timeout: object, default: float, limits: Limits, name: str = "timeout") -> float:

@@ -133,6 +133,7 @@ def test_a_container_takes_no_more_than_it_may(new_gateway: NewGateway) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
         client.containers.files.create(container.id, file=("b.bin", b"b" * 40_000))
     assert refused.value.status_code == 413
+    assert "may grow by 9,040 bytes more (max_container_bytes); delete files" in refused.value.message
     assert len(list(client.containers.files.list(container.id))) == 1
 
 

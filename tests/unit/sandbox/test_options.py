@@ -19,7 +19,10 @@ def test_the_options_of_the_image_are_a_recipe() -> None:
 
 @pytest.mark.parametrize(
     "cfg",
-    [{"flavour": "fat"}, {"debian_packages": "jq"}, {"debian_packages": ["jq; id"]}, {"packages": "polars"}],
+    [
+        *({"flavour": "fat"}, {"debian_packages": "jq"}, {"debian_packages": ["jq; id"]}, {"packages": "polars"}),
+        *({"image": "mine", "packages": ["polars"]}, {"image": "mine", "debian_packages": ["jq"]}),
+    ],
     ids=str,
 )
 def test_unusable_options_of_the_image_are_refused(cfg: dict[str, object]) -> None:
