@@ -40,6 +40,8 @@ from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Mod
 from agent_tools.tools.base import BaseTool
 
 ENDED = "the turn was ended."
+LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
+_TOKENS = ("max_tokens", "max_completion_tokens")
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +54,8 @@ class ToolLoop:
         tools: the tools it may call; they run here.
         client_functions: definitions of functions that the caller runs; a call of one ends the turn.
         files: paths or URLs for tools that take files.
-        options: chat completions' request fields. A forced `tool_choice` holds for the first round only.
+        options: chat completions' request fields. A forced `tool_choice` holds for the first round only, and a limit on
+            tokens for all rounds together, as far as the server counts them.
         max_rounds: how often the model is asked with tools; then once more without. Default: settings.
         max_calls: how many calls are made; then the model is asked once more without tools. Default: no limit.
         call_timeout: seconds that the code of one call may run. Default: the tool's own.
@@ -118,12 +121,16 @@ class _RunningTurn:
         self.clients = {function["name"] for function in self.functions} - self.tools.keys()
         self.used_ids: set[str] = set()
         self.calls_made = 0
+        self.spent = 0  # tokens of the limit that the options have on them
         self.defers_format = bool(loop.options.get("response_format")) and not loop.format_beside_tools
         self.has_draft = False  # the model has answered, and is asked for the format
 
     def rounds(self) -> Iterator[Step]:
         number = 0
         while not self.reason and not self.stop.is_set():
+            if self.spent and any(left < LEAST_TOKENS for left in self._tokens_left().values()):
+                self.reason = "length"
+                return
             number += 1
             answer = self._new_round(number, self._may_call(number))
             yield from self._ask(answer)
@@ -157,7 +164,7 @@ class _RunningTurn:
         return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
 
     def _ask(self, answer: Round) -> Iterator[Step]:
-        options = dict(self.loop.options)
+        options = {**self.loop.options, **self._tokens_left()}
         if answer.is_draft:
             del options["response_format"]
         if self.functions and not answer.declared:
@@ -170,6 +177,11 @@ class _RunningTurn:
                 yield from answer.read(self._until_stopped(reply))
         finally:
             _hang_up(reply)
+
+    def _tokens_left(self) -> dict[str, int]:
+        """Return the limits that the options have on tokens, less what was spent of them."""
+        limits = {name: self.loop.options.get(name) for name in _TOKENS}
+        return {name: most - self.spent for name, most in limits.items() if isinstance(most, int)}
 
     def _until_stopped(self, reply: Iterator[Delta]) -> Iterator[Delta]:
         for delta in reply:
@@ -231,6 +243,7 @@ class _RunningTurn:
         messages = (*answer.messages, *map(_result, results), *pictures)
         self.messages.extend(messages)
         self.usage += answer.usage or Usage()
+        self.spent += answer.usage.output_tokens if answer.usage else 0  # none for an answer that was put aside
         _log.debug("round %d: %d calls, %s", answer.number, len(answer.calls), answer.usage)
         return RoundDone(answer.number, messages, answer.usage, answer.reason)
 

@@ -249,6 +249,22 @@ def test_a_forced_call_is_forced_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_on_tokens_is_of_the_whole_turn(name: str) -> None:
+    model = ScriptedModel(lambda request: calling(call("double", x=1), usage=Usage(9, 45)))
+    steps = run(model, Doubler(), options={name: 100, "temperature": 0})
+    assert [asked.options for asked in model.asked] == [{name: 100, "temperature": 0}, {name: 55, "temperature": 0}]
+    assert len(answers(steps)) == 2
+    assert steps[-1] == Finished("length", Usage(18, 90))
+
+
+def test_an_answer_that_is_asked_for_again_in_a_format_takes_nothing_of_a_limit() -> None:
+    model = ScriptedModel([ScriptedReply(text="two", usage=Usage(9, 95)), ScriptedReply(text="{}", usage=Usage(9, 2))])
+    steps = run(model, Doubler(), options={"max_tokens": 100, "response_format": {"type": "json_object"}})
+    assert [asked.options["max_tokens"] for asked in model.asked] == [100, 100]
+    assert (said(steps), steps[-1]) == ("{}", Finished("stop", Usage(18, 97)))
+
+
 def test_a_call_cut_at_the_token_limit_is_not_run() -> None:
     cut = ScriptedReply(calls=[ScriptedCall("python", "print(1")], finish_reason="length")
     tool = Coder()
