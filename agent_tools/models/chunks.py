@@ -16,6 +16,7 @@ from agent_tools.models.call_pieces import CallPieces
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 
+_CALLED = ("tool_calls", "function_call")
 _REASONING = ("reasoning_content", "reasoning")
 
 
@@ -71,7 +72,8 @@ class ChunkReader:
         yield from self._pieces.finish()
         if self._usage:
             yield self._usage
-        yield Finish(self.reason or ("tool_calls" if self._pieces.calls else "stop"))
+        said = None if self.reason in _CALLED else self.reason  # servers say so also where there are no calls
+        yield Finish(said or ("tool_calls" if self._pieces.calls else "stop"))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         delta = choice.get("delta") or choice.get("message") or {}

@@ -168,6 +168,13 @@ def test_no_usage_is_none() -> None:
     assert read({"content": "a"}, reason="stop", usage=None) == [TextDelta("a"), Finish("stop")]
 
 
+@pytest.mark.parametrize("reason", ["tool_calls", "function_call"])
+def test_calls_are_no_reason_to_end_where_there_are_none(reason: str) -> None:
+    assert read({"content": "a"}, reason=reason)[-1] == Finish("stop")
+    assert read(piece("f", "{}", index=0), reason=reason)[-1] == Finish("tool_calls")
+    assert read({"function_call": {"name": "f", "arguments": "{}"}}, reason=reason)[-1] == Finish("tool_calls")
+
+
 def test_usages_add_up() -> None:
     assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
     assert Usage(1, 2).total_tokens == 3
