@@ -87,6 +87,8 @@ def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
     """Set both limits of the key NAME; one that is not given is the gateway's own again."""
     with _opened(found) as named:
         named.limit(name, KeyLimits(**limits))
+    own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
+    notes.print(f"{name} has {own or 'the limits of the gateway'}; gateways know within seconds", markup=False)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, adv
         InvalidParams: there is none, and others reach the address; or one is too short.
     """
     if not keys and not with_others and host not in LOOPBACK:
-        raise InvalidParams(f"Without a key, anyone who reaches {host} could run code: {advice}.")
+        raise InvalidParams(f"Without a key, anyone who reaches {host or 'this machine'} could run code: {advice}.")
     if any(len(key) < MIN_KEY_CHARS for key in keys):
         raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
 

@@ -233,16 +233,19 @@ def test_names_and_keys_are_used_once(store: Store, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
-    def keys(*arguments: str, given: str = "") -> str:
+    def keys(*arguments: str, given: str = "", told: str = "") -> str:
         done = CliRunner().invoke(cli, ["keys", "--data-dir", str(work_dir), *arguments], input=given)
         assert done.exit_code == 0, done.output
+        assert told in done.stderr
         return done.stdout
 
     key = keys("add", "alice", "--max-containers", "5").strip()
     assert key.startswith("sk-at-")
     assert keys("add", "bob", "--stdin", given="a-key-of-before\n") == "a-key-of-before\n"
-    keys("limit", "alice", "--max-requests-per-minute", "60")
-    keys("revoke", "bob")
+    keys(
+        "limit", "alice", "--max-requests-per-minute", "60", told="alice has max_requests_per_minute=60; gateways know"
+    )
+    keys("revoke", "bob", told="bob is revoked")
     alice, bob = keys("list").splitlines()
     assert "  max_requests_per_minute=60" in alice
     assert "revoked" in bob

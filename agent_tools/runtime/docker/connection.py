@@ -29,6 +29,10 @@ USE_ENGINE_HINT = (
     "log in again), or set DOCKER_HOST to a rootless engine of one's own."
     f"{SEE_DOCTOR}"
 )
+ADDRESS_HINT = (
+    f"An address of an engine begins with unix://, tcp:// or ssh://; correct DOCKER_HOST, or unset it.{SEE_DOCTOR}"
+)
+_NO_ADDRESS = "Invalid bind address"  # the SDK's words
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
 MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours
 MAX_CONNECTIONS = 64  # to the engine, that are kept for the next request; more are made and closed again
@@ -45,8 +49,9 @@ def translated() -> Iterator[None]:
         raise EngineError(f"The engine refused: {explained(exc)}") from exc
     except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
         cause = _root_cause(exc)
-        hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
         reason = getattr(cause, "strerror", None) or cause
+        hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
+        hint = ADDRESS_HINT if _NO_ADDRESS in str(reason) else hint
         if "paramiko" in str(reason):
             raise EngineUnavailable("An engine over ssh needs more: pip install 'agent-tools-sandbox[ssh]'.") from exc
         raise EngineUnavailable(f"No engine answers ({reason}). {hint}") from exc

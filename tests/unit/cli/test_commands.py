@@ -242,6 +242,15 @@ def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: li
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("address", ["foo://x", "localhost:2375"])
+def test_an_address_that_is_none_is_told_as_what_it_is(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    result = CliRunner().invoke(cli, ["run", "-c", "1", "--work-dir", str(tmp_path)])
+    assert "begins with unix://, tcp:// or ssh://; correct DOCKER_HOST" in str(result.exception)
+
+
 def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     done = agent_tools(tmp_path, "doctor")
     assert done.returncode == 1
