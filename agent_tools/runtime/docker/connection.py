@@ -29,9 +29,7 @@ USE_ENGINE_HINT = (
     "log in again), or set DOCKER_HOST to a rootless engine of one's own."
     f"{SEE_DOCTOR}"
 )
-ADDRESS_HINT = (
-    f"An address of an engine begins with unix://, tcp:// or ssh://; correct DOCKER_HOST, or unset it.{SEE_DOCTOR}"
-)
+ADDRESS_HINT = f"DOCKER_HOST is to begin with unix://, tcp:// or ssh://, or not to be set. {START_ENGINE_HINT}"
 _NO_ADDRESS = "Invalid bind address"  # the SDK's words
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
 MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours
