@@ -287,6 +287,7 @@ def test_a_cell_that_kills_who_runs_the_commands_is_told_to_them(sandbox: Sandbo
     lost = running.wait(PATIENCE)
     assert (lost.exit_code, lost.ok) == (137, False)
     assert "ended by code in the sandbox" in lost.reason
+    _eventually(lambda: _running(sandbox, "sleep", LONG) == 0)  # what is told to have ended has
     _lives(sandbox)
 
 

@@ -23,6 +23,7 @@ class Attendants:
         self._let_go = let_go
         self._work_dir = work_dir
         self._runs_commands = 0  # the pid of the one that does
+        self._ran_commands: set[int] = set()  # the pids of all that did, until their end is noted
         self._commands: socket.socket | None = None  # the line to it
         self._proxy = 0  # the pid of the network's
         self._port: socket.socket | None = None  # on which it listens: PID 1 keeps it, whatever ends the proxy
@@ -45,7 +46,15 @@ class Attendants:
     def end_commands(self) -> None:
         """End all commands and all that they started."""
         if self._runs_commands in self.pids:
+            self._ran_commands.discard(self._runs_commands)
             kill_subreaper(self._runs_commands)
+
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it was one that ran commands and has left them running."""
+        self.pids.discard(pid)
+        has_left_commands = pid in self._ran_commands
+        self._ran_commands.discard(pid)
+        return has_left_commands
 
     def rouse(self) -> None:
         """Let all of them go on, whatever has stopped them."""
@@ -106,6 +115,8 @@ class Attendants:
         self._commands.setblocking(False)
         with theirs:
             self._runs_commands = self._fork(lambda: self._run_commands(theirs))
+        if self._runs_commands:
+            self._ran_commands.add(self._runs_commands)
 
     def _run_commands(self, orders: socket.socket) -> None:
         set_dumpable(True)

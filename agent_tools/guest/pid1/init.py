@@ -193,7 +193,7 @@ class Init:
         self.hear()
         pid = self.branches.end(number)
         if pid and not self.reach.kill_branch(pid):
-            self.clear_after_branch()
+            self.clear_orphans()
 
     def hear(self) -> None:
         """Listen to those who may be the kernel now, or the supervisor of a branch."""
@@ -234,8 +234,8 @@ class Init:
         """Return the processes that outlive a kernel, with what comes from them."""
         return self.attendants.pids | self.keeper.pids | self.branches.pids
 
-    def clear_after_branch(self) -> None:
-        """End what a branch left whose supervisor was killed; nobody can tell it from what has left the kernel."""
+    def clear_orphans(self) -> None:
+        """End what a branch or commands left whose parent was killed; nobody can tell it from what left the kernel."""
         self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
@@ -245,11 +245,12 @@ class Init:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
                 if pid == 0:
                     return
-                self.attendants.pids.discard(pid)
+                if self.attendants.forget(pid):
+                    self.clear_orphans()
                 if self.keeper.forget(pid):
                     self.say_no_copy()
                 if self.branches.forget(pid):
-                    self.clear_after_branch()
+                    self.clear_orphans()
                 if pid == self.kernel_pid:
                     report = self.read_report()
                     self.forget_kernel()
