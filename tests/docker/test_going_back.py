@@ -7,7 +7,7 @@ import pytest
 from agent_tools import Sandbox
 from agent_tools.checkpoint import Hindrance, Variables
 from agent_tools.errors import CheckpointMissing
-from agent_tools.execution import Died, Restarted
+from agent_tools.execution import Died, Error, Restarted
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
@@ -112,6 +112,33 @@ def test_threads_that_only_wait_for_work_hinder_none(sandbox: Sandbox) -> None:
         assert crash(sandbox) == Variables(kept=True, undone=1)
         run(sandbox, f"{WAITING}\nx = {x}")  # in what goes on they come again
         assert sandbox.run_code("x, asyncio.get_event_loop().is_running()").value == (x, True)
+
+
+POOLED = """
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from joblib import Parallel, delayed
+threads, processes = ThreadPoolExecutor(2), ProcessPoolExecutor(2)
+"""
+WORKED = "list(threads.map(abs, [-1] * 9)), Parallel(n_jobs=2)(delayed(abs)(-n) for n in range(3))"
+
+
+def test_pools_that_wait_for_work_hinder_none(sandbox: Sandbox) -> None:
+    done = ([1] * 9, [0, 1, 2])
+    run(sandbox, POOLED)
+    assert sandbox.run_code(f"found = list(processes.map(abs, [-1]))\n{WORKED}").value == done
+    run(sandbox, "x = 1")
+    for _ in range(2):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        assert sandbox.run_code(f"assert (x, found) == (1, [1])\n{WORKED}").value == done
+    left = sandbox.run_code("processes.submit(abs, -1)").error
+    assert isinstance(left, Error)
+    assert "left behind when the kernel went back" in left.value
+
+
+def test_pools_at_work_hinder_as_other_threads_do(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1", f"import time\n{POOLED}\nfuture = threads.submit(time.sleep, 600)\nx = 2")
+    lost = crash(sandbox)
+    assert (lost.kept, lost.undone) == (True, 2)
 
 
 IDLE_THREADS = {

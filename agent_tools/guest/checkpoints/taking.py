@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Any, Protocol
 
-from . import memory, threads
+from . import memory, pools, threads
 from .frozen import Woken, freeze
 from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
 
@@ -128,7 +128,7 @@ class Checkpoints:
 
     def _fork(self) -> None:
         assert self._keeper
-        kernel, seeded = os.getpid(), random.getstate()  # a fork is seeded anew
+        kernel, seeded, left = os.getpid(), random.getstate(), pools.living()  # a fork is seeded anew
         with self._shared.lock:
             self._maker = os.fork()
         self._told = ""
@@ -150,7 +150,8 @@ class Checkpoints:
             freeze(self._keeper, self.run, done)
         except Woken:
             random.setstate(seeded)
-            threads.forget_tracker()
+            threads.forget_trackers()
+            pools.begin_anew(left)
             self._allowance = Allowance()
             raise
 

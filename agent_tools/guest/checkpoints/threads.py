@@ -1,7 +1,6 @@
 """The threads and child processes of the code, which a fork would lose."""
 
 import array
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -9,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+from . import pools
 
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork
@@ -18,26 +19,27 @@ _STACK = 4096  # bytes of an idle thread's stack in which its library is found; 
 PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
 _OPENMP = ("libgomp", "libomp", "libiomp5")
-_TRACKER = "multiprocessing.resource_tracker"  # starts with shared memory, and lives as long as who has started it
+_TRACKERS = (  # start with shared memory and with workers, and live as long as who has started them
+    "multiprocessing.resource_tracker",
+    "joblib.externals.loky.backend.resource_tracker",
+    "loky.backend.resource_tracker",
+)
 _TASKS = "/proc/{}/task"
 
 
 def code_has_threads() -> bool:
-    """Return whether threads live that Python code has started."""
-    return threading.active_count() > OURS
+    """Return whether threads live that Python code has started, but those of pools that wait for work."""
+    return threading.active_count() > OURS and len(set(threading.enumerate()) - pools.idle()[0]) > OURS
 
 
 def end_waiting() -> None:
-    """End Python's threads that wait for work and come again with it: tqdm's monitor, and those of `asyncio.to_thread`.
+    """End a thread of Python's that waits for work and comes again with it: tqdm's monitor.
 
-    They are found by their libraries' own names for them; where code has put something else there, they stay.
+    It is found by the library's own name for it; where code has put something else there, it stays.
     """
-    if not code_has_threads():
-        return
     try:
-        if tqdm := sys.modules.get("tqdm.std"):
+        if code_has_threads() and (tqdm := sys.modules.get("tqdm.std")):
             _end_monitor(tqdm.tqdm)
-        _end_executor(asyncio.get_event_loop())
     except Exception:  # noqa: BLE001  (of whatever code has put there)
         return
 
@@ -48,14 +50,6 @@ def _end_monitor(progress: Any) -> None:
         monitor.was_killed.set()  # type: ignore[attr-defined]
         monitor.join(PATIENCE)
         progress.monitor = None
-
-
-def _end_executor(loop: Any) -> None:
-    executor = loop._default_executor
-    is_idle = executor and executor._work_queue.empty() and executor._idle_semaphore._value >= len(executor._threads)
-    if is_idle:
-        executor.shutdown(wait=True)
-        loop._default_executor = None
 
 
 def unknown() -> frozenset[str]:
@@ -116,7 +110,7 @@ def end_idle() -> None:
 
 
 def code_has_children() -> bool:
-    """Return whether child processes live but multiprocessing's own, which only listens.
+    """Return whether child processes live but those of pools that wait for work, and what tracks their resources.
 
     One that has ended and was not waited for does not live.
     """
@@ -125,24 +119,24 @@ def code_has_children() -> bool:
     except ChildProcessError:
         return False
     try:
-        tasks = os.listdir(_TASKS.format("self"))
-        return any(_lives(pid) and not _is_tracker(pid) for task in tasks for pid in _children(task))
+        waiting = {str(pid) for pid in pools.idle()[1]}
+        pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
+        return any(_lives(pid) and not _is_tracker(pid) for pid in pids - waiting)
     except OSError:  # an operating system that does not tell: there may be some
         return True
 
 
-def forget_tracker() -> None:
-    """Let multiprocessing start its tracker of resources anew: in a copy the one of the kernel is out of reach."""
-    try:
-        tracker = sys.modules[_TRACKER]._resource_tracker
-        tracker._fd = tracker._pid = None
-    except Exception:  # noqa: BLE001  (there is none, or what code has put there)
-        return
+def forget_trackers() -> None:
+    """Let the trackers of resources be started anew: in a copy those of the kernel are out of reach."""
+    for tracker in filter(None, map(sys.modules.get, _TRACKERS)):
+        with contextlib.suppress(AttributeError):  # of what code has put there
+            tracker._resource_tracker._fd = tracker._resource_tracker._pid = None
 
 
 def _is_tracker(pid: str) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return f"from {_TRACKER} import main".encode() in file.read()
+        command = file.read()
+        return any(f"from {tracker} import main".encode() in command for tracker in _TRACKERS)
     return False
 
 
