@@ -44,6 +44,8 @@ class Quota:
     def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
         self.has_stopped_one = False
         """True if code was killed for an excess that has not been found gone since."""
+        self.is_shut = False
+        """True if code was killed for an excess, and none was let through since."""
         self._path = path
         self._free = free
         self._excused: Usage | None = None
@@ -78,9 +80,9 @@ class Quota:
             return
         excess = self.excess()
         if not excess:
-            self.has_stopped_one = self._is_excused()
+            self.has_stopped_one, self.is_shut = self._is_excused(), False
             return
-        if lifted := folder.lift_deep(self._path, MAX_LEVELS):
+        if not self._is_flat() and (lifted := folder.lift_deep(self._path, self._limit.levels)):
             others = f" and {len(lifted) - 1:,} more" if len(lifted) > 1 else ""
             raise FileRejected(
                 f"No code was run: earlier code {excess}. What lay deeper is in {lifted[0]}{others} now."
@@ -100,8 +102,10 @@ class Quota:
 
     def _is_countable(self) -> bool:
         """Return whether there is room on the disk, and all that is there can be counted."""
-        is_flat = folder.usage(self._path, self._limit).levels <= self._limit.levels
-        return is_flat and self._free(self._path) >= self._least_free
+        return self._is_flat() and self._free(self._path) >= self._least_free
+
+    def _is_flat(self) -> bool:
+        return folder.usage(self._path, self._limit).levels <= self._limit.levels
 
     def excess(self, held: Held | None = None) -> str:
         """Return what is over a limit, in words that go on from 'it'; '' as a rule.
@@ -176,7 +180,7 @@ class QuotaWatch:
         self._brake.order(Pause())
         excess = self._excess()
         if excess and self._has_suspects():
-            self.quota.has_stopped_one = True
+            self.quota.has_stopped_one = self.quota.is_shut = True
             self._brake.kill(f"it {excess}")
         else:
             self._brake.order(Resume())
@@ -188,4 +192,4 @@ class QuotaWatch:
 
     def _has_suspects(self) -> bool:
         """Return whether there may be code to stop. After a kill there is none, until a run is let through again."""
-        return self._is_busy() or not self.quota.has_stopped_one
+        return self._is_busy() or not self.quota.is_shut

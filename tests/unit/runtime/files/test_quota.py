@@ -208,6 +208,40 @@ def test_code_may_run_to_delete_what_is_too_much_but_adds_nothing(
     assert "1,048,576 bytes" in quota.excess()
 
 
+def test_what_excused_code_leaves_behind_is_watched_between_runs(guest: Guest, tmp_path: Path, clock: Clock) -> None:
+    quota = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0))
+    quota.count()
+    fill(tmp_path, 2 * MIB)
+    quota.has_stopped_one = quota.is_shut = True
+    with pytest.raises(FileRejected):
+        quota.refuse_excess()
+    quota.refuse_excess()
+    guest.is_busy = False
+    watched = clock.watch(quota, guest)
+    try:
+        assert clock.reaches(clock() + 3 * IDLE_LOOK_EVERY)
+        assert not guest.killed.is_set()
+        fill(tmp_path, MIB, "more")
+        assert guest.killed.wait(FOREVER)
+    finally:
+        watched.close()
+
+
+def test_folders_that_were_deep_before_stay_where_they_are(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path
+) -> None:
+    deepest = tmp_path.joinpath(*["d"] * 70)
+    deepest.mkdir(parents=True)
+    quota = watch(max_work_dir_bytes=MIB)
+    big = fill(tmp_path, 2 * MIB)
+    assert guest.killed.wait(FOREVER)
+    with pytest.raises(FileRejected, match="The next code may run to delete some"):
+        quota.refuse_excess()
+    big.unlink()
+    quota.refuse_excess()
+    assert deepest.is_dir()
+
+
 def test_folders_that_are_too_deep_are_brought_up_and_nothing_is_lost(
     watch: Callable[..., Quota], guest: Guest, tmp_path: Path
 ) -> None:
@@ -252,7 +286,7 @@ def test_a_kernel_that_starts_over_an_excess_is_left_alone_until_a_run_is_let_th
     quota = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0))
     quota.count()
     fill(tmp_path, 2 * MIB)
-    quota.has_stopped_one = True
+    quota.has_stopped_one = quota.is_shut = True
     guest.is_busy = False
     watched = clock.watch(quota, guest)
     try:
