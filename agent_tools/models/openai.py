@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import sys
@@ -209,7 +210,9 @@ def _leave_waiting(sending: threading.local, response: Any) -> None:
 
 
 def _has_results(messages: Sequence[Json]) -> bool:
-    return bool(messages) and messages[-1].get("role") in ("tool", "function")
+    """Return whether messages end with results of calls, after which pictures of them may come."""
+    newest = itertools.takewhile(lambda message: message.get("role") != "assistant", reversed(messages))
+    return any(message.get("role") in ("tool", "function") for message in newest)
 
 
 def _count(limit: int, response: Any) -> None:

@@ -11,7 +11,7 @@ from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.reply import Reply, Waiting
 from agent_tools.models.response_events import ResponseReader
-from agent_tools.models.response_items import response_items, response_options
+from agent_tools.models.response_items import has_results, response_items, response_options
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
@@ -77,8 +77,7 @@ class ResponsesModel:
     def _send(self, request: JsonObject) -> Any:
         """Send a request; return the HTTP client's response, unread."""
         create = self._chat.connected().responses.with_raw_response.create  # see OpenAIModel for what is passed
-        items = request["input"]
-        with self._chat.sending(has_results=bool(items) and items[-1]["type"] == "function_call_output"):
+        with self._chat.sending(has_results=has_results(request["input"])):
             return create(stream=True, extra_body=request).http_response
 
     def close(self) -> None:

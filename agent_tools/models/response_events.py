@@ -26,6 +26,7 @@ from agent_tools.models.chunks import usage_of
 from agent_tools.models.server_errors import short_name
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_ENDS = ("completed", "incomplete", "failed")
 _STATUSES = {"rate_limit_exceeded": 429, "invalid_prompt": 400}
 
 
@@ -43,12 +44,16 @@ class ResponseReader:
         self.is_over = False
         self._calls: dict[Any, int] = {}  # by the places of their items
         self._has_spoken = False  # in this item
-        self._has_told = False  # anything at all
+        self._has_answered = False  # anything at all, but reasoning and calls
+        self._has_reasoned = False
+        self._complete: set[Any] = set()  # the places of calls
         self._thinks_in = ""  # the event in which the reasoning of this item comes
 
     def read_whole(self, body: Json) -> Iterator[Delta]:
         """Yield the deltas of a response that did not come as a stream."""
-        kind = "failed" if body.get("status") == "failed" else "completed"
+        kind = body.get("status") or "completed"
+        if kind not in _ENDS or (kind != "failed" and not isinstance(body.get("output"), list)):
+            raise TypeError("no response that has ended")
         yield from self.read({"type": f"response.{kind}", "response": body})
 
     def finish(self) -> Iterator[Delta]:
@@ -58,8 +63,9 @@ class ResponseReader:
     def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one event."""
         for delta in self._deltas(event):
-            self._has_told = True
             self._has_spoken = self._has_spoken or isinstance(delta, TextDelta)
+            self._has_answered = self._has_answered or isinstance(delta, TextDelta | RefusalDelta)
+            self._has_reasoned = self._has_reasoned or isinstance(delta, ReasoningDelta)
             yield delta
 
     def _deltas(self, event: Json) -> Iterator[Delta]:
@@ -98,15 +104,16 @@ class ResponseReader:
         self._has_spoken, self._thinks_in = False, ""
         if item["type"] == "function_call":
             refuse_more_calls(len(self._calls))
-            index = self._calls[place] = len(self._calls)
+            index = self._calls[_key(item, place)] = len(self._calls)
             yield CallBegun(index, *_named(item))
 
     def _end_item(self, item: Json, place: Any) -> Iterator[Delta]:
         match item["type"]:
-            case "function_call":
-                if place not in self._calls:
+            case "function_call" if (key := _key(item, place)) not in self._complete:
+                if key not in self._calls:
                     yield from self._begin(item, place)
-                yield CallComplete(self._calls[place], *_named(item), _text(item, "arguments"))
+                yield CallComplete(self._calls[key], *_named(item), _text(item, "arguments"))
+                self._complete.add(key)
             case "message" if not self._has_spoken:
                 yield from _said(item)
             case "reasoning" if not self._thinks_in:
@@ -116,13 +123,19 @@ class ResponseReader:
 
     def _end(self, response: Json) -> Iterator[Delta]:
         self.is_over = True
-        if not self._has_told:
-            for place, item in enumerate(response.get("output") or ()):
-                yield from self._end_item(item, place)
+        has_told = {"message": self._has_answered, "reasoning": self._has_reasoned}
+        for place, item in enumerate(response.get("output") or ()):
+            if not has_told.get(item["type"]):
+                has_place = item.get("call_id") not in self._calls
+                yield from self._end_item(item, place if has_place else None)
         if usage := response.get("usage"):
             yield usage_of(usage, "input_tokens", "output_tokens")
         reason = str((response.get("incomplete_details") or {}).get("reason"))
         yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
+
+
+def _key(call: Json, place: Any) -> Any:
+    return call["call_id"] if place is None else place
 
 
 def _said(item: Json) -> Iterator[Delta]:

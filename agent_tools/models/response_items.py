@@ -6,7 +6,7 @@ counterpart is sent as it is: the server knows best how to refuse it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.models.base import Json, JsonObject, Options
@@ -59,6 +59,14 @@ def response_items(messages: Iterable[Json]) -> Iterator[JsonObject]:
         if function := message.get("function_call"):
             unnamed = f"call_{number}"
             yield {"type": "function_call", "call_id": unnamed, **function}
+
+
+def has_results(items: Sequence[Json]) -> bool:
+    """Return whether a response's input ends with results of calls, after which pictures of them may come."""
+    for item in reversed(items):
+        if item["type"] != "message" or item["role"] == "assistant":
+            return bool(item["type"] == "function_call_output")
+    return False
 
 
 def _flat(choice: Any) -> Any:

@@ -181,7 +181,7 @@ class _RunningTurn:
     def _tokens_left(self) -> dict[str, int]:
         """Return the limits that the options have on tokens, less what was spent of them."""
         limits = {name: self.loop.options.get(name) for name in _TOKENS}
-        return {name: most - self.spent for name, most in limits.items() if isinstance(most, int)}
+        return {name: most - self.spent for name, most in limits.items() if type(most) is int and most > 0}
 
     def _until_stopped(self, reply: Iterator[Delta]) -> Iterator[Delta]:
         for delta in reply:

@@ -100,6 +100,31 @@ def test_a_response_that_did_not_come_as_a_stream_is_read() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        *({"choices": []}, {"object": "list"}, {"status": "in_progress"}, {"status": "cancelled", "output": []}),
+        {"status": "completed"},
+    ],
+)
+def test_a_whole_body_that_is_no_ended_response_is_no_answer(body: Json) -> None:
+    with pytest.raises(TypeError):
+        list(ResponseReader().read_whole(body))
+
+
+def test_what_the_end_alone_holds_is_told_beside_what_came_before() -> None:
+    assert read(without("output_text", "output_item.done")) == [
+        *(ReasoningDelta("H"), ReasoningDelta("m."), CALLED[0], ArgumentsDelta(0, '{"code": "6"}')),
+        *(TextDelta("Six."), CALLED[1], *ENDED),
+    ]
+
+
+def test_calls_without_places_are_told_apart_and_one_that_is_told_twice_is_one() -> None:
+    calls = [{"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"} for name in ("a", "b", "a")]
+    told = read([*(event("output_item.done", item=call) for call in calls), event("completed", response={})])
+    assert [(call.index, call.id) for call in told if isinstance(call, CallComplete)] == [(0, "a"), (1, "b")]
+
+
 def test_a_refusal_is_no_text() -> None:
     part = {"type": "refusal", "refusal": "No."}
     whole = {"type": "message", "content": [part]}
