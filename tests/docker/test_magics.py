@@ -257,6 +257,8 @@ def test_a_backend_for_files_says_that_nothing_is_shown(shared_tool: CodeInterpr
         pytest.param("%pip list", "numpy==", id="list"),
         pytest.param("!pip freeze | head -1", "not found", id="a pipeline is the shell's"),
         pytest.param("!echo pip install x", "pip install x", id="other commands"),
+        pytest.param("!echo {1..3}; [[ a == a ]] && diff <(echo a) <(echo a)", "1 2 3", id="in the words of bash"),
+        pytest.param("found = !echo {1..3}\nprint(found)", "['1 2 3']", id="in the words of bash, assigned"),
         pytest.param("cmd = 'x'\n!echo {cmd} $cmd", "x x", id="variables in a command"),
         pytest.param("def f(n):\n    !echo {n}\nf(7)", "7", id="variables of a function in a command"),
         pytest.param("!cd /tmp", "%cd changes the kernel's", id="cd alone"),

@@ -23,7 +23,8 @@ def _write(text_of: Callable[[Any], object], shown: Any, printer: Any, _: bool) 
         text = text_of(shown)
     except Exception:  # noqa: BLE001  (whatever a library raises, the object has a repr() still)
         text = None
-    printer.text(text.rstrip() if text and isinstance(text, str) else repr(shown))
+    content = text.rstrip() if isinstance(text, str) else ""
+    printer.text(content or repr(shown))
 
 
 def _source(shown: Any) -> object:

@@ -200,7 +200,7 @@ class SandboxShell(CellShell):
             figures.show_as_asked(self.display_formatter)
         self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
         self.register_magics(ExecutionMagics)  # with a debugger
-        self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="linux", tb_offset=1)
+        self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="neutral", tb_offset=1)
         self._set_leaving()
         own = type(self)
         own.__name__ = own.__qualname__ = ZMQInteractiveShell.__name__  # by which libraries know a notebook

@@ -10,11 +10,15 @@ import pwd
 
 NAME = "sandbox"
 BASE = "/usr/share/agent_tools"  # the image's own tables
+SHELL = "/bin/bash"  # of the user, where the image has it
 TABLES = ("passwd", "group")
 
 
 def lay_names(etc: str = "/etc", base: str = BASE) -> None:
-    """Write the tables where the image's links lead, and tell USER and LOGNAME. Images without links are left alone."""
+    """Write the tables where the image's links lead, and tell USER, LOGNAME and SHELL.
+
+    Images without links are left alone.
+    """
     for table in TABLES:
         with contextlib.suppress(OSError):
             _lay(table, os.readlink(f"{etc}/{table}"), base)
@@ -22,6 +26,8 @@ def lay_names(etc: str = "/etc", base: str = BASE) -> None:
         name = pwd.getpwuid(os.getuid()).pw_name
         os.environ.setdefault("USER", name)
         os.environ.setdefault("LOGNAME", name)
+    if os.path.exists(SHELL):
+        os.environ.setdefault("SHELL", SHELL)  # that of `!` in cells: IPython takes sh where nothing is said
 
 
 def _lay(table: str, target: str, base: str) -> None:
@@ -40,4 +46,4 @@ def _line(table: str) -> str:
     if table == "group":
         return f"{NAME}:x:{os.getgid()}:"
     home = os.environ.get("HOME", "/")
-    return f"{NAME}:x:{os.getuid()}:{os.getgid()}:{NAME}:{home}:/bin/bash"
+    return f"{NAME}:x:{os.getuid()}:{os.getgid()}:{NAME}:{home}:{SHELL}"
