@@ -49,7 +49,8 @@ def begin_anew(pools: list[Any]) -> None:
     """Let the pools of a copy, whose threads and processes are the kernel's, start new ones or say that they cannot."""
     try:
         for loky in _LOKY:
-            if reusable := sys.modules.get(f"{loky}.reusable_executor"):
+            reusable: Any = sys.modules.get(f"{loky}.reusable_executor")
+            if reusable:
                 reusable._executor = None  # the next one who asks gets another
         for pool in pools:
             if hasattr(pool, "_work_queue"):
@@ -82,5 +83,6 @@ def _of_processes() -> Iterator[tuple[threading.Thread, Any]]:
 
 def _waits(frame: FrameType | None) -> bool:
     """Return whether a thread of a pool is between two pieces of work."""
-    code = frame and frame.f_code
-    return bool(code and code.co_name == "_worker" and not frame.f_locals.get("work_item"))
+    if frame is None or frame.f_code.co_name != "_worker":
+        return False
+    return not frame.f_locals.get("work_item")
