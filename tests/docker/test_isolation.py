@@ -221,7 +221,7 @@ def test_the_environment_holds_nothing_of_the_host(
         "GIT_PAGER",
         "TERM",
     }
-    names_of_the_user = {"USER", "LOGNAME", "container"}  # the last is Podman's, and names only Podman
+    names_of_the_user = {"USER", "LOGNAME", "SHELL", "container"}  # the last is Podman's, and names only Podman
     base_image = {"PYTHON_VERSION", "PYTHON_SHA256", "GPG_KEY", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL"}
     assert set(ENVIRONMENT) <= names <= set(ENVIRONMENT) | ipython | names_of_the_user | base_image
 
