@@ -1,35 +1,106 @@
 """The way of a cell from the request to the code that runs, without what the stock way spends on most cells in vain.
 
 Theory of operation
-    Of a cell of fifty lines the stock kernel makes tokens to find magics, compiles it once more to see if it awaits,
-    and computes its file's name in Python: together that takes longer than to compile and run it. Here a text search
-    comes first, which says that none of this is needed; where it cannot say so, the stock way is taken.
+    Of a cell of fifty lines the stock kernel looks for prompts line by line, makes tokens to find magics, compiles it
+    once more to see if it awaits, and computes its file's name in Python: together that takes longer than to compile
+    and run it. Of a single line it splits off the first word, to ask seven checkers what that stands for. Here a text
+    search comes first, which says that none of this is needed; where it cannot say so, the stock way is taken.
 """
 
+import builtins
 import os
 import re
 from hashlib import sha1  # what code puts into a module is nothing to us
+from keyword import iskeyword
 from tempfile import gettempdir
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import inputtransformer2 as stock
+from IPython.core.autocall import IPyAutocall
 from IPython.core.compilerop import CachingCompiler
+from IPython.core.history import HistoryManager
+from IPython.core.macro import Macro
+from IPython.core.prefilter import PrefilterManager
 from traitlets import Instance
 
-_KNOWN = (stock.MagicAssign, stock.SystemAssign, stock.EscapedCommand, stock.HelpEnd)
-_MAY_BE_ESCAPED = re.compile(r"[%?]|!(?!=)|^[ \t\f]*[,;/]", re.MULTILINE)  # for these four
+_TOKENS = [stock.MagicAssign, stock.SystemAssign, stock.EscapedCommand, stock.HelpEnd]
+_LINES = [stock.leading_empty_lines, stock.leading_indent, stock.classic_prompt, stock.ipython_prompt, stock.cell_magic]
+_ESCAPES = r"[%?]|!(?!=)|^[ \t\f]*[,;/]"  # of what IPython has beside Python
+_MAY_BE_ESCAPED = re.compile(_ESCAPES, re.MULTILINE)  # for _TOKENS
+_MAY_BE_CHANGED = re.compile(  # for _LINES, too: they indent less, empty blank lines, and strip prompts
+    rf"{_ESCAPES}|\A\s|^[^\S\n]+$|>>>|\.\.\.:|In \[|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", re.MULTILINE
+)
+_FIRST_WORD = re.compile(r"[^\W\d]\w*")
+_CALLED_BY_NAME = Macro, IPyAutocall  # such objects run where a line only names them
 
 
 class CellTransformer(stock.TransformerManager):
     """Makes Python of magics, commands and questions, as IPython does."""
 
+    def transform_cell(self, cell: str) -> str:
+        """Transform what is not Python; of a cell that is nothing else only the last line's end is seen to."""
+        if not self._is_as_made() or not cell or _MAY_BE_CHANGED.search(cell):
+            transformed: str = super().transform_cell(cell)
+            return transformed
+        return cell if cell.endswith("\n") else f"{cell}\n"
+
     def do_token_transforms(self, lines: list[str]) -> list[str]:
         """Transform what is not Python within lines; none is if no escape character is there."""
-        if tuple(self.token_transformers) == _KNOWN and not _MAY_BE_ESCAPED.search("\n".join(lines)):
+        if self.token_transformers == _TOKENS and not _MAY_BE_ESCAPED.search("\n".join(lines)):
             return lines
         transformed: list[str] = super().do_token_transforms(lines)
         return transformed
+
+    def _is_as_made(self) -> bool:
+        """Return whether code has added no transformer, and taken none away."""
+        of_lines = self.cleanup_transforms + self.line_transforms
+        return bool(self.token_transformers == _TOKENS and of_lines == _LINES)
+
+
+class CellPrefilter(PrefilterManager):
+    """Finds the magics, macros and callables that the first word of a single line stands for."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._made_with = len(self.checkers), len(self.transformers)
+
+    def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str:
+        """Return what lines stand for; one that begins with a name of the code's or of Python's is taken as it is."""
+        if not continue_prompt and self._is_python(line := lines.rstrip("\n")):
+            return line
+        filtered: str = super().prefilter_lines(lines, continue_prompt)
+        return filtered
+
+    def _is_python(self, line: str) -> bool:
+        found = _FIRST_WORD.match(line)
+        if not found or "\n" in line or self.shell.autocall or self._has_more():
+            return False
+        word, names = found[0], self.shell.user_ns
+        if word in names:
+            return not isinstance(names[word], _CALLED_BY_NAME)
+        return hasattr(builtins, word) or iskeyword(word)
+
+    def _has_more(self) -> bool:
+        """Return whether code has registered anything that wants to see each line."""
+        return (len(self.checkers), len(self.transformers)) != self._made_with
+
+
+class CellHistory(HistoryManager):
+    """Keeps the inputs of this kernel, and no more: no database is waiting for them."""
+
+    _i00 = _i = _ii = _iii = ""  # plain, since nobody observes them
+
+    def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
+        """Keep a cell's input for `%history`, `In`, `_i`, `_ii`, `_iii` and `_i<number>`."""
+        raw = (source if source_raw is None else source_raw).rstrip("\n")
+        if self._exit_re.match(raw.strip()):
+            return
+        self.input_hist_parsed.append(source.rstrip("\n"))
+        self.input_hist_raw.append(raw)
+        self._iii, self._ii, self._i, self._i00 = self._ii, self._i, self._i00, raw
+        latest = {"_i": self._i, "_ii": self._ii, "_iii": self._iii, f"_i{line_num}": raw}
+        self.shell.push(latest, interactive=False)
 
 
 class CellCompiler(CachingCompiler):
@@ -48,6 +119,17 @@ class CellShell(ZMQInteractiveShell):
     depth = 0
     """How many cells run, one within the other."""
     _transformed: tuple[str | None, str] = None, ""  # a request's cell, and what its magics were made of
+
+    def init_history(self) -> None:
+        """Keep inputs without a database."""
+        self.history_manager = CellHistory(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
+
+    def init_prefilter(self) -> None:
+        """Look at single lines in the short way."""
+        self.prefilter_manager = CellPrefilter(shell=self, parent=self)
+        self.configurables.append(self.prefilter_manager)
+        self.prefilter = self.prefilter_manager.prefilter_lines
 
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell's magics; those of a request once: ipykernel and IPython both ask for it."""

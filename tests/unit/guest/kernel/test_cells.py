@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.autocall import ExitAutocall
+from IPython.core.history import HistoryManager
 from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.macro import Macro
+from IPython.core.prefilter import PrefilterChecker, PrefilterManager
+from traitlets.config import Config
 
 from agent_tools.guest.kernel import cells, lazy_names
-from agent_tools.guest.kernel.cells import CellCompiler, CellTransformer
+from agent_tools.guest.kernel.cells import CellCompiler, CellHistory, CellPrefilter, CellTransformer
 from agent_tools.guest.kernel.lazy_names import LazyNames
+from agent_tools.guest.kernel.shell import SandboxShell
 
 PIECES = st.sampled_from(
     (
         *("a", "b.c", "print", "f(", ")", "[", "]", "{", "}", "=", "==", "!=", "!", "!!", "%", "%%", "%x", "?", "??"),
         *(",", ";", "/", "//", " ", "  ", "    ", "\t", "\n", "\n\n", "\\\n", "\f", "\x0b", "\x1c", "\x85", "\u2028"),
+        *(">>>", ">>> ", "...", "... ", "...: ", "   ...: ", "In [1]: ", "[ins] In [2]: ", "\n  \n", "\n>>> a"),
         *("#", "'", '"', "'''", '"""', "f'", "if x:", "await ", "async ", ":", "\r", "\r\n", "\xa0", "é", "0", "1.5"),
     )
 )
@@ -57,6 +67,18 @@ def test_plain_python_is_not_made_tokens_of(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
+def test_plain_python_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransformerManager, "transform_cell", lambda *_: pytest.fail("it went the long way"))
+    assert CellTransformer().transform_cell("if a != b:\n\n    print([...])") == "if a != b:\n\n    print([...])\n"
+
+
+@pytest.mark.parametrize("transforms", ["cleanup_transforms", "line_transforms"])
+def test_a_transform_of_lines_that_is_not_known_sees_every_cell(transforms: str) -> None:
+    transformer = CellTransformer()
+    getattr(transformer, transforms).append(lambda lines: [line.upper() for line in lines])
+    assert transformer.transform_cell("a = 1") == "A = 1\n"
+
+
 def test_a_transformer_that_is_not_known_sees_every_cell() -> None:
     class Shout(cells.stock.MagicAssign):  # type: ignore[misc]
         @classmethod
@@ -68,6 +90,78 @@ def test_a_transformer_that_is_not_known_sees_every_cell() -> None:
     transformer.token_transformers.append(Shout)
     transformer.transform_cell("a = 1")
     assert seen
+
+
+# -- single lines, and what is kept of them --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[SandboxShell]:
+    """A shell with names of each kind, as code can define them."""
+    shell = SandboxShell(user_ns={}, config=Config(HistoryManager={"enabled": False}))
+    shell.user_ns.update(value=1, call=print, macro=Macro("value\n"), auto=ExitAutocall(), ls=[2], time=3)
+    yield shell
+    shell.history_manager.end_session()
+
+
+NAMES = st.sampled_from(
+    ("value", "call", "macro", "auto", "ls", "time", "pwd", "cd", "timeit", "len", "print", "for", "import", "é", "_x")
+)
+REST = st.lists(PIECES, max_size=4).map("".join)
+
+
+@given(NAMES, REST, st.sampled_from(("", " ", "  ", "\t")))
+def test_a_line_stands_for_what_the_stock_prefilter_finds(
+    shell: SandboxShell, name: str, rest: str, pause: str
+) -> None:
+    line = f"{name}{pause}{rest}\n"
+    found, stock = (filtered(shell, which, line) for which in (CellPrefilter, PrefilterManager))
+    assert found == stock
+
+
+def filtered(shell: SandboxShell, kind: type[PrefilterManager], line: str) -> str:
+    return str(kind.prefilter_lines(shell.prefilter_manager, line))
+
+
+@pytest.mark.parametrize("line", ["macro", "auto", "pwd", "cd ..", "timeit x"])
+def test_a_word_that_is_no_python_stands_for_more(shell: SandboxShell, line: str) -> None:
+    assert filtered(shell, CellPrefilter, line) == filtered(shell, PrefilterManager, line) != line
+
+
+def test_a_checker_of_the_codes_sees_each_line(shell: SandboxShell) -> None:
+    class Seen(PrefilterChecker):
+        def check(self, line_info: Any) -> None:
+            seen.append(line_info.line)
+
+    seen: list[str] = []
+    checker = Seen(shell=shell, prefilter_manager=shell.prefilter_manager)
+    filtered(shell, CellPrefilter, "value")
+    shell.prefilter_manager.unregister_checker(checker)
+    filtered(shell, CellPrefilter, "value")
+    assert seen == ["value"]
+
+
+def test_calls_without_brackets_are_found_if_code_wants_them(shell: SandboxShell, capsys: Any) -> None:
+    shell.autocall = 1
+    try:
+        assert filtered(shell, CellPrefilter, "call value") == "call(value)"
+    finally:
+        shell.autocall = 0
+
+
+def test_inputs_are_kept_as_the_stock_history_keeps_them(shell: SandboxShell) -> None:
+    def kept(kind: type[HistoryManager]) -> tuple[list[str], list[str], dict[str, object]]:
+        history = kind(shell=shell, enabled=False)
+        for number, (cell, raw) in enumerate([("a\n", "a"), ("run('x')\n", "%x"), ("exit()", "exit()"), ("b", None)]):
+            history.store_inputs(number + 1, cell, raw)
+        names = {name: value for name, value in shell.user_ns.items() if re.fullmatch("_i+|_i[0-9]+", name)}
+        hidden = {name for name in names if name in shell.user_ns_hidden}
+        for name in names:
+            del shell.user_ns[name]
+        return history.input_hist_parsed[1:], history.input_hist_raw[1:], {**names, "hidden": hidden}
+
+    assert kept(CellHistory) == kept(HistoryManager)
+    assert not CellHistory(shell=shell, enabled=False).db_input_cache
 
 
 def test_cells_have_file_names_by_their_text() -> None:
