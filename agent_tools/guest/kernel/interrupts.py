@@ -19,6 +19,7 @@ IsUsers = Callable[[FrameType | None], bool]
 class _State:
     """The interrupts of the main thread: at most one cell at a time."""
 
+    is_users: IsUsers | None = None  # of the cell whose code interrupts reach
     was_noted = False
     was_raised = False
     rings = False
@@ -29,12 +30,12 @@ def ignore() -> None:
     """Ignore interrupts from now on: there is nothing to interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _State.was_noted = _State.was_raised = _State.rings = False
-    _State.shields = 0
+    _State.shields, _State.is_users = 0, None
 
 
 def expect() -> None:
     """Keep interrupts from now on: they are meant for the code that is about to run."""
-    signal.signal(signal.SIGINT, _note)
+    signal.signal(signal.SIGINT, _interrupt)
 
 
 @contextmanager
@@ -43,25 +44,18 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
 
     `is_users` tells the user's frames from a library's.
     """
-    if signal.getsignal(signal.SIGINT) is not _note:
+    if _State.is_users or signal.getsignal(signal.SIGINT) is not _interrupt:
         if _State.was_noted:
             _raise_soon()
         yield
         return
-
-    def interrupt(_number: int, frame: FrameType | None) -> None:
-        if not is_shielded() and (not _State.was_raised or is_users(frame)):
-            _State.was_raised = True
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)
+    _State.is_users = is_users
     try:
         if _State.was_noted:  # looked at last, so that none is noted and never raised
             _raise_soon()
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is interrupt:  # else the code has set one of its own
-            expect()
+        _State.is_users = None
 
 
 class Shield:
@@ -105,8 +99,13 @@ def _raise_soon() -> None:
     signal.setitimer(signal.ITIMER_REAL, AT_ONCE)
 
 
-def _note(_number: int, _frame: object) -> None:
-    _State.was_noted = True
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Raise in the code that interrupts reach; keep one that comes before or after it."""
+    if not _State.is_users:
+        _State.was_noted = True
+    elif not is_shielded() and (not _State.was_raised or _State.is_users(frame)):
+        _State.was_raised = True
+        raise KeyboardInterrupt
 
 
 def is_main_thread() -> bool:
