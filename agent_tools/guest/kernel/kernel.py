@@ -28,7 +28,7 @@ from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
-from .session import Channel
+from .session import Channel, now
 from .shell import SandboxShell, is_users
 
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
@@ -210,6 +210,15 @@ class SandboxKernel(IPythonKernel):
             self.loop.is_marked = False
             asyncio._set_running_loop(None)
         self.loop.run_until_complete(_rest(answer, waits_for))
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Tell how far a request has come, if anybody watches."""
+        if not self.session.unwatched:
+            super()._publish_status(status, channel, parent)
+
+    def init_metadata(self, parent: Any) -> dict[str, Any]:
+        """Return the metadata of a reply, with its beginning as text."""
+        return {**super().init_metadata(parent), "started": now()}
 
     def raw_input(self, prompt: object = "") -> str:
         """Ask the client for a line, if the request says that he answers; refuse at once otherwise."""

@@ -6,10 +6,11 @@ none of it and has limits of its own.
 
 import json
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from jupyter_client.jsonutil import json_default
-from jupyter_client.session import Session
+from jupyter_client.session import Session, protocol_version
 
 from ..told import MESSAGE_LIMITS
 from ..wire.encoder import encoder_of
@@ -25,6 +26,11 @@ PROGRESS = frozenset(("status", "execute_input"))  # tells how far a request has
 MAX_BUFFERS = MAX_PARTS - MIN_PARTS  # of one message; comms send them
 _decode = json.JSONDecoder().decode
 _encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
+
+
+def now() -> str:
+    """Return the time as messages tell it."""
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 class Channel:
@@ -80,6 +86,17 @@ class WireSession(Session):
             self._outlet.send(stream.number, parts, can_wait=can_wait)
         self._outlet.await_room()
         return message
+
+    def msg_header(self, msg_type: str) -> dict[str, Any]:
+        """Return the header of a new message, with its time as text."""
+        return {
+            "msg_id": self.msg_id,
+            "msg_type": msg_type,
+            "username": self.username,
+            "session": self.session,
+            "date": now(),
+            "version": protocol_version,
+        }
 
     def flush(self) -> None:
         """Send all that was printed, and the messages that could wait."""
