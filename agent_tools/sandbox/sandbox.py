@@ -133,7 +133,8 @@ class Sandbox(WithFiles, WithCheckpoints):
         outputs = self._opening.session().stream(checked_code(code, self.options.limits), seconds, cancelled)
         with contextlib.closing(outputs):
             execution = yield from outputs
-        return replace(execution, changes=workspace.changes(before))
+        changes = workspace.changes(before)
+        return replace(execution, changes=changes) if changes else execution
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was given this event. Variables stay. For any thread."""

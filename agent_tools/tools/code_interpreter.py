@@ -281,7 +281,8 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
             staged = () if files is None else self.stage(files)
             with closing(self._sandbox.stream(code, timeout, cancelled)) as outputs:
                 execution = yield from outputs
-            return replace(execution, files=staged, saved=self.save_pictures(execution.pictures))
+            saved = self.save_pictures(execution.pictures)
+            return replace(execution, files=staged, saved=saved) if staged or saved else execution
 
     def _saved(self, picture: Picture) -> str:
         try:

@@ -134,10 +134,17 @@ class Channel:
         view = memoryview(data)
         with contextlib.suppress(OSError):
             while view and self._is_open:
-                if not await_room(self._socket.fileno(), deadline - time.monotonic()):
+                view = view[self._write(view) :]
+                if view and not await_room(self._socket.fileno(), deadline - time.monotonic()):
                     self._hang_up()
                     return
-                view = view[self._socket.send(view) :]
+
+    def _write(self, view: memoryview) -> int:
+        """Send what there is room for; return how many bytes that were."""
+        try:
+            return self._socket.send(view)
+        except BlockingIOError:
+            return 0
 
     def receive(self, wait: float) -> Iterator[Event]:
         """Yield what arrives within `wait` seconds: nothing, or all that is there when the first thing is.
