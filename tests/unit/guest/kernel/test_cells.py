@@ -38,7 +38,7 @@ def transformed(manager: TransformerManager, cell: str) -> str:
     """What becomes of a cell; of one that is neither Python nor anything of IPython's, the kind of error."""
     try:
         made = str(manager.transform_cell(cell))
-        if made.rstrip("\n") == cell.rstrip("\n"):
+        if "get_ipython()" not in made:
             compile(made, "cell", "exec", ast.PyCF_ONLY_AST)
     except (SyntaxError, ValueError, AssertionError, RuntimeError, IndexError) as exc:
         return "SyntaxError" if isinstance(exc, SyntaxError) else type(exc).__name__
