@@ -318,7 +318,7 @@ def test_code_that_fits_into_the_memory_fits_without_checkpoints() -> None:
 
 def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_costs_no_variable() -> None:
     with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
-        run(sandbox, STATE, FITS, "state -= 1; del more")
+        run(sandbox, STATE, *[FITS, "state -= 1; del more"] * 4)
         for code in ("more = np.ones(2**28)", "more = []\nwhile True: more.append(bytearray(2**20))"):
             error = sandbox.run_code(code).error
             assert isinstance(error, Died)

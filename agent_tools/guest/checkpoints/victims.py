@@ -8,6 +8,8 @@ Theory of operation
 
     The copy's part is what all processes have written, less what the kernel has, less the same difference when the
     copy was taken. Processes that the code has started count as the copy's, which is the safe side.
+
+    Where the copy goes first, a scapegoat goes after it and before the kernel (scapegoat.py).
 """
 
 import contextlib
@@ -15,6 +17,7 @@ import os
 from collections.abc import Sequence
 
 from . import memory
+from .scapegoat import Scapegoat
 
 LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
@@ -28,6 +31,7 @@ class Victims:
         self._ranked: list[int] = []
         self._else = 0  # what others had written when the newest copy was taken
         self._is_copy_first = False
+        self._scapegoat = Scapegoat()
 
     def look(self, kernel: int, copies: Sequence[int]) -> None:
         """Rank them, the newest copy last in `copies`."""
@@ -50,6 +54,11 @@ class Victims:
             _score(pid, COPY_FIRST if is_copy_first else COPY_LAST)
         if kernel:
             _score(kernel, KERNEL_LAST if is_copy_first and copies else KERNEL)
+        self._scapegoat.want(bool(kernel and copies) and is_copy_first)
+
+    def forget(self, pid: int) -> None:
+        """Note that a process has ended."""
+        self._scapegoat.forget(pid)
 
     def _part_of_copy(self, kernel: int) -> int:
         return (memory.written() or 0) - self._else - memory.written_by(kernel)

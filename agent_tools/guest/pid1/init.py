@@ -245,6 +245,7 @@ class Init:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
                 if pid == 0:
                     return
+                self.victims.forget(pid)
                 if self.attendants.forget(pid):
                     self.clear_orphans()
                 if self.keeper.forget(pid):
