@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -23,6 +24,21 @@ from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine
 
 
+class _Server(Server):
+    """A server that stops as soon as it is told to: uvicorn looks ten times a second whether it is."""
+
+    def stop(self) -> None:
+        """Stop serving. For any thread."""
+        self.should_exit = True
+        with contextlib.suppress(RuntimeError):  # it has stopped already
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    async def main_loop(self) -> None:
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        while not await self.on_tick(0):
+            await self._told.wait()
+
+
 class Gateway:
     """A gateway that serves, and clients of it."""
 
@@ -32,7 +48,7 @@ class Gateway:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
         self.app = create_app(config, runtime, tracer, mounts)
-        self._server = Server(config, self.app, log_level="warning", lifespan="on")
+        self._server = _Server(config, self.app, log_level="warning", lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -47,7 +63,7 @@ class Gateway:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join()
         self._socket.close()
 
