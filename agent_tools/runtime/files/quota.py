@@ -57,13 +57,21 @@ class Quota:
 
     def count(self) -> None:
         """Find out what is there already, the first time; leave that to another thread that is at it."""
-        if not self._counted.is_set() and self._counting.acquire(blocking=False):
-            found, limit = folder.usage(self._path, _BOUNDLESS), self._limit
-            self._limit = Usage(
-                max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
-            )
-            self._least_free = min(self._least_free, self._free(self._path) // 2)
-            self._counted.set()
+        if self._counted.is_set() or not self._counting.acquire(blocking=False):
+            return
+        try:
+            if not self._counted.is_set():
+                self._take_count()
+        finally:
+            self._counting.release()  # where it failed, the next one tries
+
+    def _take_count(self) -> None:
+        found, limit = folder.usage(self._path, _BOUNDLESS), self._limit
+        self._limit = Usage(
+            max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
+        )
+        self._least_free = min(self._least_free, self._free(self._path) // 2)
+        self._counted.set()
 
     def refuse_excess(self) -> None:
         """Let no code run before what is there was counted, or while what code was killed for still lies there.

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from agent_tools.containers import containers
+from agent_tools.containers.containers import Containers
 from agent_tools.gateway.background import MAX_SILENCE, Background
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.store.records import (
@@ -279,7 +279,7 @@ def test_one_whose_container_cannot_be_measured_completes(
     def broken(*_: Any) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(containers.folder, "usage", broken)
+    monkeypatch.setattr(Containers, "_bytes", broken)
     id_ = post(gateway, background=True).json()["id"]
     assert until(lambda: has_ended(gateway, id_))["status"] == "completed"
 

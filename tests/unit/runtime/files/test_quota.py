@@ -336,6 +336,22 @@ def test_the_first_run_counts_what_is_there_if_nobody_has_begun_to(tmp_path: Pat
     assert quota.excess() == ""
 
 
+def test_a_count_that_fails_is_taken_by_the_next_run(tmp_path: Path) -> None:
+    def free(_: Path) -> int:
+        if not failed:
+            failed.append(True)
+            raise OSError(5, "Input/output error")
+        return 2**40
+
+    failed: list[bool] = []
+    quota = Quota(tmp_path, Limits(), free)
+    with pytest.raises(OSError, match="Input/output"):
+        quota.count()
+    started = time.monotonic()
+    quota.refuse_excess()
+    assert time.monotonic() - started < FOREVER
+
+
 def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_path: Path) -> None:
     quota = Quota(tmp_path, Limits(max_work_dir_bytes=2 * MIB, min_disk_free=0))
     quota.count()
