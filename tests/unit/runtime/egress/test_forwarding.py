@@ -50,7 +50,7 @@ def guarded(
 
 def test_a_plain_request_is_made_anew_without_what_is_between_neighbours(network: Network, upstream: Server) -> None:
     head = _request(
-        "http://plain.example/a?b=c", "Proxy-Authorization: x", "X-Own: 1", "Connection: X-Gone", "X-Gone: 1"
+        "http://plain.example/a?b=c", "Proxy-Authorization: x", "X-Own: 1", "Connection: X-Gone, close", "X-Gone: 1"
     )
     assert network.say(head + b"").split(b"\r\n")[0] == b"HTTP/1.1 200 OK"
     assert upstream.got == [b"GET /a?b=c HTTP/1.1\r\nHost: plain.example\r\nX-Own: 1\r\nConnection: close\r\n\r\n"]
