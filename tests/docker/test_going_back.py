@@ -327,6 +327,14 @@ def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_
             assert sandbox.run_code("int(state.sum())").value == 150 * 131072
 
 
+def test_the_memory_limit_is_no_reason_for_an_end_that_comes_after_it() -> None:
+    with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
+        run(sandbox, STATE, FITS)  # at the limit the copy ends
+        error = sandbox.run_code("import os; os.kill(os.getpid(), 9)").error
+        assert isinstance(error, Died)
+        assert error.reason == "it was killed by signal 9 (SIGKILL)"
+
+
 HOSTILE = """
 import gc, os, socket
 checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')

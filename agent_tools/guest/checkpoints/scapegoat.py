@@ -27,10 +27,12 @@ class Scapegoat:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def forget(self, pid: int) -> None:
-        """Note that a process has ended."""
-        if pid == self.pid:
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it is this one."""
+        is_gone = pid == self.pid
+        if is_gone:
             self.pid = 0
+        return is_gone
 
     def _start(self) -> None:
         null = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in range(3)]

@@ -56,9 +56,10 @@ class Victims:
             _score(kernel, KERNEL_LAST if is_copy_first and copies else KERNEL)
         self._scapegoat.want(bool(kernel and copies) and is_copy_first)
 
-    def forget(self, pid: int) -> None:
-        """Note that a process has ended."""
-        self._scapegoat.forget(pid)
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it was to go before the kernel."""
+        is_scapegoat = self._scapegoat.forget(pid)
+        return is_scapegoat or pid in self._ranked[1:]
 
     def _part_of_copy(self, kernel: int) -> int:
         return (memory.written() or 0) - self._else - memory.written_by(kernel)

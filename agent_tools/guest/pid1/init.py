@@ -245,7 +245,8 @@ class Init:
                 pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
                 if pid == 0:
                     return
-                self.victims.forget(pid)
+                if self.victims.forget(pid) and os.WIFSIGNALED(status):
+                    self.oom_kills = min(self.oom_kills + 1, memory.oom_kills())  # it, and not the kernel
                 if self.attendants.forget(pid):
                     self.clear_orphans()
                 if self.keeper.forget(pid):
