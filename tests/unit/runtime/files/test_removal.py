@@ -218,25 +218,28 @@ def _replace(top: Path, outside: Path) -> None:
 def test_whoever_still_writes_there_can_keep_files_and_reaches_nothing_else(
     top: Path, outside: Path, disturb: Callable[[Path, Path], None]
 ) -> None:
-    done, rounds = threading.Event(), itertools.count()
+    done, enough, rounds = threading.Event(), threading.Event(), itertools.count()
 
     def work() -> None:
         while not done.is_set():
             with contextlib.suppress(OSError):
                 disturb(top, outside)
-            next(rounds)
+            if next(rounds) > 20:
+                enough.set()
 
     dig(top, 500)
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for _ in range(20):
+        for number in range(10_000):  # 20 times, and more only where the other thread has yet to come to it
             top.mkdir(exist_ok=True)
             remove_tree(top, seconds=0.1)
+            if number >= 20 and enough.wait(0.01):
+                break
     finally:
         done.set()
         worker.join()
-    assert next(rounds) > 20
+    assert enough.is_set()
     assert remove_tree(top)
     assert not top.exists()
     assert os.listdir(outside) == ["kept"]
