@@ -23,10 +23,11 @@ from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
 from ..network import unreachable
-from . import figures, history, interrupts, magics, plain_forms, shell_command
+from . import history, interrupts, magics, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
 from .countdown import Countdown
+from .display import figures, plain_forms
 from .lazy_names import NAMES, LazyNames
 
 MANY_CALLS = 40  # in a traceback that is shown as a whole, however they repeat themselves

@@ -6,7 +6,7 @@ import pytest
 from IPython.core.display import HTML, SVG, Javascript, Latex, Markdown, Math
 from IPython.core.formatters import DisplayFormatter
 
-from agent_tools.guest.kernel.plain_forms import DRAWN_HTML, show_as_text
+from agent_tools.guest.kernel.display.plain_forms import DRAWN_HTML, show_as_text
 
 
 class Named(Markdown):

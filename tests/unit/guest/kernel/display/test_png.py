@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from agent_tools.guest.kernel.png import png
+from agent_tools.guest.kernel.display.png import png
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([3, 4]), st.integers(0, 2**32 - 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
 
-from .magics import say
+from ..magics import say
 
 INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
 FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
