@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 from agent_tools.gateway.mounts import Mount
 from agent_tools.mcp import http
@@ -88,6 +88,21 @@ def test_mcp(chromium: Browser, new_gateway: NewGateway) -> None:
     server = json.loads(snippet(chromium, gateway, "MCP"))["mcpServers"]["python"]
     assert server["url"] == f"{gateway.url}/mcp"
     assert httpx.post(server["url"], json={}).status_code != 404
+
+
+def test_nothing_is_shown_before_the_gateway_has_told_of_itself(chromium: Browser, new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": REPLIES})
+    held: list[Route] = []
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.route("**/page/state", lambda route: held.append(route))
+        with page.expect_request("**/page/state"):
+            page.goto(f"{gateway.url}/#connect")
+        assert page.locator("#snippet").inner_text() == ""
+        for each in held:
+            each.continue_()
+        page.locator("#snippet").get_by_role("button", name="Copy").wait_for()
+        page.unroute_all(behavior="ignoreErrors")
 
 
 def test_mcp_without_the_mount_names_the_command(chromium: Browser, new_gateway: NewGateway) -> None:

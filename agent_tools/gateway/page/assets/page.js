@@ -43,7 +43,7 @@ function showView() {
 /** Reads what the gateway has, once it may be asked. */
 async function enter() {
   const [state] = await Promise.all([sandboxes.refresh(), chat.readModels(), files.refresh()]);
-  snippets.show(state);
+  snippets.show(state ?? {});
   showView();
   await chat.resume();
 }

@@ -54,11 +54,12 @@ wire_api = "responses"${isLocked ? '\nenv_key = "AGENT_TOOLS_KEY"' : ""}`],
 };
 
 export class Snippets {
-  #state = {};
+  #state = null;
 
-  /** Shows the snippets for what the gateway said of itself, and the model that is chosen. */
+  /** Shows the snippets for what the gateway said of itself, and the model that is chosen; nothing before it has. */
   show(state) {
     this.#state = state ?? this.#state;
+    if (!this.#state) return;
     const base = new URL("v1", document.baseURI).href;
     const isLocked = $("unlock").dataset.needed === "yes";
     const mcp = this.#state.mcp ? new URL("mcp", document.baseURI).href : null;
