@@ -27,14 +27,17 @@ from tests.doubles import ProcessEngine
 class _Server(Server):
     """A server that stops as soon as it is told to: uvicorn looks ten times a second whether it is."""
 
+    _loop: asyncio.AbstractEventLoop | None = None  # None: it does not serve yet, or could not
+
     def stop(self) -> None:
         """Stop serving. For any thread."""
         self.should_exit = True
-        with contextlib.suppress(RuntimeError):  # it has stopped already
-            self._loop.call_soon_threadsafe(self._told.set)
+        if self._loop:
+            with contextlib.suppress(RuntimeError):  # it has stopped already
+                self._loop.call_soon_threadsafe(self._told.set)
 
     async def main_loop(self) -> None:
-        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        self._told, self._loop = asyncio.Event(), asyncio.get_running_loop()
         while not await self.on_tick(0):
             await self._told.wait()
 
