@@ -47,3 +47,9 @@ def oom_kills() -> int:
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
     return 0
+
+
+def rank(pid: int, score: int) -> None:
+    """Set a process's oom_score_adj, proc(5): at the memory limit those with a higher one end first."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write(str(score))

@@ -8,6 +8,8 @@ import contextlib
 import os
 import signal
 
+from . import memory
+
 PROGRAM = ("/bin/sleep", "infinity")
 SCORE = 999  # oom_score_adj: after the copies, and before a kernel of any size
 
@@ -26,6 +28,7 @@ class Scapegoat:
         elif not is_wanted and self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+            self.pid = 0  # while this one ends, the next may be wanted
 
     def forget(self, pid: int) -> bool:
         """Note that a process has ended; return whether it is this one."""
@@ -37,5 +40,4 @@ class Scapegoat:
     def _start(self) -> None:
         null = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in range(3)]
         self.pid = os.posix_spawn(PROGRAM[0], PROGRAM, {}, file_actions=null, setsid=True)
-        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/oom_score_adj", "w") as file:
-            file.write(str(SCORE))
+        memory.rank(self.pid, SCORE)

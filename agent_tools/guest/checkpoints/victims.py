@@ -12,7 +12,6 @@ Theory of operation
     Where the copy goes first, a scapegoat goes after it and before the kernel (scapegoat.py).
 """
 
-import contextlib
 import os
 from collections.abc import Sequence
 
@@ -49,11 +48,11 @@ class Victims:
     def _rank(self, kernel: int, copies: Sequence[int], *, is_copy_first: bool) -> None:
         self._is_copy_first = is_copy_first
         for pid in copies[:-1]:
-            _score(pid, COPY_FIRST)
+            memory.rank(pid, COPY_FIRST)
         for pid in copies[-1:]:
-            _score(pid, COPY_FIRST if is_copy_first else COPY_LAST)
+            memory.rank(pid, COPY_FIRST if is_copy_first else COPY_LAST)
         if kernel:
-            _score(kernel, KERNEL_LAST if is_copy_first and copies else KERNEL)
+            memory.rank(kernel, KERNEL_LAST if is_copy_first and copies else KERNEL)
         self._scapegoat.want(bool(kernel and copies) and is_copy_first)
 
     def forget(self, pid: int) -> bool:
@@ -67,9 +66,4 @@ class Victims:
 
 def prefer_others() -> None:
     """Have this process, which holds a kernel, end after kernels and copies."""
-    _score(os.getpid(), KERNEL_LAST)
-
-
-def _score(pid: int, score: int) -> None:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
-        file.write(str(score))
+    memory.rank(os.getpid(), KERNEL_LAST)

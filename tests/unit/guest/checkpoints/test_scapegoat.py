@@ -36,11 +36,16 @@ def test_there_is_one_until_it_has_ended(wanted: Scapegoat) -> None:
     wanted.forget(first + 1)
     assert wanted.pid == first
     wanted.want(False)
-    assert os.waitpid(first, 0)[1] == signal.SIGKILL
-    wanted.want(False)  # it has ended already
-    wanted.forget(first)
+    wanted.want(False)  # it is about to end already
     wanted.want(True)
+    assert os.waitpid(first, 0)[1] == signal.SIGKILL
+    wanted.forget(first)
     assert wanted.pid not in (0, first)
+    os.kill(second := wanted.pid, signal.SIGKILL)
+    os.waitpid(second, 0)
+    assert wanted.forget(second)
+    wanted.want(True)
+    assert wanted.pid not in (0, second)
 
 
 def test_without_room_for_it_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

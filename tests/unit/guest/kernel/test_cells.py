@@ -141,7 +141,7 @@ def test_a_checker_of_the_codes_sees_each_line(shell: SandboxShell) -> None:
     assert seen == ["value"]
 
 
-def test_calls_without_brackets_are_found_if_code_wants_them(shell: SandboxShell, capsys: Any) -> None:
+def test_calls_without_brackets_are_found_if_code_wants_them(shell: SandboxShell) -> None:
     shell.autocall = 1
     try:
         assert filtered(shell, CellPrefilter, "call value") == "call(value)"
