@@ -1,7 +1,7 @@
-"""A process that holds nothing, for the memory limit to end while what a copy held is given back.
+"""Processes that hold nothing, for the memory limit to end while what a copy held is given back.
 
-Linux takes a process that it ended for gone a moment before its memory is free, and huge pages are given back last of
-all. Code that asks for more in that moment has the next process ended, which would be the kernel.
+Linux takes a process that it ended for gone some moments before its memory is free, and huge pages are given back last
+of all. Code that asks for more in these moments has the next process ended, which would be the kernel.
 """
 
 import contextlib
@@ -12,32 +12,32 @@ from . import memory
 
 PROGRAM = ("/bin/sleep", "infinity")
 SCORE = 999  # oom_score_adj: after the copies, and before a kernel of any size
+HERD = 3  # as many; each is good for some milliseconds, of which a busy machine may need more than one's
 
 
-class Scapegoat:
-    """There while it is wanted; code can end it, and has only itself to blame."""
+class Scapegoats:
+    """There while they are wanted; code can end them, and has only itself to blame."""
 
     def __init__(self) -> None:
-        self.pid = 0
+        self.pids: set[int] = set()
 
-    def want(self, is_wanted: bool) -> None:
-        """Have it, or have it no more."""
-        if is_wanted and not self.pid:
-            with contextlib.suppress(OSError):  # no room for a process
+    def want(self, are_wanted: bool) -> None:
+        """Have all of them, or none any more."""
+        with contextlib.suppress(OSError):  # no room for a process
+            while are_wanted and len(self.pids) < HERD:
                 self._start()
-        elif not is_wanted and self.pid:
+        while self.pids and not are_wanted:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            self.pid = 0  # while this one ends, the next may be wanted
+                os.kill(self.pids.pop(), signal.SIGKILL)
 
     def forget(self, pid: int) -> bool:
-        """Note that a process has ended; return whether it is this one."""
-        is_gone = pid == self.pid
-        if is_gone:
-            self.pid = 0
-        return is_gone
+        """Note that a process has ended; return whether it is one of them."""
+        is_one = pid in self.pids
+        self.pids.discard(pid)
+        return is_one
 
     def _start(self) -> None:
         null = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in range(3)]
-        self.pid = os.posix_spawn(PROGRAM[0], PROGRAM, {}, file_actions=null, setsid=True)
-        memory.rank(self.pid, SCORE)
+        pid = os.posix_spawn(PROGRAM[0], PROGRAM, {}, file_actions=null, setsid=True)
+        memory.rank(pid, SCORE)
+        self.pids.add(pid)

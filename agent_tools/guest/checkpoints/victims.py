@@ -9,14 +9,15 @@ Theory of operation
     The copy's part is what all processes have written, less what the kernel has, less the same difference when the
     copy was taken. Processes that the code has started count as the copy's, which is the safe side.
 
-    Where the copy goes first, a scapegoat goes after it and before the kernel (scapegoat.py).
+    Between a copy that may come to hold much and its kernel go a few scapegoats (scapegoat.py). They are there before
+    code runs: once it takes all memory, PID 1 may be too late.
 """
 
 import os
 from collections.abc import Sequence
 
 from . import memory
-from .scapegoat import Scapegoat
+from .scapegoat import Scapegoats
 
 LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
@@ -30,7 +31,7 @@ class Victims:
         self._ranked: list[int] = []
         self._else = 0  # what others had written when the newest copy was taken
         self._is_copy_first = False
-        self._scapegoat = Scapegoat()
+        self._scapegoats = Scapegoats()
 
     def look(self, kernel: int, copies: Sequence[int]) -> None:
         """Rank them, the newest copy last in `copies`."""
@@ -42,8 +43,10 @@ class Victims:
     def _rank_anew(self, kernel: int, copies: Sequence[int]) -> None:
         self._ranked = [kernel, *copies]
         written = memory.written()
-        self._else = (written or 0) - memory.written_by(kernel)
+        held = memory.written_by(kernel)
+        self._else = (written or 0) - held
         self._rank(kernel, copies, is_copy_first=written is None)
+        self._scapegoats.want(bool(copies) and held > self._small)
 
     def _rank(self, kernel: int, copies: Sequence[int], *, is_copy_first: bool) -> None:
         self._is_copy_first = is_copy_first
@@ -53,12 +56,10 @@ class Victims:
             memory.rank(pid, COPY_FIRST if is_copy_first else COPY_LAST)
         if kernel:
             memory.rank(kernel, KERNEL_LAST if is_copy_first and copies else KERNEL)
-        self._scapegoat.want(bool(kernel and copies) and is_copy_first)
 
     def forget(self, pid: int) -> bool:
         """Note that a process has ended; return whether it was to go before the kernel."""
-        is_scapegoat = self._scapegoat.forget(pid)
-        return is_scapegoat or pid in self._ranked[1:]
+        return self._scapegoats.forget(pid) or pid in self._ranked[1:]
 
     def _part_of_copy(self, kernel: int) -> int:
         return (memory.written() or 0) - self._else - memory.written_by(kernel)
