@@ -271,11 +271,18 @@ class DockerEngine:
 
     @translated()
     def processes(self, container: Container) -> list[int]:
-        """The pids of a running container's processes, as the engine's host numbers them."""
+        """Return the pids of a running container's processes, as the engine's host numbers them.
+
+        Podman 5 answers `top` with the container's own numbers, and a rootless engine may not answer at all: then the
+        pids are those of the container's first process and of its descendants.
+        """
         api = self.connection.api()
-        with contextlib.suppress(docker.errors.APIError, ValueError):  # a rootless engine may not tell
-            return [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
-        return list(family(int(api.inspect_container(container.id)["State"]["Pid"])))
+        first = int(api.inspect_container(container.id)["State"]["Pid"])
+        with contextlib.suppress(docker.errors.APIError, ValueError):
+            named = [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
+            if first in named:
+                return named
+        return list(family(first))
 
     @translated()
     def execute(

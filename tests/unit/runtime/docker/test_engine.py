@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import requests
 from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
 from agent_tools.runtime.docker.doubtful import LOOK_SECONDS
 from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Guest, Isolation, SandboxSpec
+from agent_tools.runtime.engine import Container, Guest, Isolation, SandboxSpec
 
 TIMEOUT = 60
 
@@ -198,3 +200,43 @@ def test_an_image_that_is_gone_for_good_is_told() -> None:
     engine.connection = ForgetfulConnection()  # type: ignore[assignment]
     with pytest.raises(SandboxStartError, match="agent-tools:1 is missing"):
         engine.start(spec_of("agent-tools:1"))
+
+
+class ListingApi:
+    """The SDK's client of an engine with one container, whose first process is this one; `top` names `listed`."""
+
+    def __init__(self, listed: list[int]) -> None:
+        self.listed = listed
+
+    def inspect_container(self, container: str) -> dict[str, Any]:
+        return {"State": {"Pid": os.getpid()}}
+
+    def top(self, container: str, ps_args: str) -> dict[str, Any]:
+        return {"Processes": [[str(pid)] for pid in self.listed] or None}
+
+
+class ListingConnection:
+    """As much of a connection as listing processes needs."""
+
+    def __init__(self, listed: list[int]) -> None:
+        self.listed = listed
+
+    def api(self) -> ListingApi:
+        return ListingApi(self.listed)
+
+
+@pytest.mark.parametrize("listed", [[1, 2, 4], []], ids=["numbers of the container", "none"])
+def test_processes_are_found_where_top_does_not_name_them_by_the_numbers_of_the_host(listed: list[int]) -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = ListingConnection(listed)  # type: ignore[assignment]
+    with subprocess.Popen(["sleep", "60"]) as child:
+        found = engine.processes(Container("c1"))
+        child.kill()
+    assert {os.getpid(), child.pid} <= set(found)
+    assert not {1, 2, 4} & set(found)
+
+
+def test_processes_that_top_names_by_the_numbers_of_the_host_are_taken_from_it() -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = ListingConnection([os.getpid(), 4_000_000])  # type: ignore[assignment]
+    assert engine.processes(Container("c1")) == [os.getpid(), 4_000_000]
