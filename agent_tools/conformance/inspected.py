@@ -16,6 +16,7 @@ class ContainerSettings:
     Attributes:
         command: the entry point and its arguments.
         binds: the host's paths that are mounted.
+        bind_targets: where they are mounted.
         propagation: the propagation of all mounts.
         ports: those that are published.
         security: the security options, such as `seccomp=...`.
@@ -31,6 +32,7 @@ class ContainerSettings:
     command: tuple[str, ...]
     is_root_read_only: bool
     binds: tuple[str, ...]
+    bind_targets: frozenset[str]
     propagation: frozenset[str]
     masked: frozenset[str]
     read_only: frozenset[str]
@@ -55,12 +57,14 @@ class ContainerSettings:
         config, host = inspected.get("Config") or {}, inspected.get("HostConfig") or {}
         mounts = inspected.get("Mounts") or ()
         ports = (inspected.get("NetworkSettings") or {}).get("Ports") or {}
+        binds = [mount for mount in mounts if mount["Type"] == "bind"]
         log = host.get("LogConfig") or {}
         return cls(
             environment=tuple(_pair(entry) for entry in config.get("Env") or ()),
             command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
             is_root_read_only=bool(host.get("ReadonlyRootfs")),
-            binds=tuple(str(mount.get("Source", "")) for mount in mounts if mount["Type"] == "bind"),
+            binds=tuple(str(mount.get("Source", "")) for mount in binds),
+            bind_targets=frozenset(str(mount.get("Destination", "")) for mount in binds),
             propagation=frozenset(str(mount.get("Propagation") or "private") for mount in mounts),
             masked=frozenset(host.get("MaskedPaths") or ()),
             read_only=frozenset(host.get("ReadonlyPaths") or ()),

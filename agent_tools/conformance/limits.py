@@ -51,14 +51,17 @@ def _log(facts: ContainerFacts) -> Judgement:
 
 
 def _memory_files(facts: ContainerFacts) -> Judgement:
+    """Judge the memory-backed folders of the container. A folder of the host has the quota of work_dir as its limit."""
     if not facts.mounts:
         return None, UNSEEN
     writable = [mount for mount in facts.mounts if mount.kind == "tmpfs" and "ro" not in mount.options]
     folders = [mount for mount in writable if not mount.target.startswith(("/proc/", "/sys/"))]
-    loose = [mount.target for mount in folders if not any(option.startswith("size=") for option in mount.options)]
-    return not loose, f"unbounded: {', '.join(loose)}" if loose else ", ".join(
-        mount.target for mount in folders
-    ) or "none"
+    own = [mount for mount in folders if mount.target not in facts.settings.bind_targets]
+    loose = [mount.target for mount in own if not any(option.startswith("size=") for option in mount.options)]
+    if loose:
+        return False, f"unbounded: {', '.join(loose)}"
+    shared = [f"{mount.target} lies in the host's memory (tmpfs)" for mount in folders if mount not in own]
+    return True, ", ".join([*(mount.target for mount in own), *shared]) or "none"
 
 
 def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:

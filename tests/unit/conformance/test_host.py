@@ -38,7 +38,7 @@ HOST_CONFIG = {
     "PidsLimit": 256,
     "LogConfig": {"Type": "local", "Config": {"max-size": "1024k"}},
 }
-BIND = {"Type": "bind", "Source": "/srv/work", "Propagation": "rprivate"}
+BIND = {"Type": "bind", "Source": "/srv/work", "Destination": "/workspace", "Propagation": "rprivate"}
 ROOT = MountPoint("/", "overlay", frozenset({"ro", "relatime"}), is_shared=False)
 TMP = MountPoint("/tmp", "tmpfs", frozenset({"rw", "noexec", "size=262144k"}), is_shared=False)
 
@@ -106,6 +106,11 @@ def test_files_of_the_kernel_that_mounts_cover_need_no_settings_that_say_so() ->
     assert by_name(seen)["kernel's files in /proc"].found == "/proc/kcore, /proc/sysrq-trigger"
     seen = replace(seen, absent=frozenset({"/proc/kcore", "/proc/sysrq-trigger"}))
     assert by_name(seen)["kernel's files in /proc"].verdict == "held"
+
+
+def test_a_work_dir_in_the_memory_of_the_host_is_no_folder_of_the_sandbox() -> None:
+    finding = by_name(mount("/workspace", "rw"))["memory-backed folders"]
+    assert (finding.verdict, finding.found) == ("held", "/workspace lies in the host's memory (tmpfs)")
 
 
 def mount(target: str, *options: str, kind: str = "tmpfs", is_shared: bool = False) -> ContainerFacts:
