@@ -71,7 +71,7 @@ def _docker_checks() -> list[Check]:
         checks += engine_checks(engine.info(), engine.bridge())
         checks += _image_and_sandbox(engine)
     except EngineError as exc:
-        checks.append(Check("engine", "fail", "not reachable", str(exc).removesuffix(SEE_DOCTOR)))
+        checks.append(Check("engine", "fail", "no answer", str(exc).removesuffix(SEE_DOCTOR)))
     except AgentToolsError as exc:
         checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
     return checks

@@ -29,6 +29,10 @@ USE_ENGINE_HINT = (
     "log in again), or set DOCKER_HOST to a rootless engine of one's own."
     f"{SEE_DOCTOR}"
 )
+BUSY_HINT = (
+    "It accepts connections but does not answer: it may be busy, for example with loading an image. Try again in a "
+    f"minute; if that does not help, restart the engine.{SEE_DOCTOR}"
+)
 ADDRESS_HINT = f"DOCKER_HOST is to begin with unix://, tcp:// or ssh://, or not to be set. {START_ENGINE_HINT}"
 _NO_ADDRESS = "Invalid bind address"  # the SDK's words
 PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
@@ -49,6 +53,7 @@ def translated() -> Iterator[None]:
         cause = _root_cause(exc)
         reason = getattr(cause, "strerror", None) or cause
         hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
+        hint = BUSY_HINT if isinstance(exc, requests.ReadTimeout) else hint
         hint = ADDRESS_HINT if _NO_ADDRESS in str(reason) else hint
         if "paramiko" in str(reason):
             raise EngineUnavailable("An engine over ssh needs more: pip install 'agent-tools-sandbox[ssh]'.") from exc

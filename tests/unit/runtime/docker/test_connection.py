@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import socketserver
 import threading
 import warnings
@@ -152,3 +153,14 @@ def test_no_socket_is_left_where_no_engine_answers(work_dir: Path, monkeypatch: 
 )
 def test_a_failed_build_is_told_by_what_its_step_printed(error: str, log: list[str], told: str) -> None:
     assert failed_step(error, log) == told
+
+
+def test_an_engine_that_accepts_and_does_not_answer_is_called_busy(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(f"{work_dir}/engine.sock")
+        busy.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{work_dir}/engine.sock")
+        with pytest.raises(EngineUnavailable, match="does not answer: it may be busy"), translated():
+            DockerConnection(timeout=1).api()
