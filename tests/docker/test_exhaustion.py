@@ -118,6 +118,40 @@ def test_a_sparse_giant_is_refused_and_not_left(tool: CodeInterpreter) -> None:
     assert os.stat(Path(tool.work_dir) / "giant").st_size == 0
 
 
+FALLOCATING = """
+import ctypes, os, sqlite3
+import numpy as np
+libc = ctypes.CDLL(None, use_errno=True)
+def fallocate(fd, mode, offset, size):
+    done = libc.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(size))
+    return os.strerror(ctypes.get_errno()) if done else 'done'
+with open('file', 'wb+') as file:
+    fd = file.fileno()
+    print({fallocate(fd, mode, 0, 1 << 24) for mode in (0, 1, 0x10, 0x11)}, os.fstat(fd).st_blocks)
+    os.posix_fallocate(fd, 0, 1 << 20)
+    os.fsync(fd)
+    print(os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512 >= 1 << 20)
+    print(fallocate(fd, 3, 0, 1 << 20), os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512 < 1 << 20)
+np.zeros(24 << 20, np.uint8).tofile('array')  # of more than 16 MiB NumPy allocates the file first
+print(os.path.getsize('array'))
+base = sqlite3.connect('base')
+base.execute('create table t (x)')
+base.executemany('insert into t values (?)', [(n,) for n in range(1000)])
+base.commit()
+print(base.execute('select count(*) from t').fetchone())
+"""
+
+
+def test_disk_is_taken_by_writing_only_and_what_allocates_a_file_writes_it_instead(tool: CodeInterpreter) -> None:
+    assert _printed(tool, FALLOCATING).splitlines() == [
+        "{'Operation not supported'} 0",
+        "1048576 True",
+        "done 1048576 True",
+        "25165824",
+        "(1000,)",
+    ]
+
+
 UNSEEN = {
     "deleted": "for n in range(6): fd = os.open('f', os.O_CREAT | os.O_RDWR); os.unlink('f'); fill(fd)",
     "deleted, mapped and closed": """

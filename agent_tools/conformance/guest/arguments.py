@@ -25,6 +25,7 @@ NEW_USER, SHARED_FS = 0x10000000, 0x200  # of clone: together they fail
 CREATE, TMPFILE = os.O_CREAT | os.O_WRONLY, 0x400000 | os.O_DIRECTORY | os.O_WRONLY
 SET_USER_ID, FIFO, CHARACTER_DEVICE = 0o4755, 0o010600, 0o020600
 HUGE_MEMFD, HUGE_PRIVATE = 0x4, 0x40022
+UNSUPPORTED = (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP)  # refused as by a file system that has no such thing
 
 
 class Attempt(NamedTuple):
@@ -57,11 +58,6 @@ def _of(name: str, numbers: tuple[int, int], widths: dict[int, int], *calls: tup
     return [Attempt(name, numbers, arguments, widths) for arguments in calls]
 
 
-def _without_name(name: str, numbers: tuple[int, int], *arguments: int) -> Attempt:
-    widths = {len(arguments) - 2: 32, len(arguments) - 1: 16}
-    return Attempt(name, numbers, arguments, widths, (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP))
-
-
 ATTEMPTS = (
     *_of("clone", (56, 220), {0: 32}, (NEW_USER | SHARED_FS, 0, 0, 0, 0)),
     *_of(
@@ -85,8 +81,10 @@ ATTEMPTS = (
     *_of("creat", (85, -1), {1: 16}, (0, SET_USER_ID)),
     *_of("open", (2, -1), {1: 32, 2: 16}, (0, CREATE, SET_USER_ID)),
     *_of("openat", (257, 56), {2: 32, 3: 16}, (NO_FD, 0, CREATE, SET_USER_ID)),
-    _without_name("open", (2, -1), 0, TMPFILE, 0o600),
-    _without_name("openat", (257, 56), NO_FD, 0, TMPFILE, 0o600),
+    Attempt("open", (2, -1), (0, TMPFILE, 0o600), {1: 32, 2: 16}, UNSUPPORTED),
+    Attempt("openat", (257, 56), (NO_FD, 0, TMPFILE, 0o600), {2: 32, 3: 16}, UNSUPPORTED),
+    # disk that is taken without writing: reserved, reserved beyond the end, zeroed, zeroed beyond the end
+    *(Attempt("fallocate", (285, 47), (NO_FD, mode, 0, 1), {1: 32}, UNSUPPORTED) for mode in (0, 0x01, 0x10, 0x11)),
     *_of("mknod", (133, -1), {1: 16}, (0, FIFO, 0), (0, CHARACTER_DEVICE, 0)),
     *_of("mknodat", (259, 33), {2: 16}, (NO_FD, 0, FIFO, 0), (NO_FD, 0, CHARACTER_DEVICE, 0)),
     *_of("mmap", (9, 222), {3: 32}, (0, 0, 0, HUGE_PRIVATE, NO_FD, 0)),
@@ -100,6 +98,7 @@ ATTEMPTS = (
         (NO_FD, 0x5412, 0),  # TIOCSTI: input for a terminal
         (NO_FD, 0x401C5820, 0),  # FS_IOC_FSSETXATTR: another project's quota
         (NO_FD, 0x40086602, 0),  # FS_IOC_SETFLAGS
+        (NO_FD, 0x4030582A, 0),  # FS_IOC_RESVSP64: fallocate by another name
     ),
     *_of("prlimit64", (302, 261), {0: 32}, (1, 4, 0, 0)),
     *_of("personality", (135, 92), {0: 32}, (0x0040000,)),

@@ -121,6 +121,7 @@ NEEDED = {
     "the size of a terminal": ("ioctl", (5, 0x5413)),
     "a terminal of one's own": ("ioctl", (5, 0x540E)),
     "opening a pseudo terminal": ("ioctl", (5, 0x80045430)),
+    "a hole in a file": ("fallocate", (5, 3)),
     "a copy that shares blocks": ("ioctl", (5, 0x40049409)),
     "the flags of an interface": ("ioctl", (5, 0x8913)),
     "a graphics card": ("ioctl", (5, 0xC020462A)),
@@ -137,3 +138,9 @@ def test_what_code_needs_is_allowed(name: str, words: tuple[int, ...]) -> None:
 def test_files_without_a_name_are_refused_as_if_the_file_system_had_none(name: str, flags: tuple[int, ...]) -> None:
     for high in (0, 1 << 32, 0xFFFFFFFF << 32):
         assert answers(name, *flags, 0x410002 | high, 0o600) == {errno.EOPNOTSUPP}
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 8, 0x10, 0x11, 0x20, 0x40, 0x41, 0x80, 1 << 32])
+def test_fallocate_is_refused_as_if_the_file_system_had_none_unless_it_punches_a_hole(mode: int) -> None:
+    assert answers("fallocate", 5, mode, 0, 4096) == {errno.EOPNOTSUPP}
+    assert not is_allowed("fallocate", 5, mode | 7, 0, 4096)
