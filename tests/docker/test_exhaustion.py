@@ -14,6 +14,7 @@ import pytest
 from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.files.quota import HIDDEN_SECONDS, LOOK_EVERY
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import begin_anew, lasting_tool
@@ -187,6 +188,12 @@ def _ends_for_what_no_folder_shows(tool: CodeInterpreter, code: str) -> None:
         r"with deleted files it holds open \(max_work_dir_bytes\)|hid a process", execution.outputs[-1].text
     )
     assert _printed(tool, "print('alive')") == "alive"
+
+
+def test_zombies_are_not_mistaken_for_hidden_processes(tool: CodeInterpreter) -> None:
+    seconds = HIDDEN_SECONDS + 2 * LOOK_EVERY
+    code = f"import subprocess, time\np = subprocess.Popen(['true'])\ntime.sleep({seconds})\nprint(p.wait())"
+    assert _printed(tool, code) == "0"
 
 
 def test_files_without_a_name_cannot_be_made(tool: CodeInterpreter) -> None:

@@ -25,6 +25,7 @@ from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
 LOOK_EVERY = ROUND_SECONDS  # while code runs
 IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
 MOST_IDLE_SECONDS = 60.0  # between two looks at an idle sandbox, however many there are
+HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # looks in a row, and their time, for which a process may be hidden
 COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
 _BOUNDLESS = Usage(2**63, 2**63, 2**63)
 PAUSE_FACTOR = 10  # a look that takes t seconds is followed by a pause of at least this many t
@@ -159,6 +160,7 @@ class QuotaWatch:
         self._rounds = within or rounds()
         self._next_at = self._next_idle_at = -float("inf")
         self._has_counted = False
+        self._hidden_looks, self._hidden_since = 0, 0.0
         self._rounds.add(self)
 
     def close(self) -> None:
@@ -194,9 +196,13 @@ class QuotaWatch:
             self._brake.order(Resume())
 
     def _excess(self) -> str:
-        """Between runs a process that cannot be looked at may be a kernel that PID 1 has just forked."""
+        """Count. While code runs, a process hidden for several looks is judged: before, it may be a fork of PID 1."""
         held = self._held()
-        return self.quota.excess(held if self._is_busy() else Held(held.bytes))
+        if not (held.is_hidden and self._hidden_looks):
+            self._hidden_since = self._clock()
+        self._hidden_looks = self._hidden_looks + 1 if held.is_hidden else 0
+        is_long = self._hidden_looks >= HIDDEN_LOOKS and self._clock() - self._hidden_since >= HIDDEN_SECONDS
+        return self.quota.excess(Held(held.bytes, is_hidden=is_long and self._is_busy()))
 
     def _has_suspects(self) -> bool:
         """Return whether there may be code to stop. After a kill there is none, until a run is let through again."""

@@ -155,6 +155,53 @@ def test_a_process_that_hides_what_it_holds_is_noticed(start: Starts, device: in
         assert held_files(first, device) == Held(MIB)
 
 
+ENDED = {
+    "zombie": "child = os.fork(); child or os._exit(0); os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)",
+    "killed": """
+child = os.fork()
+child or sys.stdin.read()
+os.kill(child, 9)
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+""",
+    "leader of other threads": """
+ended, out = os.pipe()
+def run():
+    state = ''
+    while state != 'Z':
+        with open(f'/proc/self/task/{os.getpid()}/stat') as file:
+            state = file.read().rpartition(')')[2].split()[0]
+    os.write(out, b'x')
+    sys.stdin.read()
+if os.fork() == 0:
+    threading.Thread(target=run).start()
+    libc.pthread_exit(None)
+os.read(ended, 1)
+""",
+}
+
+
+@pytest.mark.parametrize("code", ENDED.values(), ids=ENDED.keys())
+def test_ended_processes_and_threads_hide_nothing(start: Starts, device: int, code: str) -> None:
+    first = start(AS_USER + code)
+    with as_an_ordinary_user():
+        assert held_files(first, device) == Held()
+
+
+def test_files_count_though_the_leader_of_the_threads_has_ended(start: Starts, device: int) -> None:
+    files = "made(); fd = made(); m = mmap.mmap(fd, 1 << 20); os.close(fd)"
+    code = ENDED["leader of other threads"].replace("    threading", f"    {files}\n    threading")
+    first = start(AS_USER + code)
+    with as_an_ordinary_user():
+        assert held_files(first, device) == Held(2 * MIB)
+    assert held_files(first, device) == Held(2 * MIB)
+
+
+def test_a_file_with_holes_counts_what_it_has_on_disk_if_it_is_open_too(start: Starts, device: int) -> None:
+    first = start(AS_USER + "fd = made(); os.ftruncate(fd, 1 << 30); m = mmap.mmap(fd, 1 << 30)")
+    with as_an_ordinary_user():
+        assert held_files(first, device) == Held(MIB)
+
+
 def test_pid_1_may_hide(start: Starts, device: int) -> None:
     first = start(AS_USER + HIDE)
     with as_an_ordinary_user():

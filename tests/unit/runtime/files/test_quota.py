@@ -15,6 +15,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.quota import (
+    HIDDEN_LOOKS,
     IDLE_LOOK_EVERY,
     LOOK_EVERY,
     MOST_IDLE_SECONDS,
@@ -371,6 +372,24 @@ def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
     try:
         assert guest.killed.wait(FOREVER)
         assert guest.reason == "it hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
+    finally:
+        watched.close()
+
+
+def test_a_process_that_is_hidden_for_a_moment_is_not_stopped(tmp_path: Path, guest: Guest, clock: Clock) -> None:
+    looks = iter([*([Held(0, is_hidden=True)] * (HIDDEN_LOOKS - 1) + [Held()]) * 3])
+    ended = threading.Event()
+
+    def look() -> Held:
+        found = next(looks, None)
+        if found is None:
+            ended.set()
+        return found or Held()
+
+    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
+    try:
+        assert ended.wait(FOREVER)
+        assert guest.words == []
     finally:
         watched.close()
 
