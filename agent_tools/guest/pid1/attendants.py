@@ -119,13 +119,13 @@ class Attendants:
             self._ran_commands.add(self._runs_commands)
 
     def _run_commands(self, orders: socket.socket) -> None:
-        set_dumpable(True)
         prefer_as_oom_victim()
         commands.serve(orders, self._work_dir)
 
     def _fork(self, work: Callable[[], None]) -> int:
         def become() -> None:
             self._let_go()
+            set_dumpable(True)  # only PID 1 is hidden: a host that is not root counts what all others hold
             work()
 
         try:

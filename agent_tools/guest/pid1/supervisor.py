@@ -70,7 +70,6 @@ def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
     habits = _Habits()
     processes.adopt_orphans()
     prefer_others()
-    set_dumpable(False)
     with socket.socket(fileno=announced) as to_parent:
         to_parent.send(AWAKE)
 
