@@ -184,6 +184,37 @@ def test_a_terminal_is_one(sandbox: Sandbox) -> None:
     assert lines[-3:] == ["40 120", "got this", ""]
 
 
+SHORT_PROGRAMS: list[str | list[str]] = [
+    *("true", "false || :", ":", "echo hello", "printf x", "cat a", "cp a $$", "cp a $$; mv $$ $$.c", "rm -f nothing"),
+    *("touch z", "mkdir -p q", "ln -sf a $$.l", "ls", "wc a", "sort a", "head -n 1 a", "tail -n 1 a", "cut -c 1 a"),
+    *("tr a b < a", "uniq a", "tee t < a", "chmod u+w a", "stat a", "dirname a/b", "seq 3", "date", "cp a b; true"),
+    *(["cp", "a", "b"], "exec 0<&- 1>&- 2>&-; sleep 0.1", "exec 0<&- 1>&- 2>&-; exec sleep 0.1"),
+]
+
+
+def test_short_programs_on_a_terminal_end_with_their_own_exit_code(sandbox: Sandbox) -> None:
+    sandbox.write_file("a", "some text\n")
+
+    def exit_code(command: str | list[str]) -> int | None:
+        return sandbox.start_command(command, stdin=b"", terminal=(24, 80)).wait(60).exit_code
+
+    with ThreadPoolExecutor(3) as at_once:  # with more of them the guest is too busy to look before a process has ended
+        codes = list(at_once.map(exit_code, SHORT_PROGRAMS * 25))
+    assert {(str(command), code) for command, code in zip(SHORT_PROGRAMS * 25, codes) if code != 0} == set()
+
+
+def test_a_process_that_closes_its_terminal_lives_on_and_is_heard_when_it_opens_it_again(sandbox: Sandbox) -> None:
+    daemon = (
+        "exec 0<&- 1>&- 2>&-; echo > daemon.closed; until [ -e daemon.go ]; do sleep 0.02; done; echo up > /dev/tty"
+    )
+    process = sandbox.start_command(f"{daemon}; until [ -e daemon.stop ]; do sleep 0.02; done", terminal=(24, 80))
+    wait_for(lambda: any(each.name == "daemon.closed" for each in sandbox.list_files()))
+    sandbox.write_file("daemon.go", "")
+    wait_for(lambda: process.read().stdout == b"up\r\n")
+    sandbox.write_file("daemon.stop", "")
+    assert process.wait(30).exit_code == 0
+
+
 def test_setting_its_event_ends_it(sandbox: Sandbox) -> None:
     cancelled = threading.Event()
     threading.Timer(0.2, sandbox.cancel, (cancelled,)).start()

@@ -5,6 +5,10 @@ Theory of operation
     granted anew only once the process has taken it: the pipes' own back-pressure does the rest. When the process
     ends, what it had written by then is in the pipes and goes out before the end is told. A child that it left in the
     background may hold the pipes open: they are read on and dropped, so that it neither waits nor breaks.
+
+    A terminal ends for whoever reads it once no process has it open, and closing the reading end sends SIGHUP to the
+    session's leader. A process may close its streams and live on, if only for the moment before it exits. So the
+    process's end of the terminal stays open here, too, until the process was reaped.
 """
 
 import contextlib
@@ -61,6 +65,7 @@ class Command:
         self.pending = bytearray()
         self.is_input_over = False
         self.is_terminal = False
+        self.held = -1  # the process's end of its terminal
         self.outputs: dict[int, StreamName] = {}
         self.look()
 
@@ -113,6 +118,7 @@ class Command:
         self.watch.want(self.link.fileno(), 0, self.on_link)
         self.link.close()
         self.close_stdin()
+        self.close_terminal()
         for descriptor in self.outputs:
             self.watch.want(descriptor, READ, self.drop)
 
@@ -138,7 +144,7 @@ class Command:
         """Run the command, or tell why it cannot be run."""
         folder = os.path.join(self.work_dir, spec.cwd)
         try:
-            self.pid, self.stdin, self.outputs = launch.start(spec, folder)
+            self.pid, self.stdin, self.outputs, self.held = launch.start(spec, folder)
         except OSError as exc:
             how: How = "no folder" if exc.filename == folder else "no program"
             return self.tell_end(Ended(how, min(exc.errno or errno.EINVAL, 255)))
@@ -170,6 +176,7 @@ class Command:
 
     def end(self, status: int) -> None:
         """Tell the host how the process ended, after all that it had printed."""
+        self.close_terminal()
         for descriptor, stream in self.outputs.items():
             for data in _rest_of_terminal(descriptor) if self.is_terminal else _rest_of_pipe(descriptor):
                 self.out += wire.write_event(Printed(stream, data))
@@ -238,6 +245,12 @@ class Command:
             self.watch.want(self.stdin, 0, self.on_stdin)
             os.close(self.stdin)
             self.stdin = -1
+
+    def close_terminal(self) -> None:
+        """Let the terminal end with the processes that still have it."""
+        if self.held >= 0:
+            os.close(self.held)
+            self.held = -1
 
 
 def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:

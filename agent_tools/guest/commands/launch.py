@@ -14,8 +14,10 @@ SHELLS = ("/bin/bash", "/bin/sh")
 GIVEN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}
 """The sandbox's environment, without what IPython adds to it when its shell is made: forced colours, a terminal."""
 NAMES = ("USER", "LOGNAME")  # which are told later (names.py)
-Launched = tuple[int, int, dict[int, StreamName]]
-"""Its pid, the descriptor that writes to its stdin (-1: at its end), and those that read what it prints."""
+Launched = tuple[int, int, dict[int, StreamName], int]
+"""Its pid, the descriptor that writes to its stdin (-1: at its end), those that read what it prints, and the process's
+own end of its terminal (-1: there is none), to be open until it was reaped.
+"""
 
 
 def start(spec: Spec, folder: str) -> Launched:
@@ -52,7 +54,7 @@ def _on_pipes(spec: Spec, folder: str) -> Launched:
         _own(started.stderr.fileno()): "stderr",
     }
     stdin = _own(started.stdin.fileno()) if started.stdin else -1
-    return _let_go(started), stdin, outputs
+    return _let_go(started), stdin, outputs, -1
 
 
 def _on_terminal(spec: Spec, folder: str, size: tuple[int, int]) -> Launched:
@@ -69,11 +71,12 @@ def _on_terminal(spec: Spec, folder: str, size: tuple[int, int]) -> Launched:
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
-        ours = _own(master)
-    finally:
+    except BaseException:
         os.close(master)
         os.close(slave)
-    return _let_go(started), ours, {ours: "stdout"}
+        raise
+    os.set_blocking(master, False)
+    return _let_go(started), master, {master: "stdout"}, slave
 
 
 def _argv(spec: Spec) -> list[str]:
