@@ -1,8 +1,8 @@
 """The greeting of a TLS client: which server it names (RFC 8446, 4.1.2; RFC 6066, 3; RFC 8446, 5.1 for its records).
 
 A greeting is read in whatever pieces and records it comes, up to a bound, each byte once. One that is not read to its
-end, names no server or several, or hides its name (ECH), is refused: then nobody knows whom it asks for. So is early
-data, after which a second greeting could name another server.
+end, names no server or several, or hides its name (ECH, ESNI), is refused: then nobody knows whom it asks for. So is
+early data, after which a second greeting could name another server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from agent_tools.runtime.egress.refusal import Refused
 
 HANDSHAKE, CHANGE_CIPHER_SPEC = 22, 20  # types of records
 CLIENT_HELLO = 1
-SERVER_NAME, EARLY_DATA, ENCRYPTED_CLIENT_HELLO, OUTER_EXTENSIONS = 0, 42, 0xFE0D, 0xFD00
+SERVER_NAME, EARLY_DATA = 0, 42
+HIDDEN_NAMES = frozenset((0xFE0D, 0xFD00, 0xFFCE, 0xFF02, *range(0xFE08, 0xFE0D)))
+"""ECH and its outer extensions, and what drafts of it used: ESNI, and ECH under earlier numbers."""
 HOST_NAME = 0
 RECORD_HEAD, MESSAGE_HEAD = 5, 4
 MAX_RECORD = 1 << 14
@@ -163,13 +165,10 @@ def refused(why: str) -> Refused:
 def _server_name(message: bytes) -> str:
     """Return the one name in a whole greeting."""
     extensions = _extensions(message)
-    for kind, why in (
-        (ENCRYPTED_CLIENT_HELLO, "its TLS greeting hides its name (ECH)"),
-        (OUTER_EXTENSIONS, "its TLS greeting hides its name (ECH)"),
-        (EARLY_DATA, "its TLS greeting comes with early data"),
-    ):
-        if kind in extensions:
-            raise refused(why)
+    if HIDDEN_NAMES & extensions.keys():
+        raise refused("its TLS greeting hides its name (ECH)")
+    if EARLY_DATA in extensions:
+        raise refused("its TLS greeting comes with early data")
     if SERVER_NAME not in extensions:
         raise refused("its TLS greeting names no server (SNI)")
     names = _Fields(extensions[SERVER_NAME])

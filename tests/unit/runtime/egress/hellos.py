@@ -65,6 +65,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a name beyond ASCII": (hello(server_name("bücher.de")), "no single server"),
     "an encrypted greeting": (hello(server_name(NAME), (0xFE0D, b"\0")), "ECH"),
     "the outside of an encrypted greeting": (hello(server_name(NAME), (0xFD00, b"")), "ECH"),
+    **{
+        f"an encrypted name of a draft ({number:#x})": (hello(server_name(NAME), (number, b"\0")), "ECH")
+        for number in (0xFFCE, 0xFF02, 0xFE08, 0xFE09, 0xFE0A, 0xFE0B, 0xFE0C)
+    },
     "early data": (hello(server_name(NAME), (42, b"")), "early data"),
     "an empty extension twice": (hello((23, b""), (23, b""), server_name(NAME)), "malformed"),
     "an extension that ends too late": (hello((0, b"\0\xff\0")), "malformed"),
