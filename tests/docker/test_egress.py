@@ -256,17 +256,20 @@ def test_packages_are_installed_for_the_sandbox_alone(new_tool: Callable[..., Co
     assert not tool.run("import xxhash").ok
 
 
-def test_code_is_executed_from_no_other_place_that_it_may_write(connected: CodeInterpreter) -> None:
+def test_files_are_executed_from_the_places_that_the_pages_name(connected: CodeInterpreter) -> None:
     code = """
 import os, shutil, subprocess
-for folder in ('/tmp', os.path.expanduser('~'), '/dev/shm', '/opt/session'):
-    path = shutil.copy('/bin/true', f'{folder}/copy')
+memory = os.memfd_create('copy', 0)
+os.write(memory, open('/bin/true', 'rb').read())
+folders = ('/tmp', os.path.expanduser('~'), '/dev/shm', '/opt/session', '/workspace')
+for path in [*(shutil.copy('/bin/true', f'{folder}/copy') for folder in folders), f'/proc/self/fd/{memory}']:
     try:
-        print(subprocess.run([path]).returncode)
+        print(subprocess.run([path], pass_fds=[memory]).returncode)
     except OSError as exc:
         print(exc.errno)
+os.unlink('/workspace/copy')
 """
-    assert printed(connected, code) == "13\n13\n13\n0\n"
+    assert printed(connected, code) == "13\n13\n13\n0\n0\n0\n"
 
 
 def test_the_place_for_packages_is_bounded(new_tool: Callable[..., CodeInterpreter]) -> None:
