@@ -23,7 +23,7 @@ from typing import Union
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import EgressLimits
-from agent_tools.runtime.host.addresses import is_public
+from agent_tools.runtime.host.addresses import ascii_name, is_public
 
 TLS_PORT, PLAIN_PORT = 443, 80
 PACKAGE_INDEX = "pypi"
@@ -207,21 +207,14 @@ def _targets(entry: str) -> list[Target]:
     """Return what one entry stands for."""
     if entry == PACKAGE_INDEX:
         return [Target(host, TLS_PORT) for host in PACKAGE_HOSTS]
-    target = read_target(_in_ascii(entry), TLS_PORT)
+    host, colon, port = entry.partition(":")
+    target = read_target(f"{ascii_name(host)}{colon}{port}", TLS_PORT)
     if target is None:
         raise InvalidParams(
             f"network allows {entry!r:.80}, which is no name and no address: write 'example.org', '*.example.org', "
             "'example.org:8443', '192.0.2.7:5432', '[2001:db8::7]:443' or 'pypi'."
         )
     return [target]
-
-
-def _in_ascii(entry: str) -> str:
-    """Return a name in the form in which it is asked for (RFC 3490); what has none is returned as it is."""
-    try:
-        return entry if entry.isascii() else entry.encode("idna").decode("ascii")
-    except UnicodeError:
-        return entry
 
 
 def _block(entry: str) -> Block:
@@ -249,7 +242,7 @@ def _with_headers(policy: NetworkPolicy, given: object) -> NetworkPolicy:
         raise InvalidParams("network has headers that are no dict of hosts.")
     headers = {}
     for name, added in given.items():
-        host = read_host(name) if isinstance(name, str) else None
+        host = read_host(ascii_name(name)) if isinstance(name, str) else None
         if host is None or not policy.permits(Target(host, TLS_PORT)):
             raise InvalidParams(f"network has headers for {name!r:.80}, which it does not allow on port {TLS_PORT}.")
         if not isinstance(added, Mapping) or not all(_is_header(*pair) for pair in added.items()):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.runtime.egress.dialling import system_look_up
-from agent_tools.runtime.host.addresses import is_public
+from agent_tools.runtime.host.addresses import ascii_name, is_public
 from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 
 MAX_URL = 2_048  # characters
@@ -68,7 +68,7 @@ class Reach:
             raise ServerRefused(f"Give an http(s) URL of at most {MAX_URL:,} characters.")
         if "@" in parts.netloc:
             raise ServerRefused("The URL holds credentials: send them as 'authorization' or in 'headers'.")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else ascii_name(parts.hostname)
         target = read_target(host, port)
         if target is None or not self._policy.permits(target):
             shown = f"{parts.hostname[:80]}:{port}"

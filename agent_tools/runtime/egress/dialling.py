@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from agent_tools import settings
 from agent_tools.runtime.egress.loop import EgressLoop
 from agent_tools.runtime.egress.refusal import NotReached, Refused
+from agent_tools.runtime.host.addresses import ascii_name
 from agent_tools.runtime.network import NetworkPolicy, Target
 
 LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
@@ -67,7 +68,7 @@ class Hop:
             raise NotReached("the host's proxy is unusable", "The host's own proxy is not one with an http:// URL.")
         user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         credentials = "Basic " + base64.b64encode(user.encode()).decode() if parts.username else ""
-        return cls(parts.hostname, port, credentials)
+        return cls(ascii_name(parts.hostname), port, credentials)
 
 
 class Dialler:

@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.runtime.host.addresses import is_public
+from agent_tools.runtime.host.addresses import ascii_name, is_public
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
@@ -63,14 +63,19 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
 def _checked(url: str, base: str = "") -> SplitResult:
     try:
         parts = urlsplit(urljoin(base, url))
-        parts.port  # noqa: B018  (raises for a bad port)
+        port = parts.port
     except ValueError as exc:
         raise FileRejected("the URL is malformed") from exc
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise FileRejected("only http and https URLs with a host are fetched")
     if parts.username or parts.password:
         raise FileRejected("URLs with credentials are not fetched")
-    return parts
+    if parts.hostname.isascii():
+        return parts
+    host = ascii_name(parts.hostname)
+    if not host.isascii():
+        raise FileRejected("the URL's host is no valid name")
+    return parts._replace(netloc=host if port is None else f"{host}:{port}")
 
 
 def _public_address(parts: SplitResult, allow_private: bool) -> str:

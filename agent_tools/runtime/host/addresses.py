@@ -1,8 +1,10 @@
-"""Addresses: which of them are on the public internet."""
+"""Addresses: which of them are on the public internet; and the one spelling of a host name."""
 
 from __future__ import annotations
 
 import ipaddress
+
+import idna
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out
@@ -36,3 +38,15 @@ def is_public(address: str) -> bool:
         if ip not in _GLOBAL_UNICAST:
             return False
     return ip.is_global and not ip.is_multicast and not any(ip in block for block in _SPECIAL)
+
+
+def ascii_name(host: str) -> str:
+    """Return a host name as it is looked up: IDNA 2008 with UTS 46's mapping, as browsers, curl and requests have it.
+
+    Python's own codec is IDNA 2003, by which `straße.de` is `strasse.de`, the name of another owner. What has no such
+    form, and what is ASCII, is returned as it is.
+    """
+    try:
+        return host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
+    except UnicodeError:
+        return host

@@ -12,6 +12,7 @@ from agent_tools.gateway.remote_mcp.reach import MAX_URL, Reach, ServerRefused
 
 ADDRESSES = {
     "tools.example.com": ["93.184.216.34"],
+    "xn--strae-oqa.example.com": ["93.184.216.35"],
     "inner.example.com": ["10.1.2.3"],
     "both.example.com": ["93.184.216.34", "127.0.0.1"],
 }
@@ -29,6 +30,7 @@ def look_up(host: str, _: int) -> list[str]:
     [
         ("https://tools.example.com/mcp?key=1", (), "93.184.216.34"),
         ("https://TOOLS.example.com:443", (), "93.184.216.34"),
+        ("https://straße.example.com/mcp", (), "93.184.216.35"),
         ("https://inner.example.com/", ("10.0.0.0/8",), "10.1.2.3"),
         ("http://inner.example.com/", ("10.0.0.0/8",), "10.1.2.3"),
         ("http://127.0.0.1:9000/mcp", (), "127.0.0.1"),

@@ -18,6 +18,8 @@ LIST = [
     "192.0.2.7:5432",
     "[2001:db8::7]",
     "Bücher.de",
+    "straße.de:8443",
+    "*.βόλος.com",
 ]
 
 
@@ -52,6 +54,10 @@ def policy(**option: Any) -> NetworkPolicy:
         ("[2001:0db8:0:0::7]:443", True),
         ("[2001:db8::8]:443", False),
         ("xn--bcher-kva.de:443", True),
+        ("xn--strae-oqa.de:8443", True),
+        ("strasse.de:8443", False),
+        ("a.xn--nxasmm1c.com:443", True),
+        ("a.xn--nxasmq6b.com:443", False),
     ],
 )
 def test_a_target_is_listed_or_not(target: str, is_listed: bool) -> None:
@@ -130,6 +136,7 @@ def test_a_list_that_cannot_be_used_is_refused(option: object, words: str) -> No
 def test_a_secret_is_shown_nowhere() -> None:
     found = policy(headers={"API.example.com": {"Authorization": SECRET}})
     assert found.headers == {"api.example.com": {"authorization": SECRET}}
+    assert policy(headers={"bücher.de": {}}).headers == {"xn--bcher-kva.de": {}}
     options = Options.read({"network": {"allow": ["a.org"], "headers": {"a.org": {"Authorization": SECRET}}}})
     assert SECRET not in f"{found} {found!r} {options}"
     with pytest.raises(InvalidParams) as caught:

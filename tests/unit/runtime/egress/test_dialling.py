@@ -104,6 +104,7 @@ def test_a_proxy_that_does_not_connect_is_told_as_a_failure(
 def test_a_proxys_url_is_read_with_its_credentials() -> None:
     assert Hop.read("http://user:p%40ss@proxy.corp:3128/") == Hop("proxy.corp", 3128, "Basic dXNlcjpwQHNz")
     assert Hop.read("proxy.corp:8080") == Hop("proxy.corp", 8080)
+    assert Hop.read("http://größe.corp:8080") == Hop("xn--gre-6ka8i.corp", 8080)
     for url in ("socks5://proxy.corp:1080", "https://proxy.corp", "http://", "http://a:b:c"):
         with pytest.raises(NotReached):
             Hop.read(url)

@@ -56,12 +56,18 @@ def test_only_http_and_https_are_urls(source: str, answer: bool) -> None:
         ("http://8.8.8.8:x/", "malformed"),
         ("http://[::1/", "malformed"),
         ("http://" + "a" * 300 + "/", "has no address"),
+        ("http://\u2603.example/", "no valid name"),
     ],
     ids=lambda part: part[:40],
 )
 def test_a_url_is_refused_before_anything_is_sent(url: str, reason: str) -> None:
     with pytest.raises(FileRejected, match=reason):
         open_url(url, Limits())
+
+
+def test_a_name_beyond_ascii_is_asked_for_as_browsers_do() -> None:
+    assert _checked("https://straße.de:8443/ä?x=1").geturl() == "https://xn--strae-oqa.de:8443/ä?x=1"
+    assert _checked("https://BÜCHER.de/").hostname == "xn--bcher-kva.de"
 
 
 @pytest.mark.parametrize(
