@@ -129,7 +129,10 @@ class CallLimits:
 
 @frozen
 class EgressLimits:
-    """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes."""
+    """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes.
+
+    Each request on a reused connection counts as a connection, in number, bytes and seconds.
+    """
 
     max_connections: int = 32
     """Connections of one sandbox at the same time; more are refused."""

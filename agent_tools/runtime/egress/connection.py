@@ -17,11 +17,12 @@ from agent_tools.runtime.egress.refusal import NotReached, Refused
 from agent_tools.runtime.egress.tunnel import Tunnel, first_of
 from agent_tools.runtime.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
 
+TOO_MANY = Refused(503, "too many connections", "This run has opened too many connections (max_opened).")
 _CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
 
 
 class Connection:
-    """Serves one channel: a tunnel, or plain requests one after the other, each with a record of its own."""
+    """Serves one channel: a tunnel, or plain requests one after the other, each of which counts as a connection."""
 
     def __init__(
         self, channel: Channel, policy: NetworkPolicy, dialler: Dialler, journal: Journal, packages: Packages | None
@@ -48,6 +49,10 @@ class Connection:
         try:
             request = await self._request()
             if request is None:
+                return False
+            if self._journal.opened >= self._policy.limits.max_opened:
+                self._journal.count_unread()
+                await self._tell(TOO_MANY)
                 return False
             entry = self._journal.begin()
             meter = Meter(entry, self._policy.limits)

@@ -150,6 +150,29 @@ def test_connections_of_a_run_are_limited_and_counted(open_network: OpenNetwork)
     assert network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n").startswith(b"HTTP/1.1 403")
 
 
+def test_requests_on_a_kept_connection_count_like_connections(keep: Keep, open_network: OpenNetwork) -> None:
+    server = keep(Server(answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    host = f"127.0.0.1:{server.port}"
+    network = open_network([host], limits={"max_opened": 3, "max_recorded": 2})
+    request = f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    back = network.say(*[request] * 3, request * 3)
+    assert (back.count(b"HTTP/1.1 200"), back.count(b"HTTP/1.1 503"), server.connections) == (3, 1, 3)
+    assert back.endswith(b"This run has opened too many connections (max_opened).\n")
+    records, left_out = network.egress.take()
+    assert (len(records), left_out) == (2, 2)
+    assert network.say(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+def test_bytes_of_a_request_on_a_kept_connection_are_bounded(keep: Keep, open_network: OpenNetwork) -> None:
+    answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000]
+    server = keep(Server(answer=lambda got: answers.pop(0)))
+    host = f"127.0.0.1:{server.port}"
+    network = open_network([host], limits={"max_received": 1_000})
+    request = f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    assert len(network.say(request, request)) < 2_000
+    assert "more than 1,000 bytes in" in network.taken(2)[1].reason
+
+
 def test_a_connection_that_goes_on_is_told_as_open_and_its_bytes_once(keep: Keep, open_network: OpenNetwork) -> None:
     server = keep(Server())
     network = open_network([f"127.0.0.1:{server.port}"])
