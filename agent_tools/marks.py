@@ -6,7 +6,7 @@ _MARKS = (b",", b"[", b"{")
 _STEP = 1 << 20  # bytes counted at once: the count ends soon after there are too many
 
 
-def has_more_parts(data: bytes, most: int) -> bool:
+def has_more_parts(data: bytes | bytearray, most: int) -> bool:
     """Return True if a JSON text has more than `most` commas and opening brackets, those within strings included."""
     if len(data) <= most:
         return False

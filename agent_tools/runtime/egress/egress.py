@@ -43,7 +43,7 @@ class Egress:
         self._journal = Journal(policy.limits.max_recorded)
         self._loop = loop.enter()
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
-        self._packages = Packages(policy.packages_cache, policy) if policy.packages_cache else None
+        self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._end: socket.socket | None = None

@@ -1,6 +1,7 @@
 """The event loop of all networks by list: one thread for every sandbox of this process, while there is any.
 
-Names are looked up in a few threads beside it, since the system's resolver can only be waited for.
+Names are looked up in a few threads beside it, since the system's resolver can only be waited for, and pages of the
+package index are parsed in one more, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class EgressLoop:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._waiting = ThreadPoolExecutor(THREADS, thread_name_prefix="agent-tools-lookup")
+        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-pages")
         self._thread = threading.Thread(target=self.loop.run_forever, name="agent-tools-egress", daemon=True)
         self._thread.start()
 
@@ -35,11 +37,16 @@ class EgressLoop:
         """Do something that waits in one of the threads."""
         return await self.loop.run_in_executor(self._waiting, work)
 
+    async def parse(self, work: Callable[[], T]) -> T:
+        """Do something that computes in the one thread for it: for all sandboxes, one after the other."""
+        return await self.loop.run_in_executor(self._parsing, work)
+
     def close(self) -> None:
         """Stop; what still runs in it is left."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._waiting.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._waiting, self._parsing):
+            threads.shutdown(wait=False, cancel_futures=True)
         self.loop.close()
 
 

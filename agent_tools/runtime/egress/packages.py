@@ -2,11 +2,14 @@
 
 With a cache pip asks in plain HTTP, and the host answers in the index's stead:
 
-    http://pypi.org/simple/NAME/               the index's page (PEP 691), fetched each time, with links to here
+    http://pypi.org/simple/NAME/               the index's page (PEP 691), at most a minute old, with links to here
     http://files.pythonhosted.org/PATH         a file of the cache, by the SHA-256 that a page of the index named
 
 A file is fetched once, over verified TLS, and kept only if it has that hash. The code can neither write to the cache
 nor name a file that no page named, and pip checks every hash again.
+
+Pages are large, and the code chooses which are fetched, so their cost is bounded: each sandbox has one page at a time,
+whose parts are counted before it is parsed, in a thread that lets the loop of all sandboxes go on after each object.
 """
 
 from __future__ import annotations
@@ -17,31 +20,40 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import h11
 
+from agent_tools.marks import has_more_parts
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.exchange import Exchange
 from agent_tools.runtime.egress.forwarding import Origin, asked
+from agent_tools.runtime.egress.loop import EgressLoop
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusal import NotReached, Refused
 from agent_tools.runtime.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
 
 CHUNK = 256 * 1024
 MAX_PAGE = 32 * 1024 * 1024
-MAX_KNOWN = 500_000  # files of pages that one sandbox asked for
+MAX_PARTS = 1_000_000  # of a page: one of 32 MiB has 900,000
+MAX_KNOWN = 64 * 1024 * 1024  # bytes of the pages that one sandbox asked for, as they are remembered
+PAGE_MEMORY, HASH_MEMORY = 2_000, 200  # bytes of Python's objects for each page, and for each file beside its path
+DIGEST, METADATA = 32, ".metadata"
+PAGE_SECONDS = 60.0  # how long a page is answered from memory
 PAGE_TYPE = "application/vnd.pypi.simple.v1+json"
 DRAFT = ".new-"  # begins the names of files that are being fetched
 DRAFT_SECONDS = 3600.0  # after which one is not, whose process has ended
 _INDEX, _FILES = PACKAGE_HOSTS
 _PAGE = re.compile(r"/simple/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/")
+_FILE_URL = re.compile(rf"https://{re.escape(_FILES)}(/[^?#\s]{{1,1000}})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEPT = ("filename", "requires-python", "yanked", "size", "upload-time")
 
@@ -133,13 +145,71 @@ class PackageCache:
                 total -= size
 
 
+@dataclass
+class Page:
+    """A page as it is shown (None once it is old), and by each file's path its hash, followed by its metadata's."""
+
+    text: bytes | None
+    hashes: dict[str, bytes]
+    read_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._hash_bytes = PAGE_MEMORY + HASH_MEMORY * len(self.hashes) + sum(map(sys.getsizeof, self.hashes))
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        return self._hash_bytes + len(self.text or b"")
+
+    def hash_of(self, path: str) -> str:
+        """Return the SHA-256 of a file, or of a file's metadata; '' if the page does not name it."""
+        if digests := self.hashes.get(path):
+            return digests[:DIGEST].hex()
+        return self.hashes.get(path.removesuffix(METADATA), b"")[DIGEST:].hex()
+
+
+class Pages:
+    """The pages that one sandbox asked for, at most `most` bytes of them and the newest."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pages: dict[str, Page] = {}  # by path, the newest last
+
+    def text(self, path: str) -> bytes | None:
+        """Return what is shown of a page, if it was read not long ago."""
+        for page in self._pages.values():
+            if page.read_at < time.monotonic() - PAGE_SECONDS:
+                page.text = None
+        return self._pages[path].text if path in self._pages else None
+
+    def hash_of(self, path: str) -> str:
+        """Return the SHA-256 of a file that one of the pages names, else ''."""
+        return next(filter(None, (page.hash_of(path) for page in reversed(self._pages.values()))), "")
+
+    def add(self, path: str, page: Page) -> None:
+        """Remember a page. The texts of older ones make room, then the oldest pages."""
+        self._pages.pop(path, None)
+        older = list(self._pages.items())
+        self._pages[path] = page
+        size = page.size + sum(each.size for _, each in older)
+        for _, old in older:
+            if size > self._most:
+                size -= len(old.text or b"")
+                old.text = None
+        for name, old in older:
+            if size > self._most:
+                size -= old.size
+                del self._pages[name]
+
+
 class Packages:
     """Answers the requests of one sandbox. In the loop only."""
 
-    def __init__(self, folder: Path, policy: NetworkPolicy) -> None:
+    def __init__(self, folder: Path, policy: NetworkPolicy, loop: EgressLoop) -> None:
         self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
-        self._policy = policy
-        self._known: dict[str, str] = {}  # the hash of a file, by its path
+        self._loop = loop
+        self._pages = Pages(MAX_KNOWN)
+        self._page_turn = asyncio.Lock()
         self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of those that want the same file at once
 
     async def carry(self, exchange: Exchange, meter: Meter, dialler: Dialler, origin: Origin) -> None:
@@ -149,52 +219,29 @@ class Packages:
             Refused: it asks for nothing of the index, or the index does not answer.
         """
         if origin.target.host == _INDEX and _PAGE.fullmatch(origin.path):
-            await self._show_page(exchange, meter, dialler, origin)
-        elif origin.target.host == _FILES and (sha256 := self._known.get(origin.path)):
+            async with self._page_turn:
+                await _show_page(exchange, await self._page(meter, dialler, origin))
+        elif origin.target.host == _FILES and (sha256 := self._pages.hash_of(origin.path)):
             async with self._turns.setdefault(sha256, asyncio.Lock()):
                 path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
             await _show_file(exchange, path)
         else:
             raise Refused(404, "not of the index", "This is no page of the index, and no file that a page named.")
 
-    async def _show_page(self, exchange: Exchange, meter: Meter, dialler: Dialler, origin: Origin) -> None:
+    async def _page(self, meter: Meter, dialler: Dialler, origin: Origin) -> bytes:
+        """Return what is shown of a page, from memory or from the index."""
+        if known := self._pages.text(origin.path):
+            return known
         content = bytearray()
         async with contextlib.aclosing(_content(dialler, meter, origin, PAGE_TYPE)) as pieces:
             async for data in pieces:
                 content += data
                 if len(content) > MAX_PAGE:
                     raise NotReached("a page too large", "The index's page is too large.")
-        page = self._read(bytes(content))
-        fields = [("Content-Type", PAGE_TYPE), ("Content-Length", str(len(page)))]
-        await exchange.answer(h11.Response(status_code=200, headers=fields))
-        await exchange.answer(h11.Data(data=page))
-        await exchange.answer(h11.EndOfMessage())
-
-    def _read(self, content: bytes) -> bytes:
-        """Note the hashes of a page's files, and return the page with links to this host's answers."""
-        try:
-            page = json.loads(content)
-            files = [shown for each in page["files"] if (shown := self._shown(each))]
-            return json.dumps({"meta": {"api-version": "1.0"}, "name": str(page["name"]), "files": files}).encode()
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-            raise NotReached("a page that cannot be read", "The index's page cannot be read.") from exc
-
-    def _shown(self, file: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what is shown of a file; None for one without a hash, or that lies elsewhere."""
-        parts, sha256 = urlsplit(file["url"]), file["hashes"].get("sha256")
-        if (parts.scheme, parts.netloc) != ("https", _FILES) or not self._note(parts.path, sha256):
-            return None
-        shown = {name: file[name] for name in _KEPT if name in file}
-        metadata = file.get("core-metadata")
-        if isinstance(metadata, dict) and self._note(f"{parts.path}.metadata", metadata.get("sha256")):
-            shown["core-metadata"] = {"sha256": metadata["sha256"]}
-        return {**shown, "url": f"http://{_FILES}{parts.path}", "hashes": {"sha256": sha256}}
-
-    def _note(self, path: str, sha256: object) -> bool:
-        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or len(self._known) >= MAX_KNOWN:
-            return False
-        self._known[path] = sha256
-        return True
+        page = await self._loop.parse(partial(read_page, content))
+        text = page.text or b""
+        self._pages.add(origin.path, page)
+        return text
 
     async def _fetched(self, meter: Meter, dialler: Dialler, origin: Origin, sha256: str) -> Path:
         with contextlib.closing(self._cache.begin()) as draft:
@@ -202,6 +249,59 @@ class Packages:
                 async for data in pieces:
                     draft.write(data)
             return self._cache.keep(draft, sha256)
+
+
+def read_page(content: bytes | bytearray) -> Page:
+    """Read a page of the index.
+
+    Raises:
+        NotReached: it cannot be read, or has too many parts.
+    """
+    if has_more_parts(content, MAX_PARTS):
+        raise NotReached("a page of too many parts", "The index's page has too many parts.")
+    try:
+        # The hook frees each file's own objects at once, and lets other threads run: the parser alone would not.
+        page = json.loads(content, object_hook=_read_object)
+        files = [file for file in page["files"] if not isinstance(file, _Elsewhere)]
+        name, shown = json.dumps(str(page["name"])), ",".join(file.shown for file in files)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise NotReached("a page that cannot be read", "The index's page cannot be read.") from exc
+    text = f'{{"meta":{{"api-version":"1.0"}},"name":{name},"files":[{shown}]}}'
+    return Page(text.encode(), {file.path: file.digests for file in files})
+
+
+class _Elsewhere:
+    """Stands for a file without a hash, or that lies elsewhere."""
+
+
+@dataclass
+class _File:
+    """A file of a page: its JSON as it is shown, its path, and its hash, followed by its metadata's."""
+
+    shown: str
+    path: str
+    digests: bytes
+
+
+def _read_object(read: dict[str, Any]) -> dict[str, Any] | _File | _Elsewhere:
+    """Return what stands for an object of a page: what is shown of a file, and any other as it is."""
+    if "url" not in read:
+        return read
+    url, digest = _FILE_URL.fullmatch(read["url"]), _digest(read["hashes"])
+    if not url or not digest:
+        return _Elsewhere()
+    shown = {name: read[name] for name in _KEPT if name in read}
+    metadata = read.get("core-metadata")
+    metadata_digest = _digest(metadata) if isinstance(metadata, dict) else b""
+    if metadata_digest:
+        shown["core-metadata"] = {"sha256": metadata_digest.hex()}
+    shown |= {"url": f"http://{_FILES}{url[1]}", "hashes": {"sha256": digest.hex()}}
+    return _File(json.dumps(shown), url[1], digest + metadata_digest)
+
+
+def _digest(hashes: dict[str, Any]) -> bytes:
+    sha256 = hashes.get("sha256")
+    return bytes.fromhex(sha256) if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else b""
 
 
 async def _content(dialler: Dialler, meter: Meter, origin: Origin, accept: str) -> AsyncGenerator[bytes, None]:
@@ -218,6 +318,13 @@ async def _content(dialler: Dialler, meter: Meter, origin: Origin, accept: str) 
                 raise Refused(status, why, f"{host} answered with {why}.")
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
+
+
+async def _show_page(exchange: Exchange, text: bytes) -> None:
+    fields = [("Content-Type", PAGE_TYPE), ("Content-Length", str(len(text)))]
+    await exchange.answer(h11.Response(status_code=200, headers=fields))
+    await exchange.answer(h11.Data(data=text))
+    await exchange.answer(h11.EndOfMessage())
 
 
 async def _show_file(exchange: Exchange, path: Path) -> None:

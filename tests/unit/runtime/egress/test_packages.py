@@ -3,20 +3,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.egress.packages import DRAFT, PackageCache
+from agent_tools.runtime.egress import loop
+from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
 from agent_tools.runtime.egress.refusal import NotReached
 from agent_tools.runtime.network import PACKAGE_HOSTS, NetworkPolicy
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import Hop, Network, Server, certificate
 
+HOST = "files.pythonhosted.org"
 WHEEL, PATH = b"a wheel" * 50_000, "/packages/ab/thing-1-py3-none-any.whl"
 SHA256 = hashlib.sha256(WHEEL).hexdigest()
 
@@ -37,11 +43,14 @@ class Index:
         self.page = page_of(file_of())
         self.file = WHEEL
         self.asked: list[str] = []
+        self.pages: Callable[[str], bytes] | None = None  # of other packages
 
     def answer(self, got: bytes) -> bytes:
         path = got.split(b" ")[1].decode()
         self.asked.append(path)
         content = {"/simple/thing/": self.page, PATH: self.file}.get(path)
+        if content is None and self.pages and path.startswith("/simple/"):
+            content = self.pages(path)
         status = b"200 OK" if content is not None else b"404 Not Found"
         return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(content or b"")) + (content or b"")
 
@@ -141,6 +150,75 @@ def test_a_file_that_lies_elsewhere_or_has_no_hash_is_not_shown(
     status, page = get(network, PAGE_URL)
     assert (status, json.loads(page)["files"]) == (200, [])
     assert get(network, FILE_URL)[0] == 404
+
+
+def test_a_page_is_asked_for_once_in_a_while(network: Network, index: Index) -> None:
+    first = get(network, PAGE_URL)
+    assert first[0] == 200
+    assert [get(network, PAGE_URL), get(network, PAGE_URL)] == [first] * 2
+    assert index.asked == ["/simple/thing/"]
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"1,"])
+def test_a_page_of_too_many_parts_is_not_parsed(network: Network, index: Index, part: bytes) -> None:
+    index.page = b'{"name": "thing", "files": [' + part * MAX_PARTS + b"1]}"
+    assert get(network, PAGE_URL)[0] == 502
+    assert network.taken()[0].reason == "a page of too many parts"
+
+
+def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) -> None:
+    shared, release = loop.enter(), threading.Event()
+    try:
+        parsed_first = shared.run(shared.parse(release.wait))
+        with ThreadPoolExecutor(1) as threads:
+            page = threads.submit(get, network, PAGE_URL)
+            assert get(network, "http://pypi.org/other/")[0] == 404
+            with pytest.raises(FutureTimeout):  # it waits for its turn to be parsed
+                page.result(0.5)
+            release.set()
+            assert page.result()[0] == 200
+        assert parsed_first.result()
+    finally:
+        release.set()
+        loop.leave()
+
+
+def test_pages_of_a_sandbox_are_fetched_one_at_a_time(network: Network, index: Index) -> None:
+    inside: list[str] = []
+    met = threading.Event()
+
+    def answer(path: str) -> bytes:
+        inside.append(path)
+        if len(inside) > 1:
+            met.set()
+        met.wait(0.2)  # for another page, which must not come
+        inside.remove(path)
+        return page_of(file_of())
+
+    index.pages = answer
+    with ThreadPoolExecutor(4) as threads:
+        urls = [f"http://pypi.org/simple/thing{number}/" for number in range(4)]
+        assert [status for status, _ in threads.map(partial(get, network), urls)] == [200] * 4
+    assert not met.is_set()
+
+
+def test_older_pages_make_room_for_newer_ones_their_texts_first() -> None:
+    def read(name: str) -> Page:
+        metadata = {"core-metadata": {"sha256": "ab" * 32}}
+        return read_page(page_of(*(file_of(url=f"https://{HOST}/{name}/{n}", **metadata) for n in range(10))))
+
+    one = read("a")
+    pages = Pages(4 * one.size - 2 * len(one.text or b""))
+    for name in "abcd":
+        pages.add(name, read(name))
+    assert [pages.text(name) is not None for name in "abcd"] == [False, False, True, True]
+    assert [pages.hash_of(f"/{name}/9") for name in "abcd"] == [SHA256] * 4
+    assert pages.hash_of("/a/9.metadata") == "ab" * 32
+    for name in "efghijklmnop":
+        pages.add(name, read(name))
+    assert [bool(pages.hash_of(f"/{name}/9")) for name in "abop"] == [False, False, True, True]
+    pages.add("q", read_page(page_of(*(file_of(url=f"https://{HOST}/q/{n}") for n in range(1_000)))))
+    assert [bool(pages.hash_of(f"/{name}/9")) for name in "opq"] == [False, False, True]
 
 
 def test_a_package_that_is_not_there_is_not_found(network: Network) -> None:
