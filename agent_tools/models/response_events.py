@@ -1,7 +1,11 @@
 """The events of a streamed response, or a whole one, read into deltas. Pure, and generous to servers.
 
-The format is https://platform.openai.com/docs/api-reference/responses-streaming. Servers leave out events: what no
-delta has told of is taken from the events that hold the whole of a part, of an item, or of the response.
+The format is https://platform.openai.com/docs/api-reference/responses-streaming. Servers leave out events: text and
+calls that came in no delta are taken from the events that hold the whole of a part, of an item, or of the response.
+
+The last event repeats the whole response. Some servers list a call there at another place and under another `call_id`
+than in the stream, so a reply that has streamed any call gets no further call from the last event; that event only
+completes calls that the stream began.
 """
 
 from __future__ import annotations
@@ -42,10 +46,11 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._calls: dict[Any, int] = {}  # by the places of their items
+        self._calls: dict[Any, CallBegun] = {}  # by the places of their items
         self._has_spoken = False  # in this item
         self._has_answered = False  # anything at all, but reasoning and calls
         self._has_reasoned = False
+        self._written: dict[int, list[str]] = {}  # arguments that came in deltas, by the indices of calls
         self._complete: set[Any] = set()  # the places of calls
         self._thinks_in = ""  # the event in which the reasoning of this item comes
 
@@ -79,7 +84,9 @@ class ResponseReader:
             case "response.refusal.done" if not self._has_spoken and event["refusal"]:
                 yield RefusalDelta(_text(event, "refusal"))
             case "response.function_call_arguments.delta":
-                yield ArgumentsDelta(self._calls[event["output_index"]], _text(event, "delta"))
+                index, text = self._calls[event["output_index"]].index, _text(event, "delta")
+                self._written.setdefault(index, []).append(text)
+                yield ArgumentsDelta(index, text)
             case "response.output_item.added":
                 yield from self._begin(event["item"], event.get("output_index"))
             case "response.output_item.done":
@@ -104,16 +111,15 @@ class ResponseReader:
         self._has_spoken, self._thinks_in = False, ""
         if item["type"] == "function_call":
             refuse_more_calls(len(self._calls))
-            index = self._calls[_key(item, place)] = len(self._calls)
-            yield CallBegun(index, *_named(item))
+            begun = self._calls[_key(item, place)] = CallBegun(len(self._calls), *_named(item))
+            yield begun
 
     def _end_item(self, item: Json, place: Any) -> Iterator[Delta]:
         match item["type"]:
             case "function_call" if (key := _key(item, place)) not in self._complete:
                 if key not in self._calls:
                     yield from self._begin(item, place)
-                yield CallComplete(self._calls[key], *_named(item), _text(item, "arguments"))
-                self._complete.add(key)
+                yield from self._complete_call(item, key)
             case "message" if not self._has_spoken:
                 yield from _said(item)
             case "reasoning" if not self._thinks_in:
@@ -121,17 +127,42 @@ class ResponseReader:
                     yield ReasoningDelta(thought)
         self._has_spoken, self._thinks_in = False, ""
 
+    def _complete_call(self, item: Json, key: Any) -> Iterator[Delta]:
+        begun, arguments = self._calls[key], _text(item, "arguments")
+        if arguments and begun.index not in self._written:
+            yield ArgumentsDelta(begun.index, arguments)
+        yield self._completed(key, arguments)
+
+    def _completed(self, key: Any, arguments: str) -> CallComplete:
+        self._complete.add(key)
+        begun = self._calls[key]
+        return CallComplete(begun.index, begun.id, begun.name, arguments)
+
     def _end(self, response: Json) -> Iterator[Delta]:
         self.is_over = True
-        has_told = {"message": self._has_answered, "reasoning": self._has_reasoned}
-        for place, item in enumerate(response.get("output") or ()):
-            if not has_told.get(item["type"]):
-                has_place = item.get("call_id") not in self._calls
-                yield from self._end_item(item, place if has_place else None)
+        output = response.get("output") or ()
+        has_come = {"message": self._has_answered, "reasoning": self._has_reasoned, "function_call": bool(self._calls)}
+        for item in output:
+            if not has_come.get(item["type"]):
+                yield from self._end_item(item, None)
+            elif item["type"] == "function_call" and (key := self._begun_by(item)) is not None:
+                yield from self._complete_call(item, key)
+        for key in [key for key in self._calls if key not in self._complete]:
+            yield self._completed(key, "".join(self._written.get(self._calls[key].index, ())))
         if usage := response.get("usage"):
             yield usage_of(usage, "input_tokens", "output_tokens")
         reason = str((response.get("incomplete_details") or {}).get("reason"))
         yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
+
+    def _begun_by(self, item: Json) -> Any:
+        """Return the place of the streamed call that this item completes; None if all of that kind are complete."""
+        id_, name = _named(item)
+        open_ = {key: call for key, call in self._calls.items() if key not in self._complete}
+        for fits in (lambda call: call.id == id_, lambda call: call.name == name):
+            for key, call in open_.items():
+                if fits(call):
+                    return key
+        return None
 
 
 def _key(call: Json, place: Any) -> Any:

@@ -29,7 +29,11 @@ CALL = {"type": "function_call", "call_id": "c1", "name": "python", "arguments":
 USAGE = {"input_tokens": 3, "output_tokens": 2}
 END = {"type": "response.completed", "response": {"output": [THOUGHT, MESSAGE, CALL], "usage": USAGE}}
 ENDED = [Usage(3, 2), Finish("tool_calls")]
-CALLED = [CallBegun(0, "c1", "python"), CallComplete(0, "c1", "python", '{"code": "6"}')]
+CALLED = [
+    CallBegun(0, "c1", "python"),
+    ArgumentsDelta(0, '{"code": "6"}'),
+    CallComplete(0, "c1", "python", '{"code": "6"}'),
+]
 
 
 def event(kind: str, **fields: Any) -> Json:
@@ -72,7 +76,7 @@ def without(*kinds: str) -> list[Json]:
 def test_all_events_are_told_as_they_come() -> None:
     assert read(FULL) == [
         *(ReasoningDelta("H"), ReasoningDelta("m."), TextDelta("Si"), TextDelta("x.")),
-        *(CALLED[0], ArgumentsDelta(0, '{"code": "6"}'), CALLED[1], *ENDED),
+        *(*CALLED, *ENDED),
     ]
 
 
@@ -114,9 +118,28 @@ def test_a_whole_body_that_is_no_ended_response_is_no_answer(body: Json) -> None
 
 def test_what_the_end_alone_holds_is_told_beside_what_came_before() -> None:
     assert read(without("output_text", "output_item.done")) == [
-        *(ReasoningDelta("H"), ReasoningDelta("m."), CALLED[0], ArgumentsDelta(0, '{"code": "6"}')),
-        *(TextDelta("Six."), CALLED[1], *ENDED),
+        *(ReasoningDelta("H"), ReasoningDelta("m."), *CALLED[:2]),
+        *(TextDelta("Six."), CALLED[2], *ENDED),
     ]
+
+
+@pytest.mark.parametrize("last", [[THOUGHT, MESSAGE, {**CALL, "call_id": "other"}], [{**CALL, "call_id": "other"}], []])
+@pytest.mark.parametrize("left_out", [(), ("output_item.done",), ("delta",), ("delta", "added")])
+def test_a_call_that_the_last_event_lists_elsewhere_under_another_id_is_one_call(
+    last: list[Json], left_out: tuple[str, ...]
+) -> None:
+    stream = [each for each in without(*left_out) if each is not END]
+    found = read([*stream, event("completed", response={"output": last})])
+    calls = [delta for delta in found if isinstance(delta, CallBegun | ArgumentsDelta | CallComplete)]
+    assert calls == CALLED
+
+
+def test_two_calls_of_a_stream_stay_two_where_the_last_event_has_other_ids() -> None:
+    calls = [{**CALL, "call_id": f"c{place}", "arguments": f'{{"code": "{place}"}}'} for place in (1, 2)]
+    stream = [item(kind, place, call) for place, call in enumerate(calls) for kind in ("added", "done")]
+    last = [{**call, "call_id": f"other{place}"} for place, call in enumerate(calls)]
+    found = read([*stream, event("completed", response={"output": last})])
+    assert [delta.id for delta in found if isinstance(delta, CallComplete)] == ["c1", "c2"]
 
 
 def test_calls_without_places_are_told_apart_and_one_that_is_told_twice_is_one() -> None:
