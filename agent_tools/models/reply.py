@@ -22,7 +22,7 @@ from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
 from agent_tools.models.bounds import END
 from agent_tools.models.event_stream import events
-from agent_tools.models.server_errors import short_name, words_of
+from agent_tools.models.server_errors import error_of, short_name, words_of
 
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
 Waiting = Callable[[], AbstractContextManager[None]]
@@ -176,8 +176,7 @@ def _read(read: Callable[[Json], Iterator[Delta]], data: bytes) -> list[Delta]:
         ValueError: it is no JSON.
     """
     said = json.loads(data.decode())
-    error = said.get("error") if isinstance(said, dict) else None
-    if error:
+    if error := error_of(said):
         names = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
         message = "The model's server ended its answer with an error."
         raise ModelError(message, code=short_name(*names), detail=words_of(error))

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from agent_tools.errors import ModelError
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Finish, TextDelta
@@ -120,3 +121,30 @@ def test_the_connection_of_an_answer_that_has_ended_is_not_hung_up(new: New, mon
     _hang_up(opened[0])
     ask(model)
     assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "detail"),
+    [
+        (b'{"error": {"message": "EngineDeadError", "code": "dead"}}', "EngineDeadError"),
+        (b'{"error": "EngineDeadError"}', "EngineDeadError"),
+        (b'{"object": "error", "message": "EngineDeadError", "type": "InternalServerError"}', "EngineDeadError"),
+        (b'{"detail": "Internal error"}', "Internal error"),
+        (b'{"detail": [{"msg": "Field required"}]}', "Field required"),
+        (b'{"message": "Overloaded", "code": 503}', "Overloaded"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [SAID.replace(b', "finish_reason": "stop"', b"")]])
+@pytest.mark.parametrize("after", [[], [DONE]])
+def test_an_error_in_a_stream_is_raised_in_every_form_that_servers_use(
+    new: New, failure: bytes, detail: str, before: list[bytes], after: list[bytes]
+) -> None:
+    _, model = new([*before, b"data: " + failure + b"\n\n", *after])
+    with pytest.raises(ModelError) as raised:
+        list(model.reply([Message(USER, "x")]))
+    assert raised.value.detail == detail
+
+
+def test_a_chunk_with_a_message_is_no_error(new: New) -> None:
+    _, model = new([b'data: {"object": "chat.completion.chunk", "message": "m", "choices": []}\n\n', SAID, DONE])
+    assert list(model.reply([Message(USER, "x")])) == [TextDelta("a"), Finish("stop")]
