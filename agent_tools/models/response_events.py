@@ -157,12 +157,10 @@ class ResponseReader:
     def _begun_by(self, item: Json) -> Any:
         """Return the place of the streamed call that this item completes; None if all of that kind are complete."""
         id_, name = _named(item)
-        open_ = {key: call for key, call in self._calls.items() if key not in self._complete}
-        for fits in (lambda call: call.id == id_, lambda call: call.name == name):
-            for key, call in open_.items():
-                if fits(call):
-                    return key
-        return None
+        open_ = [key for key in self._calls if key not in self._complete]
+        same = [key for key in open_ if self._calls[key].id == id_]
+        alike = [key for key in open_ if self._calls[key].name == name]
+        return next(iter(same + alike), None)
 
 
 def _key(call: Json, place: Any) -> Any:

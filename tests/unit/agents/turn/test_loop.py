@@ -306,6 +306,41 @@ def test_an_unknown_tool_is_an_answer_that_names_the_known() -> None:
     assert answers(steps) == ["The call was not made: there is no tool of that name. There is: double."]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("python<|channel|>commentary", "python<|channel|>json", "python<|constrain|>json", "pythonjson", "Python"),
+        *("functions.python", "functions.python:0", "default_api.python", "default_api:python", " python ", "\npython"),
+        *("code_interpreter", "execute_code", "tools.code_interpreter", "IPython", "assistant.functions.python"),
+    ],
+)
+def test_the_name_of_a_call_is_read_without_what_templates_add_to_it(name: str) -> None:
+    steps = run(ScriptedModel([calling(call(name, code="1")), "ok"]), Coder(), Doubler())
+    assert [step.call.name for step in of(CallDone, steps)] == ["python"]
+    assert of(CallBegun, steps)[0].name == "python"
+    assert of(CallReady, steps)[0].code == "1"
+
+
+@pytest.mark.parametrize("name", ["pythonic", "my.double2", "python_x", "", "<|channel|>", "execute"])
+def test_a_name_that_no_declared_tool_is_meant_by_is_refused(name: str) -> None:
+    steps = run(ScriptedModel([calling(call(name, code="1")), "ok"]), Coder(), Doubler())
+    assert [done.failure.code for done in of(CallDone, steps)] == ["NotCalled"]
+
+
+def test_a_function_of_the_client_is_never_taken_for_the_interpreter() -> None:
+    model = ScriptedModel([calling(call("code_interpreter", code="1")), "ok"])
+    loop = Turn(model, [Coder()], [{"name": "code_interpreter", "parameters": SCHEMA}])
+    steps = list(loop.run(HI))
+    assert [pending.name for pending in steps[-1].pending] == ["code_interpreter"]
+
+
+def test_two_interpreters_are_not_mistaken_for_each_other() -> None:
+    other = Coder()
+    other.name = "python2"
+    steps = run(ScriptedModel([calling(call("execute_code", code="1")), "ok"]), Coder(), other)
+    assert [done.failure.code for done in of(CallDone, steps)] == ["NotCalled"]
+
+
 def test_the_models_failure_is_raised_and_its_reply_closed() -> None:
     with pytest.raises(ModelError):
         run(ScriptedModel([calling(call("double", x=1)), ScriptedReply(status=500)]), Doubler())
