@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Union
+from typing import BinaryIO, Union
 
 from agent_tools.errors import InvalidParams
 
@@ -43,6 +43,18 @@ def given_bytes(value: object, name: str) -> bytes | None:
     if value is None or isinstance(value, (bytes, bytearray, memoryview)):
         return None if value is None else bytes(value)
     raise InvalidParams(f"{name} is of type {type(value).__name__}: give bytes, such as text.encode().")
+
+
+def bytes_or_file(value: bytes | BinaryIO | None, name: str) -> bytes | BinaryIO | None:
+    """Return bytes, a file that was opened for reading bytes, or None for none.
+
+    Raises:
+        InvalidParams: it is something else.
+    """
+    if isinstance(value, (str, type(None), bytes, bytearray, memoryview)):
+        return given_bytes(value, name)
+    check_file(value, name)
+    return value
 
 
 def check_file(given: object, name: str, *, to_write: bool = False) -> None:

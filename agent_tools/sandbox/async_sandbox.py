@@ -96,7 +96,7 @@ class AsyncSandbox:
         self,
         command: str | Sequence[str],
         *,
-        stdin: bytes | None = None,
+        stdin: bytes | BinaryIO | None = None,
         cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,

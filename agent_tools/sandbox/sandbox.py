@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams
 from agent_tools.execution import Execution, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
-from agent_tools.sandbox.arguments import StrPath, given_bytes, path_text, whole_number
+from agent_tools.sandbox.arguments import StrPath, bytes_or_file, given_bytes, path_text, whole_number
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
 from agent_tools.sandbox.telling import told
@@ -168,7 +168,7 @@ class Sandbox(WithFiles, WithCheckpoints):
         self,
         command: str | Sequence[str],
         *,
-        stdin: bytes | None = None,
+        stdin: bytes | BinaryIO | None = None,
         cwd: StrPath = "",
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -180,7 +180,8 @@ class Sandbox(WithFiles, WithCheckpoints):
 
         Args:
             command: a text for the shell (bash), or a list of texts: the program and its arguments, taken as they are.
-            stdin: bytes for its stdin, which is at its end otherwise.
+            stdin: bytes for its stdin, which is at its end otherwise; or a file opened with 'rb', such as
+                `sys.stdin.buffer`, which is read by a thread while the command runs.
             cwd: the folder it starts in.
             env: variables beside those of the sandbox.
             timeout: seconds until SIGTERM, and two more until SIGKILL; `command_timeout` (60) otherwise.
@@ -192,12 +193,13 @@ class Sandbox(WithFiles, WithCheckpoints):
             InvalidParams: an argument is unusable.
             SandboxGone: the sandbox ended before the command did.
             EngineError: a container was needed and could not be started.
+            KeyboardInterrupt: Ctrl-C; the command got SIGINT, and `command_grace` seconds (2) to end.
         """
         limits = self.options.limits
         seconds = timeout_of(timeout, limits.command_timeout, limits)
-        request = self._request(command, stdin, cwd, env, max_output)
-        commands = self._opening.session().commands
-        return commands.run(replace(request, timeout=seconds), on_output, cancelled or threading.Event())
+        request = self._request(command, cwd, env, max_output)
+        request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
+        return self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
 
     def start_command(
         self,
@@ -217,9 +219,10 @@ class Sandbox(WithFiles, WithCheckpoints):
         rows and columns of a pseudo-terminal for it, instead of pipes.
         """
         limits = self.options.limits
-        request = self._request(command, stdin, cwd, env, max_output)
+        request = self._request(command, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
-        return self._opening.session().commands.start(replace(request, timeout=seconds, terminal=terminal))
+        request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
+        return self._opening.session().commands.start(request)
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
@@ -297,7 +300,6 @@ class Sandbox(WithFiles, WithCheckpoints):
     def _request(
         self,
         command: str | Sequence[str],
-        stdin: bytes | None,
         cwd: StrPath,
         env: Mapping[str, str] | None,
         max_output: int | None,
@@ -306,4 +308,4 @@ class Sandbox(WithFiles, WithCheckpoints):
         whole_number(most, "max_output", 1)
         if not isinstance(env, (Mapping, type(None))):
             raise InvalidParams(f"env={env!r:.80} is not usable: give a dict of texts.")
-        return Request(command, given_bytes(stdin, "stdin"), path_text(cwd, "cwd"), dict(env or {}), max_output=most)
+        return Request(command, cwd=path_text(cwd, "cwd"), env=dict(env or {}), max_output=most)

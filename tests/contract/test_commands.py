@@ -103,6 +103,44 @@ def test_its_stdin_is_at_its_end_or_what_was_given(sandbox: Sandbox) -> None:
     assert sandbox.run_command("cat", stdin=bytes(range(256))).stdout == bytes(range(256))
 
 
+def test_its_stdin_may_be_a_file_that_is_read_while_it_runs(sandbox: Sandbox) -> None:
+    source, sink = os.pipe()
+    with open(source, "rb", buffering=0) as file, open(sink, "wb", buffering=0) as typed:
+        seen = bytearray()
+
+        def answer(_stream: str, data: bytes) -> None:
+            seen.extend(data)
+            if seen == b"name?":
+                typed.write(b"bob\n")
+
+        code = "print(input('name?'), end='')"  # the file has no end meanwhile
+        result = sandbox.run_command(["python3", "-c", code], stdin=file, on_output=answer, timeout=60)
+    assert (result.exit_code, bytes(seen)) == (0, b"name?bob")
+    data = os.urandom(MIB)
+    assert sandbox.run_command("cat", stdin=io.BytesIO(data)).stdout == data
+
+
+def test_ctrl_c_is_an_interrupt_of_the_command_that_lets_it_end(bounded: Sandbox) -> None:
+    seen: list[bytes] = []
+
+    def press(_stream: str, data: bytes) -> None:
+        seen.append(data)
+        if data == b"ready\n":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bounded.run_command("trap 'echo ended; exit 5' INT; echo ready; sleep 60 & wait", on_output=press, timeout=60)
+    assert seen == [b"ready\n", b"ended\n"]
+
+
+def test_what_on_output_raises_is_raised(sandbox: Sandbox) -> None:
+    def fail(_stream: str, _data: bytes) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        sandbox.run_command("echo text; sleep 60", on_output=fail, timeout=60)
+
+
 def test_large_input_and_output_cross_whole(sandbox: Sandbox) -> None:
     data = os.urandom(MIB) * 8
     assert sandbox.run_command(["cat"], stdin=data).stdout == data

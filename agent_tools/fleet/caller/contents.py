@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO
 
@@ -90,7 +91,9 @@ class FarCommands:
         self._cancelling = cancelling
 
     def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
-        """Run a command to its end."""
+        """Run a command to its end. A file that is its stdin is read whole before."""
+        if request.stdin and not isinstance(request.stdin, bytes):
+            request = replace(request, stdin=request.stdin.read())
         run = uuid.uuid4().hex
         with self._cancelling(run, cancelled):
             self._reach.refuse_closed()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
 from agent_tools.guest.wire.waiting import await_either, await_input
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.commands.process import LOST, Drive, Process
+from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
 from agent_tools.runtime.commands.pump import pump
 
 LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
@@ -28,7 +33,7 @@ class Request:
     """
 
     command: str | Sequence[str]
-    stdin: bytes | None = None
+    stdin: bytes | BinaryIO | None = None
     cwd: str = ""
     env: dict[str, str] = field(default_factory=dict)
     timeout: float | None = None
@@ -89,23 +94,35 @@ class Commands:
         return process.result()
 
     def _run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> Process:
-        process = self._start(replace(request, stdin=request.stdin or None), request.stdin or b"")
+        process = self._start(replace(request, stdin=request.stdin or None))
         process.on_output, process.cancelled = on_output, cancelled
-        process.close_stdin()
+        if request.stdin and not isinstance(request.stdin, bytes):
+            feed = threading.Thread(target=_feed, args=(process, request.stdin), name="agent-tools-stdin", daemon=True)
+            feed.start()  # it may wait in a read for ever, as at a terminal
+        else:
+            process.close_stdin()
         try:
-            while not process.is_over:
-                _await(process)
-                process.advance()
-                process.look_at_clock()
-                if cancelled.is_set():
-                    self.cancel(cancelled)
+            self._drive(process)
+        except KeyboardInterrupt:
+            process.signal(signal.SIGINT)
+            self._drive(process, time.monotonic() + self._limits.command_grace)
+            raise
         finally:
             process.kill()
         return process
 
+    def _drive(self, process: Process, deadline: float = math.inf) -> None:
+        """Bring a command to its end, or to a time (monotonic seconds)."""
+        while not process.is_over and time.monotonic() < deadline:
+            _await(process)
+            process.advance()
+            process.look_at_clock()
+            if process.cancelled and process.cancelled.is_set():
+                self.cancel(process.cancelled)
+
     def start(self, request: Request) -> Process:
         """Start a command in the background. Errors as for `run`."""
-        process = self._start(request, request.stdin or b"")
+        process = self._start(request)
         driver = pump()
         process.drive = replace(process.drive, rouse=driver.rouse)
         driver.add(process)
@@ -122,12 +139,13 @@ class Commands:
         for process in list(self._running):
             process.kill(reason)
 
-    def _start(self, request: Request, stdin: bytes) -> Process:
+    def _start(self, request: Request) -> Process:
         spec = request.spec(self._limits)
         if not self._turns.acquire(timeout=request.timeout or self._limits.timeout):
             most = self._limits.max_commands
             raise SessionBusy(f"{most:,} commands run in this sandbox already (max_commands). Wait for one to end.")
         try:
+            stdin = request.stdin if isinstance(request.stdin, bytes) else b""
             process = Process(self._link(), spec, request.max_output, stdin)
         except BaseException as exc:
             self._turns.release()
@@ -148,6 +166,15 @@ class Commands:
         if process in self._running:
             self._running.discard(process)
             self._turns.release()
+
+
+def _feed(process: Process, source: BinaryIO) -> None:
+    """Write a file to the stdin of a command as it can be read, and end it."""
+    read = getattr(source, "read1", source.read)  # what is there, rather than all of so many bytes
+    with contextlib.suppress(OSError, ValueError):  # the command has ended, or the file is closed
+        while data := read(CHUNK):
+            process.write_stdin(data)
+    process.close_stdin()
 
 
 def _await(process: Process) -> None:

@@ -14,7 +14,7 @@ import signal as signals
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from agent_tools.command import CommandOutput, CommandResult, Cursor, OnOutput
@@ -206,18 +206,8 @@ class Process:
     def advance(self) -> None:
         """Move what can be moved, and take note of what came."""
         with self._changed:
-            try:
-                self._send()
-                data = self._link.recv(CHUNK)
-                for event in self._reader.feed(data):
-                    self._take(event)
-                if not data:
-                    self._close(LOST)
-                self._send()
-            except BlockingIOError:
-                pass
-            except (OSError, CommandError):
-                self._close(LOST)
+            for event in self._received():
+                self._take(event)  # what `on_output` raises is its caller's, an OSError too
             self._changed.notify_all()
 
     def look_at_clock(self) -> None:
@@ -233,6 +223,20 @@ class Process:
         self._is_over = True
 
     # -- its parts ----------------------------------------------------------------------------------------------------
+
+    def _received(self) -> Iterator[wire.Event]:
+        """Send what can be sent, and yield what came."""
+        try:
+            self._send()
+            data = self._link.recv(CHUNK)
+            yield from self._reader.feed(data)
+            if not data:
+                self._close(LOST)
+            self._send()
+        except BlockingIOError:
+            pass
+        except (OSError, CommandError):
+            self._close(LOST)
 
     def _order(self, order: Signal | Resize) -> None:
         with self._changed:
