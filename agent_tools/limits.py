@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from agent_tools.guest.wire.frozen import frozen
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+
+
+def size_of(value: object) -> object:
+    """Return text that is a size, such as '512m', '4g' or '1.5 GiB', as bytes; every other value as it is."""
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else value
+
+
+def size_text(size: float) -> str:
+    """Return bytes for people: '2 GiB', '1.5 KiB', '7 bytes'."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size:g} bytes"
 
 
 @frozen

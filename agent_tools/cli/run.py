@@ -1,57 +1,201 @@
-"""`agent-tools run`: code in, streamed output out."""
+"""`agent-tools run`: what `python` does with a script, done in a sandbox."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
 import sys
-import tokenize
-from contextlib import closing
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
-from agent_tools.cli.terminal.show import notes, show
+from agent_tools.cli.terminal.show import is_figure, notes, show_files
+from agent_tools.command import SIGNALLED, CommandResult
+from agent_tools.execution import FileChange
+from agent_tools.limits import size_text
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+FIGURES_IN_FILES = {"MPLBACKEND": "module://agent_tools_guest.figure_files"}
+INTERRUPTED = SIGNALLED + signal.SIGINT
 
 
-@click.command()
-@click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("-c", "--code", help="Code to run, instead of a script.")
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("script", required=False, metavar="[SCRIPT")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...]")
+@click.option("-c", "--code", help="Code to run instead of a script; what follows are its arguments.")
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
-@click.option("-t", "--timeout", type=float, help="Seconds the code may run.  [default: 30]")
+@click.option("-t", "--timeout", type=float, help="Seconds it may run.  [default: no limit]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, instead of the output.")
 @sandbox_options
-def run(script: str | None, code: str | None, files: tuple[str, ...], timeout: float | None, **options: Any) -> None:
-    """Run SCRIPT, code given with -c, or standard input, and print its output while it runs.
+def run(
+    script: str | None,
+    args: tuple[str, ...],
+    code: str | None,
+    files: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run SCRIPT with ARGS as `python SCRIPT ARGS` would, in a sandbox; likewise -c CODE, or code on standard input.
 
-    Exit code 0: the code succeeded, or left with sys.exit(0); 1: it raised, timed out or died; 2: bad arguments; 3: no
-    sandbox could be started.
-    """
-    source = _source(script, code)
+    \b
+    agent-tools run analysis.py --n 5            options of agent-tools go before the script
+    agent-tools run -f data.csv analysis.py      data.csv lies beside the script
+    agent-tools run --work-dir . src/main.py     with all of this folder, which it may change
+    echo 'print(6 * 7)' | agent-tools run
+    agent-tools run --json -c 'print(6 * 7)'     for programs
+
+    Output is passed on as it comes, all of it, and standard input goes to the script. The working folder is work_dir.
+    Files that the script writes there are listed at the end, with the figures of `plt.show()`: figure-001.png, ...
+    A script from elsewhere is copied into work_dir while it runs, alone: modules beside it come with -f or --work-dir.
+
+    The exit code is the script's: 1 for an exception, n for sys.exit(n), 128+n for signal n (137: killed, as at the
+    memory limit; 130: Ctrl-C), 124 at the time limit of -t. 2: bad arguments; 3: no sandbox could be started.
+
+    --json prints {"exit_code", "stdout", "stderr", "error", "duration", "files": [{"path", "size", "is_new"}],
+    "figures", "omitted": {"stdout", "stderr"}}: `error` is null or one line, and `omitted` counts the bytes left out
+    before the last 10 MiB of each stream.
+    """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
+    argv = _arguments(script, args, code)
     with interpreter(**options) as tool:
         ensure_with_progress(tool.options.recipe)
-        for staged in tool.stage(files):
-            if staged.name is None:
-                raise click.UsageError(f"{staged.source!r}: {staged.error}")
-            if staged.is_renamed:
-                notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
-        with closing(tool.stream({"code": source}, timeout=timeout)) as outputs:
-            succeeded = show(outputs)
-    sys.exit(0 if succeeded else 1)
+        _stage(tool, files)
+        with _placed(tool, argv):
+            result, changes = _ran(tool, argv, timeout, as_json=as_json)
+        folder = Path(tool.work_dir).absolute()
+        if as_json:
+            print(json.dumps(_as_json(result, changes, folder, _reason(tool, result, timeout) or _last_line(result))))
+        else:
+            show_files(changes, folder)
+            if reason := _reason(tool, result, timeout):
+                notes.print(f"agent-tools: {reason}", style="red", markup=False, soft_wrap=True)
+    sys.exit(result.exit_code)
 
 
-def _source(script: str | None, code: str | None) -> str:
-    if script is not None and code is not None:
-        raise click.UsageError("Give a script or -c, not both.")
+def _arguments(script: str | None, args: Sequence[str], code: str | None) -> list[str]:
+    """Return the arguments for Python.
+
+    Raises:
+        UsageError: there is nothing to run.
+    """
     if code is not None:
-        return code
-    if script not in (None, "-"):
-        try:
-            with tokenize.open(str(script)) as file:  # in the encoding that it says it has
-                return file.read()
-        except FileNotFoundError as exc:
-            raise click.UsageError(f"There is no file {script!r}. To run code, write -c 'print(1)'.") from exc
-        except (OSError, UnicodeDecodeError, SyntaxError) as exc:
-            raise click.UsageError(f"{script!r} cannot be read ({exc}).") from exc
+        return ["-c", code, *([script] if script is not None else []), *args]
     if script is None and sys.stdin.isatty():
         raise click.UsageError("Nothing to run: give a script, -c 'print(1)', or code on standard input.")
-    return sys.stdin.read()
+    if script in (None, "-"):
+        return ["-", *args]
+    path = Path(str(script))
+    if path.is_dir():
+        raise click.UsageError(f"{script!r} is a directory; give the script in it, and the directory as --work-dir.")
+    if not path.exists():
+        raise click.UsageError(f"There is no file {script!r}. To run code, write -c 'print(1)'.")
+    if path.suffix == ".ipynb":
+        raise click.UsageError(
+            f"{script!r} is a notebook, not a script. Run it in a sandbox with `agent-tools jupyter install` and "
+            "`jupyter nbconvert --execute` or papermill, or make a script of it: jupyter nbconvert --to script."
+        )
+    return [str(script), *args]
+
+
+def _stage(tool: CodeInterpreter, files: Sequence[str]) -> list[str]:
+    """Bring files into work_dir; return their names there."""
+    names = []
+    for staged in tool.stage(files):
+        if staged.name is None:
+            raise click.UsageError(f"{staged.source!r}: {staged.error}")
+        if staged.is_renamed:
+            notes.print(f"{staged.source} is available as {staged.name}", style="yellow", markup=False)
+        names.append(staged.name)
+    return names
+
+
+@contextlib.contextmanager
+def _placed(tool: CodeInterpreter, argv: list[str]) -> Iterator[None]:
+    """Have the script in work_dir, under the name that `argv` then has; a copy goes at the end."""
+    if argv[0] in ("-", "-c"):
+        yield
+        return
+    workspace = tool.as_sandbox.workspace
+    (argv[0],) = _stage(tool, argv[:1])
+    try:
+        yield
+    finally:
+        workspace.unstage(argv[0])
+
+
+def _ran(
+    tool: CodeInterpreter, argv: Sequence[str], timeout: float | None, *, as_json: bool
+) -> tuple[CommandResult, tuple[FileChange, ...]]:
+    """Run Python to its end; return it, and the files that are new or changed."""
+    sandbox = tool.as_sandbox
+    before = sandbox.workspace.snapshot()
+    sandbox.run_code("")  # files go in and come out around code, where the engine is elsewhere
+    try:
+        result = sandbox.run_command(
+            ["python", *(["-u"] if sys.stdout.isatty() else []), *argv],
+            stdin=_stdin(),
+            env={**FIGURES_IN_FILES, **tool.options.isolation.env},
+            timeout=timeout or tool.options.limits.max_timeout,
+            on_output=None if as_json else _pass_on,
+        )
+    except KeyboardInterrupt:
+        result = CommandResult(INTERRUPTED)
+    if sandbox.is_alive:
+        sandbox.run_code("")
+    return result, sandbox.workspace.changes(before)
+
+
+def _pass_on(stream: str, data: bytes) -> None:
+    file = (sys.stdout if stream == "stdout" else sys.stderr).buffer
+    file.write(data)
+    file.flush()
+
+
+def _stdin() -> BinaryIO | None:
+    """Return standard input without a buffer, whose lock a thread that reads would hold when Python ends."""
+    if hasattr(signal, "SIGTTIN"):
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # in the background a terminal is at its end; nothing stops
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    return getattr(sys.stdin, "buffer", None)
+
+
+def _reason(tool: CodeInterpreter, result: CommandResult, timeout: float | None) -> str:
+    """Return why it ended, where that was not its own doing; else ''."""
+    number = result.exit_code - SIGNALLED
+    if result.timed_out:
+        return f"It was ended at its time limit of {timeout or result.duration:g} s; --timeout gives it more."
+    if result.reason:
+        return f"It was ended: {result.reason}."
+    if number == signal.SIGKILL:
+        limit = size_text(tool.options.isolation.memory)
+        return f"It was killed, as a rule because it needs more memory than {limit}; --memory gives it more."
+    if number > 0 and number != signal.SIGINT and number in {int(each) for each in signal.Signals}:
+        return f"It was ended by {signal.Signals(number).name}."
+    return ""
+
+
+def _last_line(result: CommandResult) -> str | None:
+    """Return what a failed program said last, as `ZeroDivisionError: division by zero`; None if it did not fail."""
+    if result.ok:
+        return None
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {result.exit_code}"
+
+
+def _as_json(result: CommandResult, changes: Sequence[FileChange], folder: Path, error: str | None) -> dict[str, Any]:
+    return {
+        "exit_code": result.exit_code,
+        "stdout": result.stdout.decode("utf-8", "replace"),
+        "stderr": result.stderr.decode("utf-8", "replace"),
+        "error": error,
+        "duration": round(result.duration, 3),
+        "files": [{"path": str(folder / each.name), "size": each.size, "is_new": each.is_new} for each in changes],
+        "figures": [str(folder / each.name) for each in changes if is_figure(each)],
+        "omitted": {"stdout": result.omitted_stdout, "stderr": result.omitted_stderr},
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -29,36 +30,102 @@ def _run(*arguments: str, code: str | None = None, cwd: Path | None = None) -> s
     )
 
 
-def test_run_prints_what_the_code_prints_and_returns(work_dir: Path) -> None:
-    done = _run(
-        "run", "--work-dir", str(work_dir), "-c", "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"
+def test_run_is_python_with_a_script(work_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "async def main(): return (Path(__file__).parent / 'data.txt').read_text()\n"
+        "print(asyncio.run(main()), sys.argv[1:], __name__, input())\n"
+        "print('err', file=sys.stderr)\nsys.exit(4)"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n42\n", "err\n")
-
-
-def test_run_takes_a_script_with_files(work_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("print(open('data.txt').read())")
     (tmp_path / "data.txt").write_text("content")
-    done = _run("run", "--work-dir", str(work_dir), "-f", str(tmp_path / "data.txt"), str(tmp_path / "script.py"))
-    assert (done.returncode, done.stdout) == (0, "content\n")
+    before = ("run", "--work-dir", str(work_dir), "-f", str(tmp_path / "data.txt"))
+    done = _run(*before, str(tmp_path / "script.py"), "a", "--work-dir", "-c", code="typed\n")
+    assert done.stdout == "content ['a', '--work-dir', '-c'] __main__ typed\n"
+    assert (done.returncode, done.stderr) == (4, "err\n")
+    assert [each.name for each in work_dir.iterdir()] == ["data.txt"]  # the copy of the script is gone
+
+
+def test_a_script_in_work_dir_runs_where_it_is_and_stays(work_dir: Path) -> None:
+    folder = work_dir / "src"
+    folder.mkdir()
+    (folder / "helper.py").write_text("def double(x): return 2 * x")
+    (folder / "main.py").write_text("from helper import double\nprint(double(21), __file__)")
+    done = _run("run", "--work-dir", str(work_dir), str(folder / "main.py"))
+    assert (done.returncode, done.stdout) == (0, "42 /workspace/src/main.py\n"), done.stderr
+    assert (folder / "main.py").exists()
+
+
+def test_run_passes_on_every_byte(work_dir: Path) -> None:
+    code = (
+        "import sys\nfor i in range(200_000): print(i)\nsys.stdout.flush()\nsys.stdout.buffer.write(bytes(range(256)))"
+    )
+    done = subprocess.run(
+        [*COMMAND, "run", "--work-dir", str(work_dir), "-c", code], capture_output=True, timeout=60, check=False
+    )
+    assert done.stdout == b"".join(b"%d\n" % each for each in range(200_000)) + bytes(range(256))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_that_leaves_ends_the_script(work_dir: Path) -> None:
+    command = [*COMMAND, "run", "--work-dir", str(work_dir), "-c", "while True: print('y')"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.read(2) == b"y\n"
+        process.stdout.close()
+        assert process.wait(60) == 1
 
 
 def test_run_takes_standard_input_and_tells_failure_by_its_exit_code(work_dir: Path) -> None:
     done = _run("run", "--work-dir", str(work_dir), code="1/0")
     assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.startswith('Traceback (most recent call last):\n  File "<stdin>", line 1')
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_run_obeys_its_time_limit(work_dir: Path) -> None:
     done = _run("run", "--work-dir", str(work_dir), "-t", "1", "-c", "import time; time.sleep(50)")
-    assert done.returncode == 1
-    assert "Timeout: Code execution exceeded the time limit." in done.stderr
+    assert done.returncode == 124
+    assert done.stderr == "agent-tools: It was ended at its time limit of 1 s; --timeout gives it more.\n"
 
 
-def test_run_saves_figures_and_shows_their_paths(work_dir: Path) -> None:
-    done = _run("run", "--work-dir", str(work_dir), "-c", "plt.plot([1])\nplt.show()")
-    path = Path(done.stderr.split("figure: ")[1].strip())
-    assert path.read_bytes().startswith(b"\x89PNG")
+def test_run_lists_files_and_figures_and_replaces_none(work_dir: Path) -> None:
+    (work_dir / "figure-001.png").write_text("mine")
+    (work_dir / "old.txt").write_text("old")
+    code = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nprint(plt.get_fignums())\nopen('o.csv', 'w')"
+    done = _run("run", "--work-dir", str(work_dir), "-c", code)
+    assert done.stdout == "[]\n"
+    assert done.stderr == f"figure: {work_dir}/figure-002.png\nfile: {work_dir}/o.csv (0 bytes)\n"
+    assert (work_dir / "figure-002.png").read_bytes().startswith(b"\x89PNG")
+    assert (work_dir / "figure-001.png").read_text() == "mine"
+
+
+def test_run_with_json_is_one_object(work_dir: Path) -> None:
+    code = "import sys\nprint(1)\nopen('o.csv', 'w').write('a')\n1/0"
+    done = _run("run", "--json", "--work-dir", str(work_dir), "-c", code)
+    told = json.loads(done.stdout)
+    assert (told["exit_code"], told["stdout"], told["error"]) == (1, "1\n", "ZeroDivisionError: division by zero")
+    assert told["files"] == [{"path": f"{work_dir}/o.csv", "size": 1, "is_new": True}]
+    assert (told["figures"], told["omitted"]) == ([], {"stdout": 0, "stderr": 0})
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_run_at_a_terminal_is_typed_into_and_interrupted(work_dir: Path) -> None:
+    master, slave = pty.openpty()
+    code = "import time\nprint(input('name? '))\ntry: time.sleep(600)\nfinally: print('cleaned')"
+    command = [*COMMAND, "run", "--work-dir", str(work_dir), "-c", code]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    try:
+        _expect(master, "name? ")
+        _type(master, "bob")
+        _expect(master, "bob\r\nbob\r\n")  # as typed, and as printed
+        process.send_signal(signal.SIGINT)
+        _expect(master, "cleaned")
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
 
 
 def test_a_file_that_cannot_be_had_is_an_error(work_dir: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from pathlib import Path, PurePath
 from typing import TextIO
 
 from rich.console import Console
@@ -14,6 +16,7 @@ from agent_tools.execution import (
     Display,
     Error,
     Execution,
+    FileChange,
     HostCall,
     Omitted,
     Output,
@@ -23,18 +26,21 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
+from agent_tools.limits import size_text
+from agent_tools.text import one_line
 
 notes = Console(stderr=True, highlight=False)
+MAX_FILES = 20
+FIGURE = re.compile(r"figure-\d{3,9}\.(png|jpg)")
 
 
-def show(outputs: Generator[Output, None, Execution]) -> bool:
-    """Print outputs while they arrive, and the paths of figures at the end. Return True if the code succeeded."""
+def show(outputs: Generator[Output, None, Execution], folder: Path) -> None:
+    """Print outputs while they arrive, and at the end the paths of figures and of files written in `folder`."""
     try:
         while True:
             show_output(next(outputs), sys.stdout)
     except StopIteration as end:
-        show_figures(end.value)
-        return end.value.ok or is_left(end.value.error)
+        show_figures(end.value, folder)
 
 
 def show_output(output: Output, stdout: TextIO) -> None:
@@ -61,10 +67,32 @@ def is_left(output: Output | None) -> bool:
     return isinstance(output, Error) and output.name == "SystemExit" and output.value in ("", "0", "None")
 
 
-def show_figures(execution: Execution) -> None:
-    """Print the paths of an execution's figures."""
+def show_figures(execution: Execution, folder: Path) -> None:
+    """Print the paths of an execution's figures, and of the files in `folder` that it wrote."""
     for path in execution.figures:
-        notes.print(f"figure: {path or 'could not be saved'}", style="cyan", markup=False, soft_wrap=True)
+        _note(f"figure: {path or 'could not be saved'}")
+    show_files(execution.changes, folder)
+
+
+def show_files(changes: Sequence[FileChange], folder: Path) -> None:
+    """Print the paths of files that were written, the first MAX_FILES of them."""
+    for each in changes[:MAX_FILES]:
+        _note(f"figure: {folder / each.name}" if is_figure(each) else _file(each, folder))
+    if (more := len(changes) - MAX_FILES) > 0:
+        _note(f"and {more:,} more files in {folder}")
+
+
+def is_figure(change: FileChange) -> bool:
+    """Return whether a file is one that `plt.show()` has just written in a script."""
+    return change.is_new and bool(FIGURE.fullmatch(PurePath(change.name).name))
+
+
+def _file(change: FileChange, folder: Path) -> str:
+    return f"file: {folder / change.name} ({size_text(change.size)}{'' if change.is_new else ', changed'})"
+
+
+def _note(text: str) -> None:
+    notes.print(one_line(text), style="cyan", markup=False, soft_wrap=True)
 
 
 def _write(text: str, stream: TextIO) -> None:

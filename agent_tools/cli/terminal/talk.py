@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from rich.syntax import Syntax
 
@@ -38,10 +39,14 @@ _ENDINGS = {
 
 
 class Talk:
-    """A conversation with an agent. The model's words go to stdout, all else to stderr."""
+    """A conversation with an agent. The model's words go to stdout, all else to stderr.
 
-    def __init__(self, agent: FnCallAgent, files: Sequence[str] = ()) -> None:
+    Files that its code writes are named with `folder` before them.
+    """
+
+    def __init__(self, agent: FnCallAgent, files: Sequence[str] = (), folder: Path = Path()) -> None:
         self._agent = agent
+        self._folder = folder
         self._files = tuple(ContentItem(file=file) for file in files)  # come with the first question
         self._messages: list[Message] = []
 
@@ -50,7 +55,7 @@ class Talk:
         before = len(self._messages)
         files = () if self._messages else self._files
         self._messages.append(Message(USER, (*files, ContentItem(text=question))))
-        cancel, view, reason = Cancel(), _View(), ""
+        cancel, view, reason = Cancel(), _View(self._folder), ""
         try:
             with _stopped_by_interrupt(cancel), closing(self._agent.steps(self._messages, cancel)) as steps:
                 for step in steps:
@@ -70,7 +75,8 @@ class Talk:
 class _View:
     """Prints steps. Code is coloured line by line, as its lines are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._line = ""  # of code, not complete yet
         self._syntax = Syntax("", "python", background_color="default")
         self._at_line_start = True
@@ -113,7 +119,7 @@ class _View:
 
     def _done(self, step: CallDone) -> None:
         if step.execution:
-            show_figures(step.execution)
+            show_figures(step.execution, self._folder)
         else:
             style = "red" if step.failure else "dim"
             notes.print(neutralise(step.text), style=style, markup=False, soft_wrap=True)

@@ -45,6 +45,7 @@ class Workspace:
     limits: Limits
     allow_private_urls: bool = False
     _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
 
     def stage(self, sources: Sequence[str]) -> tuple[StagedFile, ...]:
         """Bring files in: local paths, file:// and http(s) URLs. What cannot be had is told in the result, not raised.
@@ -55,6 +56,13 @@ class Workspace:
         if len(sources) > self.limits.max_files:
             raise InvalidParams(f"{len(sources)} files are more than {self.limits.max_files} (max_files) in one call.")
         return tuple(self._stage_one(source) for source in sources)
+
+    def unstage(self, name: str) -> None:
+        """Remove a file that `stage` brought in. One that was there before stays."""
+        if name in self._written:
+            self._written.discard(name)
+            with contextlib.suppress(OSError), open_folder(self.path) as dir_fd:
+                os.unlink(name, dir_fd=dir_fd)
 
     def save_picture(self, data: bytes, suffix: str, folder: Path | None = None) -> str:
         """Write a picture under a fresh name and return its path.
@@ -162,6 +170,7 @@ class Workspace:
                 self._write(dir_fd, name, chunks, self.limits.max_file_bytes)
             except FileExistsError:
                 continue
+            self._written.add(name)
             return name
         raise FileRejected("no free name is left")
 

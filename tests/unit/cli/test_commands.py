@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.options import Size
-from agent_tools.cli.run import _source
-from agent_tools.cli.terminal.show import show
-from agent_tools.execution import Error, Execution, Output
+from agent_tools.cli.terminal.show import show, show_files
+from agent_tools.execution import Error, Execution, FileChange, Output
 from agent_tools.limits import GIB, MIB
 
 
@@ -123,17 +122,15 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 USAGE = {
-    "script and code": (["run", "script.py", "-c", "1"], "not both"),
     "missing script": (["run", "none.py"], "There is no file 'none.py'"),
     "a folder": (["run", "."], "is a directory"),
-    "not text": (["run", "binary.py"], "'binary.py' cannot be read"),
+    "a notebook": (["run", "n.ipynb"], "is a notebook"),
     "unknown option": (["run", "--privileged"], "No such option"),
     "unknown command": (["fly"], "No such command"),
     "misspelt command": (["rnu"], "Did you mean 'run'?"),
     "no size": (["run", "-c", "1", "--memory", "lots"], "is not a size"),
     "a network and a list": (["run", "-c", "1", "--network", "bridge", "--allow", "pypi"], "not both"),
     "no number": (["run", "-c", "1", "--cpus", "many"], "is not a valid float"),
-    "two scripts": (["run", "script.py", "script.py"], "unexpected extra argument"),
     "no folder": (["run", "-c", "1", "--work-dir", ""], "it is empty"),
     "no data dir": (["serve", "--upstream", "http://u", "--data-dir", ""], "it is empty"),
     "no session": (["repl", "--resume", ""], "it is empty"),
@@ -153,20 +150,10 @@ def test_wrong_usage_is_told_and_exits_with_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("1")
-    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "n.ipynb").write_text("{}")
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
     assert reason in result.output
-
-
-SCRIPTS = {"a mark": b"\xef\xbb\xbfprint('\xc3\xa9')", "a declaration": b"# -*- coding: latin-1 -*-\nprint('\xe9')"}
-
-
-@pytest.mark.parametrize("written", SCRIPTS.values(), ids=SCRIPTS)
-def test_a_script_is_read_in_the_encoding_that_it_says(tmp_path: Path, written: bytes) -> None:
-    script = tmp_path / "script.py"
-    script.write_bytes(written)
-    assert _source(str(script), None).endswith("print('é')")
 
 
 def test_the_options_of_mcp_are_in_what_a_client_is_told() -> None:
@@ -188,16 +175,25 @@ LEFT = [("SystemExit", "", True), ("SystemExit", "0", True), ("SystemExit", "3",
 
 
 @pytest.mark.parametrize(("name", "value", "is_well"), LEFT)
-def test_code_that_leaves_as_programs_do_has_succeeded(
-    name: str, value: str, is_well: bool, capsys: pytest.CaptureFixture[str]
+def test_code_that_leaves_as_programs_do_shows_no_error(
+    name: str, value: str, is_well: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def outputs() -> Generator[Output, None, Execution]:
         error = Error(name, value, "")
         yield error
         return Execution((error,))
 
-    assert show(outputs()) is is_well
+    show(outputs(), tmp_path)
     assert (capsys.readouterr().err == "") is is_well
+
+
+def test_written_files_are_shown_with_their_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    named = [("a.csv", True), ("b/figure-001.png", True), ("c\x1b[2J\n.txt", False)]
+    changes = [FileChange(name, 2048, is_new=is_new) for name, is_new in named]
+    show_files(changes + [FileChange(f"n{each}", 1, is_new=True) for each in range(20)], Path("/w"))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[:3] == ["file: /w/a.csv (2 KiB)", "figure: /w/b/figure-001.png", "file: /w/c\\n.txt (2 KiB, changed)"]
+    assert shown[-1] == "and 3 more files in /w"
 
 
 UNUSABLE = {
