@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol, Union
 
@@ -24,6 +25,7 @@ from agent_tools.models.bounds import END
 from agent_tools.models.event_stream import events
 from agent_tools.models.server_errors import error_of, short_name, words_of
 
+USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
 Waiting = Callable[[], AbstractContextManager[None]]
 """Makes what is around a wait of the thread that reads a reply."""
@@ -120,7 +122,7 @@ class Reply(Iterator[Delta]):
                 if self._is_closed:
                     return
                 arriving = response.iter_bytes()
-                for delta in _deltas(arriving, self._reader):
+                for delta in _deltas(arriving, self._reader, partial(_hang_up, response)):
                     self._arrived.put(delta)
                 self._hold(None)
                 self._arrived.put(None)
@@ -143,19 +145,41 @@ def refuse_abandoned(_request: Any) -> None:
         raise ModelError("The reply was abandoned.")
 
 
-def _deltas(arriving: Iterator[bytes], reader: Reader) -> Iterator[Delta]:
+def _deltas(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], None]) -> Iterator[Delta]:
     head = _head(arriving)
     if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
         yield from _read(reader.read_whole, head + b"".join(arriving))
     else:
         has_end = False
-        for event in events(chain((head,), arriving)):
+        for event in _events(chain((head,), arriving), reader, hang_up):
             if has_end := event.startswith(END):
                 break
             yield from _read(reader.read, event)
         if not has_end and not reader.is_over:
             raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
     yield from reader.finish()
+
+
+def _events(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], None]) -> Iterator[bytes]:
+    """Yield a stream's events. Some servers leave the connection open after the last one."""
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        hang_up()
+
+    late = threading.Timer(USAGE_SECONDS, give_up)
+    late.daemon = True
+    try:
+        for event in events(arriving):
+            yield event
+            if reader.is_over and late.ident is None:
+                late.start()
+    except Exception:
+        if not is_late.is_set():
+            raise
+    finally:
+        late.cancel()
 
 
 def _head(arriving: Iterator[bytes]) -> bytes:

@@ -166,7 +166,8 @@ class Round:
 
     def _open_gate(self) -> Iterator[Step]:
         held, self._gate = self._gate.rest() if self._gate else "", None
-        yield from self._say(held)
+        if self.text or not held.isspace():  # many models write blank lines before a call, which are no answer
+            yield from self._say(held)
         yield from self._remark()
 
     def _begin(self, index: int, id_: str, name: str) -> CallBegun:

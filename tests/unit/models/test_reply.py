@@ -106,6 +106,12 @@ def test_a_server_that_does_not_end_its_answer_is_hung_up_on(new: New) -> None:
     assert server.connections == 2
 
 
+def test_a_server_that_sends_nothing_after_the_finish_reason_is_hung_up_on(new: New) -> None:
+    server, model = new([SAID], ends=False)
+    ask(model)
+    until(lambda: server.hung_up == 1)
+
+
 def test_a_server_that_goes_on_after_the_end_says_nothing_more(new: New) -> None:
     server, model = new([SAID, DONE, SAID])
     for _ in range(2):

@@ -360,6 +360,19 @@ def test_a_call_in_the_answer_is_made_and_not_shown(wrapping: str, piece: int) -
     assert model.asked[1].messages[1]["tool_calls"][0]["function"]["name"] == "double"
 
 
+@pytest.mark.parametrize("blank", ["\n\n", " ", "\n", "\r\n\t"])
+def test_blank_lines_before_a_call_are_no_answer(blank: str) -> None:
+    model = ScriptedModel([calling(call("double", x=3), text=blank), "Six."])
+    steps = run(model, Doubler())
+    assert said(steps) == "Six."
+    assert of(RoundDone, steps)[0].messages[0].text == ""
+
+
+def test_words_before_a_call_are_shown_with_the_blank_lines_around_them() -> None:
+    model = ScriptedModel([calling(call("double", x=3), text="\n\nLet me see.\n\n"), "Six."])
+    assert said(run(model, Doubler())) == "\n\nLet me see.\n\nSix."
+
+
 def test_words_before_a_tag_are_shown() -> None:
     text = 'I double it.\n<tool_call>{"name": "double", "arguments": {"x": 4}}</tool_call>'
     steps = run(ScriptedModel([ScriptedReply(text=text, piece=2), "8"]), Doubler())
