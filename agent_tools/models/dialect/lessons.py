@@ -2,7 +2,8 @@
 
 Each lesson answers a sentence that a server is known to say, and applies only to something that was sent. A request
 that is refused for another reason teaches nothing. Sources: OpenAI's `unsupported_parameter`, the chat templates of
-Qwen 3.5 and later, DeepSeek's thinking mode, the validation of Groq, Cerebras and Mistral.
+Qwen 3.5 and later, of Gemma and of Mistral, DeepSeek's thinking mode, the validation of Anthropic, Groq, Cerebras,
+Mistral and vLLM.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_LESSONS = 8  # refusals after which a request has failed
 
 OPTIONAL = (
     *("stream_options", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity"),
-    *("parallel_tool_calls", "user", "metadata"),
+    *("parallel_tool_calls", "user", "metadata", "reasoning_effort"),
 )
 """Fields that a reply does without: a server that refuses one is asked without it."""
 _REFUSED = re.compile(
@@ -37,6 +38,19 @@ _MISPLACED = re.compile(
     r"system message must be|system messages? (?:is |are )?only (?:allowed )?at|unexpected (?:message )?role"
     r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
 )
+_ONE_VALUE = re.compile(r"only the default")
+_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+"""Fields that reasoning models take with their default value only: a reply does without them, too."""
+_AFTER_TOOL = re.compile(r"role ['\"`]?user['\"`]? after role ['\"`]?tool")
+_IN_TURNS = re.compile(r"system role (?:is )?not supported|roles? must alternate|alternate user/assistant")
+_EMPTY = re.compile(
+    r"content blocks? must be non-?empty|content (?:must|should|can|may) ?not be empty|non-empty content"
+)
+_NINE = re.compile(r"length of 9\b")
+_NO_PICTURES = re.compile(
+    r"not a multimodal model|(?:does not|doesn't|do not) support (?:image|vision|multimodal)|at most 0 image"
+    r"|image (?:input|content)s? (?:is|are) not|no endpoints found that support image|image_url.{0,40}not supported"
+)
 _MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contain|passed back")
 
 
@@ -50,11 +64,13 @@ def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
     """
     sent, said = phrased(request, profile), words[:MAX_READ_CHARS].lower()
     taught = _of_limits(profile, sent, said) or _of_roles(profile, sent, said) or _of_reasoning(profile, sent, said)
-    taught = taught or _of_optional(profile, sent, said)
+    taught = taught or _of_messages(profile, said) or _of_optional(profile, sent, said)
     return taught if taught and phrased(request, taught) != sent else None
 
 
 def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
+    if profile.max_tokens not in sent and _names(said, profile.max_tokens) and _MISSING.search(said):
+        return profile.learned(limit="required")
     for refused, wanted in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
         if refused in sent and profile.max_tokens == refused and _names(said, refused) and _REFUSED.search(said):
             return None if _OF_A_VALUE.search(said) else profile.learned(max_tokens=wanted)
@@ -62,11 +78,22 @@ def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
 
 
 def _of_roles(profile: Profile, sent: Json, said: str) -> Profile | None:
+    if _AFTER_TOOL.search(said):
+        return profile.learned(roles="merged")
     later = [each.get("role") for each in sent["messages"][1:]]
     is_told = _MISPLACED.search(said) or (DEVELOPER in said and "role" in said)
     if is_told and (SYSTEM in later or any(each.get("role") == DEVELOPER for each in sent["messages"])):
         return profile.learned(system="first")
-    return None
+    return profile.learned(roles="merged") if _IN_TURNS.search(said) else None
+
+
+def _of_messages(profile: Profile, said: str) -> Profile | None:
+    """Read how the messages of an assistant and of its tools have to look."""
+    if _NINE.search(said) and "call" in said:
+        return profile.learned(ids="nine")
+    if _EMPTY.search(said):
+        return profile.learned(empty="none")
+    return profile.learned(pictures="none") if _NO_PICTURES.search(said) else None
 
 
 def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
@@ -82,6 +109,9 @@ def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
 
 
 def _of_optional(profile: Profile, sent: Json, said: str) -> Profile | None:
+    if _ONE_VALUE.search(said):
+        refused = frozenset(name for name in _SAMPLING if name in sent and _names(said, name))
+        return profile.learned(left_out=profile.left_out | refused) if refused else None
     if not _REFUSED.search(said) or _OF_A_VALUE.search(said):
         return None
     refused = frozenset(name for name in OPTIONAL if name in sent and _names(said, name))

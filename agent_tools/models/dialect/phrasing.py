@@ -6,10 +6,11 @@ system messages where they were said; see profile.py for what becomes of them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM
+from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER
 from agent_tools.models.base import Json, JsonObject
 from agent_tools.models.dialect.profile import Profile
 
@@ -17,6 +18,10 @@ REASONING = "reasoning_content"
 """The field in which a conversation keeps an assistant's reasoning, whatever a server calls it."""
 BLANK = " "
 """Reasoning that is not known: servers that insist on it take an empty string for none."""
+DEFAULT_LIMIT = 8_192
+"""Tokens of a reply, for servers that want a limit where the client has set none."""
+BETWEEN = "I look at the result."
+"""Words of an assistant between a tool's result and a user's message, for chat templates that want some there."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _LEADS = (SYSTEM, DEVELOPER)
 
@@ -28,8 +33,19 @@ def phrased(request: Json, profile: Profile) -> JsonObject:
         if name in fields and name != profile.max_tokens:
             value = fields.pop(name)
             fields.setdefault(profile.max_tokens, value)
+    if profile.limit == "required":
+        fields.setdefault(profile.max_tokens, DEFAULT_LIMIT)
     messages = _one_leading(request["messages"], profile)
-    return {**fields, "messages": [_with_reasoning(each, profile) for each in messages if not _is_empty(each, profile)]}
+    messages = [_with_reasoning(each, profile) for each in messages if not _is_empty(each, profile)]
+    if profile.pictures == "none":
+        messages = _without_figures(messages)
+    if profile.roles == "merged":
+        messages = _in_turns(messages)
+    if profile.empty == "none":
+        messages = [_with_null(each) for each in messages]
+    if profile.ids == "nine":
+        messages = [_with_short_ids(each) for each in messages]
+    return {**fields, "messages": messages}
 
 
 def _one_leading(messages: Sequence[JsonObject], profile: Profile) -> list[JsonObject]:
@@ -82,3 +98,55 @@ def _with_reasoning(message: JsonObject, profile: Profile) -> JsonObject:
         return message
     rest = {name: value for name, value in message.items() if name != REASONING}
     return rest if profile.reasoning == "none" else {**rest, profile.reasoning: reasoning}
+
+
+def _without_figures(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Leave out the messages that show figures of code: those of a user right after a tool's result."""
+    roles = [None, *(each.get("role") for each in messages)]
+    return [
+        each
+        for before, each in zip(roles, messages)
+        if not (before == TOOL and each.get("role") == USER and _shows(each))
+    ]
+
+
+def _shows(message: JsonObject) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") == "image_url" for part in content
+    )
+
+
+def _in_turns(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Put messages in the order that strict chat templates want: user, assistant (with its tools' results), user."""
+    turns: list[JsonObject] = []
+    for each in messages:
+        message = {**each, "role": USER} if each.get("role") in _LEADS else each
+        role, last = message.get("role"), turns[-1] if turns else {}
+        if role == USER and last.get("role") == TOOL:
+            turns.append({"role": ASSISTANT, "content": BETWEEN})
+            turns.append(message)
+        elif role in (USER, ASSISTANT) and role == last.get("role") and not (last.get("tool_calls")):
+            turns[-1] = {**last, **message, "content": _joined([last.get("content"), message.get("content")])}
+        else:
+            turns.append(message)
+    return turns
+
+
+def _with_null(message: JsonObject) -> JsonObject:
+    if message.get("role") != ASSISTANT or message.get("content") or not message.get("tool_calls"):
+        return message
+    return {**message, "content": None}
+
+
+def _with_short_ids(message: JsonObject) -> JsonObject:
+    """Replace the ids of calls and results alike: Mistral takes nine letters and digits only."""
+    if "tool_call_id" in message:
+        message = {**message, "tool_call_id": _short_id(message["tool_call_id"])}
+    if calls := message.get("tool_calls"):
+        message = {**message, "tool_calls": [{**call, "id": _short_id(call.get("id"))} for call in calls]}
+    return message
+
+
+def _short_id(id_: Any) -> str:
+    return hashlib.sha256(str(id_).encode("utf-8", "surrogatepass")).hexdigest()[:9]

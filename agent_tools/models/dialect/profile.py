@@ -13,6 +13,11 @@ MaxTokens = Literal["max_tokens", "max_completion_tokens"]
 Format = Literal["last", "always"]
 Thinking = Literal["tagged", "opened", "text"]
 Blanks = Literal["left_out", "filled"]
+Limit = Literal["optional", "required"]
+Roles = Literal["free", "merged"]
+Empty = Literal["text", "none"]
+Ids = Literal["any", "nine"]
+Pictures = Literal["shown", "none"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,13 @@ class Profile:
         format: `last`, a `response_format` goes out only where no call can come; `always`, also beside tools.
         thinking: `tagged`, a reply that opens with a tag such as `<think>` is reasoning up to its end; `opened`, so is
             one that lacks the opening tag, since the prompt has it; `text`, tags are text.
+        limit: `required`, a request without a limit on tokens is sent with one of DEFAULT_LIMIT.
+        roles: `merged`, for chat templates in which user and assistant take turns: system messages are part of the
+            user's first message, messages of one role in a row are one, and an assistant speaks between a tool's result
+            and a user.
+        empty: `none`, the content of an assistant's message that has only calls is null and not an empty text.
+        ids: `nine`, ids of calls are sent as nine letters and digits.
+        pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
         left_out: fields that the server refuses, and a reply does without.
         fixed: fields of the profile that were given, and are not learned.
     """
@@ -37,6 +49,11 @@ class Profile:
     max_tokens: MaxTokens = "max_tokens"
     format: Format = "last"
     thinking: Thinking = "tagged"
+    limit: Limit = "optional"
+    roles: Roles = "free"
+    empty: Empty = "text"
+    ids: Ids = "any"
+    pictures: Pictures = "shown"
     left_out: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 

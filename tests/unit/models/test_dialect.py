@@ -13,7 +13,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
 from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import lesson
-from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
 from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
 from agent_tools.models.dialect.thinking import MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
 
@@ -88,9 +88,19 @@ def test_an_assistant_who_only_thought_says_nothing_where_reasoning_is_not_sent(
 
 
 CALL = message("assistant", "", tool_calls=[{"id": "1"}], reasoning_content="r")
+FIGURE = message("user", [{"type": "text", "text": "(The figures.)"}, PICTURE])
 REQUEST = {
-    "messages": [message("system"), message("user"), CALL, message("system")],
+    "messages": [
+        message("system"),
+        message("user"),
+        CALL,
+        message("tool", tool_call_id="1"),
+        FIGURE,
+        message("system"),
+    ],
     "max_tokens": 5,
+    "temperature": 0.2,
+    "reasoning_effort": "low",
     "user": "u",
     "stream_options": {},
 }
@@ -107,9 +117,21 @@ REQUEST = {
         ("thinking is enabled but reasoning is missing", {"reasoning": "reasoning", "blanks": "filled"}),
         ("Extra inputs are not permitted: user", {"left_out": frozenset(["user"])}),
         ("Unknown: stream_options and user", {"left_out": frozenset(["user", "stream_options"])}),
+        ("Conversation roles must alternate user/assistant/user/assistant/...", {"system": "first"}),
+        ("text content blocks must be non-empty", {"empty": "none"}),
+        ("Tool call id was c1 but must be a-z, A-Z, 0-9, with a length of 9.", {"ids": "nine"}),
+        ("System role not supported", {"roles": "merged"}),
+        ("Unexpected role 'user' after role 'tool'", {"roles": "merged"}),
+        ("m is not a multimodal model", {"pictures": "none"}),
+        ("Model does not support image input", {"pictures": "none"}),
+        ("Unknown parameter: 'reasoning_effort'.", {"left_out": frozenset(["reasoning_effort"])}),
+        (
+            "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) is supported.",
+            {"left_out": frozenset(["temperature"])},
+        ),
         ("This user is not known", None),
         ("max_tokens is too large: 5", None),
-        ("'temperature' is not supported", None),
+        ("'temperature' must be at most 2", None),
         ("The system is overloaded", None),
         ("", None),
     ],
@@ -117,6 +139,59 @@ REQUEST = {
 def test_what_a_refusal_teaches(words: str, learned: dict[str, Any] | None) -> None:
     request = REQUEST if learned != {"blanks": "filled"} else {"messages": [{**CALL, "reasoning_content": ""}]}
     assert lesson(Profile(), request, words) == (Profile().learned(**learned) if learned else None)
+
+
+def test_a_server_that_wants_a_limit_gets_one_where_the_client_has_none() -> None:
+    request = {"messages": [message("user")]}
+    taught = lesson(Profile(), request, "max_tokens: Field required")
+    assert taught == Profile(limit="required")
+    assert phrased(request, taught)["max_tokens"] == DEFAULT_LIMIT
+    assert phrased({**request, "max_tokens": 3}, taught)["max_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("roles", "in_turns"),
+    [
+        (["system", "user"], ["user"]),
+        (["user", "user", "assistant"], ["user", "assistant"]),
+        (["system", "user", "call", "tool", "user"], ["user", "call", "tool", "assistant", "user"]),
+        (["user", "call", "tool", "call", "tool", "assistant", "user"], None),
+        (["user", "assistant", "system", "user"], ["user", "assistant", "user"]),
+        ([], []),
+    ],
+)
+def test_messages_come_in_turns_where_a_template_wants_it(roles: list[str], in_turns: list[str] | None) -> None:
+    messages = [CALL if role == "call" else message(role, role) for role in roles]
+    sent = phrased({"messages": messages}, Profile(roles="merged"))["messages"]
+    assert ["call" if "tool_calls" in each else each["role"] for each in sent] == (
+        roles if in_turns is None else in_turns
+    )
+    said = "\n".join(str(each["content"]) for each in sent)
+    assert all(role in said for role in roles if role not in ("call", "tool"))
+
+
+def test_ids_of_calls_and_results_stay_the_same_to_each_other_where_they_are_short() -> None:
+    calls = [{"id": "call_0123456789abcdef", "type": "function"}, {"id": "x", "type": "function"}]
+    messages = [message("assistant", tool_calls=calls), *(message("tool", tool_call_id=call["id"]) for call in calls)]
+    sent = phrased({"messages": messages}, Profile(ids="nine"))["messages"]
+    ids = [call["id"] for call in sent[0]["tool_calls"]]
+    assert [each["tool_call_id"] for each in sent[1:]] == ids
+    assert all(len(id_) == 9 and id_.isalnum() for id_ in ids)
+    assert len(set(ids)) == 2
+    assert calls[0]["id"] == "call_0123456789abcdef"
+
+
+def test_figures_are_left_out_before_a_model_without_eyes_and_pictures_of_a_user_are_not() -> None:
+    own = message("user", [PICTURE])
+    messages = [own, CALL, message("tool", tool_call_id="1"), FIGURE]
+    assert phrased({"messages": messages}, Profile(pictures="none"))["messages"] == messages[:3]
+    assert lesson(Profile(), {"messages": [own]}, "m is not a multimodal model") is None
+
+
+def test_content_beside_calls_is_null_where_a_server_wants_no_empty_text() -> None:
+    messages = [CALL, message("assistant", ""), message("assistant", "a", tool_calls=[{"id": "1"}])]
+    sent = phrased({"messages": messages}, Profile(empty="none"))["messages"]
+    assert [each["content"] for each in sent] == [None, "", "a"]
 
 
 def test_a_refusal_of_what_was_not_sent_teaches_nothing() -> None:
