@@ -19,6 +19,7 @@ from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.start import start_errors
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class Opening:
     def _own_folder(self) -> Path:
         """The folder given, or a fresh one that goes with the session."""
         if self.options.work_dir is None and (self._folder is None or not self._folder.is_dir()):
-            self._folder = make_own_folder()
+            with start_errors():
+                self._folder = make_own_folder()
             self._finalize_with(self._folder)
         assert self._folder is not None
         return self._folder

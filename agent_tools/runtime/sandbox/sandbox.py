@@ -34,7 +34,7 @@ from agent_tools.runtime.sandbox.idle import IdleStop
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
 from agent_tools.runtime.sandbox.kernels import Kernels
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.sandbox.start import await_guest, egress
+from agent_tools.runtime.sandbox.start import await_guest, egress, start_errors
 from agent_tools.runtime.threads.background import Do, do_now
 from agent_tools.runtime.transport.transport import choose
 
@@ -58,7 +58,7 @@ class RunningSandbox(KernelHolder):
         self._idle = self._idle_stop()
         self.commands = Commands(spec.limits, self._open_command, self._has_hung_up, self._resume)
         guest = engine.guest(spec.work_dir)
-        with ExitStack() as undo:
+        with start_errors(), ExitStack() as undo:
             if guest.shares_files:
                 undo.callback(Claim(spec.work_dir).release)
             self._work_dir = identity_now(spec.work_dir)

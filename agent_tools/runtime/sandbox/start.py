@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agent_tools.errors import SandboxStartError
@@ -13,6 +16,20 @@ from agent_tools.text import neutralise
 
 if TYPE_CHECKING:
     from agent_tools.runtime.egress.egress import Egress
+
+
+@contextlib.contextmanager
+def start_errors() -> Iterator[None]:
+    """Raise failures of this machine, a full disk for example, as what the caller of a start expects.
+
+    Raises:
+        SandboxStartError: a file or folder that a sandbox needs on the host could not be made.
+    """
+    try:
+        yield
+    except OSError as exc:
+        advice = " Free disk space there, and try again." if exc.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise SandboxStartError(f"The sandbox could not be started: {exc}.{advice}") from exc
 
 
 def await_guest(
