@@ -13,6 +13,7 @@ from agent_tools.outputs import (
     Display,
     Error,
     HostCall,
+    Notice,
     Omitted,
     Output,
     Picture,
@@ -108,7 +109,7 @@ class _Writer:
                 self._stream(name, text)
             case Omitted() if self.stream_text:
                 self.stream_text.append(f"\n{output.text}\n")
-            case Omitted() | Restarted():
+            case Omitted() | Restarted() | Notice():
                 self._add("note", output.text)
             case Result() | Display():
                 self._rich(output)

@@ -107,7 +107,7 @@ class Limits:
     sync_timeout: float = 60.0
     """Seconds for copying work_dir to or from a remote engine's sandbox, before and after a run."""
     min_disk_free: int = GIB
-    """Bytes that must stay free on work_dir's file system; code that leaves less is killed."""
+    """Bytes that must stay free on work_dir's file system; code that leaves less, and has added some, is killed."""
     max_listed_entries: int = 10_000
     """Entries of work_dir looked at to find new and changed files."""
 

@@ -176,6 +176,13 @@ class Omitted:
 
 
 @frozen
+class Notice:
+    """A sentence of the sandbox about the run, in which nothing is missing."""
+
+    text: str
+
+
+@frozen
 class HostCall:
     """One finished call of a host function.
 
@@ -213,7 +220,7 @@ class Text:
     text: str
 
 
-Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, HostCall]
+Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, Notice, HostCall]
 
 
 @frozen

@@ -133,8 +133,8 @@ class Dialogue:
 
     def _end(self) -> None:
         """Note that the current request is over."""
-        if missing := self._kernel.end():
-            self._print(missing)
+        if notes := self._kernel.end():
+            self._print(notes)
         self._current, self._asked = None, False
 
     def _refuse(self, request: Request, content: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent_tools.blocks import NOTHING, PictureStyle
-from agent_tools.execution import Display, Error, Execution, Omitted, Picture, Result, StagedFile, Stream, Text
+from agent_tools.execution import Display, Error, Execution, Notice, Omitted, Picture, Result, StagedFile, Stream, Text
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 PICTURE = Picture("image/png", PNG, path="/home/someone/secret/figure.png")
@@ -50,7 +50,15 @@ def test_a_run_without_outputs_says_so() -> None:
 
 
 def test_neighbouring_text_is_one_block() -> None:
-    outputs = (Stream("stdout", "a"), Omitted("5 characters"), Stream("stderr", "b"), Error("E", "v", "Traceback: v"))
+    error = Error("E", "v", "Traceback: v")
+    outputs = (
+        Stream("stdout", "a"),
+        Omitted("5 characters"),
+        Stream("stderr", "b"),
+        Notice("The disk is full."),
+        error,
+    )
     (text,) = Execution(outputs).blocks()
     assert isinstance(text, Text)
-    assert [part for part in ("stdout:", "5 characters", "stderr:", "error:") if part in text.text]
+    parts = ("stdout:", "5 characters", "stderr:", "note:", "The disk is full.", "error:")
+    assert [part for part in parts if part in text.text] == list(parts)

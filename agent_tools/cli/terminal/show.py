@@ -18,6 +18,7 @@ from agent_tools.execution import (
     Execution,
     FileChange,
     HostCall,
+    Notice,
     Omitted,
     Output,
     Restarted,
@@ -54,7 +55,7 @@ def show_output(output: Output, stdout: TextIO) -> None:
         case Error() | TimedOut() | Died():
             if not is_left(output):
                 notes.print(output.text, style="red", markup=False, soft_wrap=True)
-        case Omitted() | Restarted():
+        case Omitted() | Restarted() | Notice():
             notes.print(output.text, style="yellow", markup=False, soft_wrap=True)
         case HostCall():
             notes.print(f"host call: {output.text}", style="dim", markup=False, soft_wrap=True)

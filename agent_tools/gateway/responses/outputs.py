@@ -13,6 +13,7 @@ from agent_tools.execution import (
     Display,
     Error,
     Execution,
+    Notice,
     Omitted,
     Picture,
     Restarted,
@@ -84,7 +85,7 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[Logs | Image]:
             case Result() | Display():
                 end_print()
                 outputs += _rich(output, [image_url(picture) for picture in execution.pictures_in(output)])
-            case Error() | TimedOut() | Died() | Restarted() | Omitted():
+            case Error() | TimedOut() | Died() | Restarted() | Omitted() | Notice():
                 end_print()
                 outputs.append(Logs(output.text))
             case Cleared():

@@ -7,12 +7,13 @@ import itertools
 import os
 import re
 import stat
+import time
 import unicodedata
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 Facts = tuple[int, int, int]
 """Of a file: size in bytes, mtime in ns, inode."""
@@ -29,15 +30,23 @@ MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
 _LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks
+_OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as a server's may
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit."""
+    """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit.
+
+    Attributes:
+        changed: the bytes on disk of files that changed since a moment.
+        largest: the file with the most bytes on disk, and these; ('', 0) if there is none.
+    """
 
     bytes: int
     entries: int
     levels: int
+    changed: int = field(default=0, compare=False)
+    largest: tuple[str, int] = field(default=("", 0), compare=False)
 
 
 def safe_name(name: str) -> str:
@@ -115,21 +124,63 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
     return found, True
 
 
-def usage(path: Path, limit: Usage) -> Usage:
-    """Count what the folder holds, until it is more than `limit`. A file with several names counts once."""
-    size = entries = levels = 0
+def usage(path: Path, limit: Usage, since: int = 0) -> Usage:
+    """Count what the folder holds, until it is more than `limit`. A file with several names counts once.
+
+    `since` is a moment (see `Moment.ns`) for `Usage.changed`.
+    """
+    size = entries = levels = changed = 0
+    largest = ("", 0)
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
         for name, facts in _walk(fd, "", MAX_LEVELS):
             entries += 1
             levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
             if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
-                size += facts.st_blocks * _BLOCK
+                own = facts.st_blocks * _BLOCK
+                size += own
+                changed += own if facts.st_ctime_ns >= since else 0
+                if own > largest[1] and not stat.S_ISDIR(facts.st_mode):
+                    largest = name, own
             if facts.st_nlink > 1:
                 several.add(facts.st_ino)
             if size > limit.bytes or entries > limit.entries or levels > limit.levels:
                 break
-    return Usage(size, entries, levels)
+    return Usage(size, entries, levels, changed, largest)
+
+
+class Moment(NamedTuple):
+    """A moment by the clock of a file system, for comparison with the ctime of its files.
+
+    Before Linux 6.13 that clock ticks every 1 to 10 ms, so what changed at the moment itself may be of either side.
+
+    Attributes:
+        ns: what changed after the moment has this ctime or a later one.
+        is_exact: what changed before it has an earlier ctime.
+    """
+
+    ns: int
+    is_exact: bool
+
+
+def moment(path: Path) -> Moment | None:
+    """Return the present moment by the clock of a folder's file system; None where it cannot be had.
+
+    It is the ctime of the folder, after its times were set to what they are. That is done twice: Linux from 6.13 on
+    gives a finer time to what was looked at since it last changed, and no earlier one to anything later.
+    """
+    try:
+        with open_folder(path) as fd:
+            facts = [os.fstat(fd)]
+            for _ in range(2):
+                os.utime(fd, ns=(facts[0].st_atime_ns, facts[0].st_mtime_ns))
+                facts.append(os.fstat(fd))
+    except OSError:
+        return None
+    first, last = facts[1].st_ctime_ns, facts[2].st_ctime_ns
+    if abs(last - time.time_ns()) > _OTHER_CLOCK and last == facts[0].st_ctime_ns:
+        return None  # it keeps no ctime
+    return Moment(last, is_exact=last > first)
 
 
 def lift_deep(path: Path, levels: int) -> list[str]:

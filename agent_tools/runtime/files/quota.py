@@ -1,5 +1,9 @@
 """Watches how much a guest puts into a mounted work_dir. The engine has no limit for that which works everywhere.
 
+Bytes are those on disk (blocks), not the sizes of files: a sparse file takes little, and a file may have more blocks
+than its size says. A disk with too little room ends the code only where this work_dir has grown since the code began:
+others use that disk, too.
+
 The host looks, now and then (rounds.py); a guest over the limit it pauses, so that nothing can be written any more,
 counts again, and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk
 takes it. Idle sandboxes are looked at the less often, the more there are, down to once in MOST_IDLE_SECONDS: so the
@@ -21,6 +25,7 @@ from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.deleted import Held
 from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free
 from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
+from agent_tools.text import one_line
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs
 IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
@@ -28,6 +33,7 @@ MOST_IDLE_SECONDS = 60.0  # between two looks at an idle sandbox, however many t
 HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # looks in a row, and their time, for which a process may be hidden
 COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
 _BOUNDLESS = Usage(2**63, 2**63, 2**63)
+SMALL_SHARE = 64  # code that has added less than this part of min_disk_free is not what filled a disk
 PAUSE_FACTOR = 10  # a look that takes t seconds is followed by a pause of at least this many t
 
 
@@ -52,7 +58,11 @@ class Quota:
         self._excused: Usage | None = None
         """The contents when code was refused for an excess: later code may delete some of them, but add nothing."""
         self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
-        self._least_free = limits.min_disk_free
+        self._most_free = self._least_free = limits.min_disk_free
+        self._small = limits.min_disk_free // SMALL_SHARE
+        self._bytes = 0  # at the last look
+        self._began = (0, 0)  # the bytes at the last look before the code began, and the moment at which it did
+        self._is_low = False  # True if the caller was told that the disk has too little room, and it still has
         self._counting = threading.Lock()
         self._counted = threading.Event()
 
@@ -71,8 +81,48 @@ class Quota:
         self._limit = Usage(
             max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
         )
-        self._least_free = min(self._least_free, self._free(self._path) // 2)
+        self._least_free = min(self._most_free, self._free(self._path) // 2)
+        self._bytes = found.bytes
+        self._begin()
         self._counted.set()
+
+    def begin(self) -> None:
+        """Note that code begins, or that it has ended: what is added is counted from here on.
+
+        While the disk has too little room, it goes on to be counted from where it had enough, so that many runs add
+        no more than one may. A sandbox that was opened on a nearly full disk has the whole limit once there is room.
+        """
+        free = self._free(self._path)
+        self._least_free = max(self._least_free, min(self._most_free, free // 2))
+        if free >= self._least_free:
+            self._is_low = False
+            self._begin()
+
+    def _begin(self) -> None:
+        now = folder.moment(self._path)
+        self._began = self._bytes, now.ns if now else 0
+
+    def notice(self) -> str:
+        """Return that the disk has too little room, and how much code here has added; '' if it has enough.
+
+        It is told once, until there is room again.
+        """
+        if self._is_low or self._free(self._path) >= self._least_free:
+            return ""
+        self._is_low = True
+        added = self._added(folder.usage(self._path, self._limit, self._began[1]), Held())
+        return (
+            f"The disk of work_dir has less than {self._least_free:,} bytes free (min_disk_free); "
+            f"this code has added {added:,} bytes."
+        )
+
+    def _added(self, found: Usage, held: Held) -> int:
+        """Return how many bytes were added since the code began: no more than the files that changed since then have.
+
+        The last look before it may have been before the end of earlier code, so growth alone would be too much.
+        """
+        growth = found.bytes + held.bytes - self._began[0]
+        return max(0, min(growth, found.changed + held.bytes))
 
     def refuse_excess(self) -> None:
         """Let no code run before what is there was counted, or while what code was killed for still lies there.
@@ -96,11 +146,15 @@ class Quota:
             raise FileRejected(
                 f"No code was run: earlier code {excess}. What lay deeper is in {lifted[0]}{others} now."
             )
-        advice = f"Delete files in {self._path}, or raise that limit."
+        advice = f"Delete files in {self._path}{self._largest()}, or raise that limit."
         if self._excused is None and self._is_countable():
             self._excused = folder.usage(self._path, _BOUNDLESS)
             advice += " The next code may run to delete some, as long as it adds nothing."
         raise FileRejected(f"No code was run: earlier code {excess}. {advice}")
+
+    def _largest(self) -> str:
+        name, size = folder.usage(self._path, Usage(2**63, self._limit.entries, self._limit.levels)).largest
+        return f" (the largest is {one_line(name):.200}, with {size:,} bytes on disk)" if name else ""
 
     def _is_excused(self) -> bool:
         """Return whether there is still more than the limits allow; once there is not, nothing is excused any more."""
@@ -124,7 +178,8 @@ class Quota:
         limit, held = self._limit, held or Held()
         if excused := self._excused:
             limit = Usage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)
-        found = folder.usage(self._path, limit)
+        found = folder.usage(self._path, limit, self._began[1])
+        self._bytes = found.bytes + held.bytes
         if found.bytes > limit.bytes:
             return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
         if found.bytes + held.bytes > limit.bytes:
@@ -135,8 +190,9 @@ class Quota:
             return f"filled work_dir beyond {limit.entries:,} entries (max_work_dir_entries)"
         if found.levels > limit.levels:
             return f"nested folders in work_dir more than {limit.levels:,} deep"
-        if self._free(self._path) < self._least_free:
-            return f"left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
+        if self._free(self._path) < self._least_free and (added := self._added(found, held)) > self._small:
+            left = f"left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
+            return f"added {added:,} bytes and {left}"
         return ""
 
 

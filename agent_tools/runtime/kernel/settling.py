@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent_tools.execution import Cleared, Display, HostCall, Omitted, Output, Restarted, Stream
+from agent_tools.execution import Cleared, Display, HostCall, Notice, Omitted, Output, Restarted, Stream
 
-OURS = (Restarted, Omitted, HostCall)  # what the code cannot clear
+OURS = (Restarted, Omitted, Notice, HostCall)  # what the code cannot clear
 
 
 class Settling:

@@ -17,6 +17,7 @@ from agent_tools.errors import (
     EngineError,
     KernelDied,
 )
+from agent_tools.execution import Notice, Omitted, Output
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
@@ -190,16 +191,16 @@ class RunningSandbox(KernelHolder):
         return self._egress.take() if self._egress else ((), 0)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Callable[[], str]]:
+    def running(self) -> Iterator[Callable[[], Iterator[Output]]]:
         """Around a run: work_dir is within its limits, and the same on both sides before.
 
-        Gives what makes it the same again after the run, and says in words what could not be fetched, '' if all could.
+        Gives what makes it the same again after the run, and yields notes: what could not be fetched, and that its disk
+        has too little room.
 
         Raises:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
-        if self._quota:
-            self._quota.quota.refuse_excess()
+        self._begin_work()
         with contextlib.suppress(KernelDied):  # code has ended it, and may have more than that in its way
             self._open_network(time.monotonic() + NETWORK_SECONDS)
         with self.use():
@@ -208,16 +209,32 @@ class RunningSandbox(KernelHolder):
                     self._mirror.push()
                 self._busy += 1
             try:
-                yield self._fetch_files
+                yield self._after_run
             finally:
                 with self._syncing:
                     self._busy -= 1
+                if self._quota and not self._has_work():
+                    self._quota.quota.begin()
 
-    def _fetch_files(self) -> str:
-        if self._mirror is None:
-            return ""
-        with self._syncing:
-            return fetched(self._mirror, lambda: self.has_ended)
+    def _begin_work(self) -> None:
+        """Check that work_dir is within its limits, before code or a command begins.
+
+        Raises:
+            FileRejected: it is not.
+        """
+        if self._quota:
+            self._quota.quota.refuse_excess()
+            if not self._has_work():
+                self._quota.quota.begin()
+
+    def _after_run(self) -> Iterator[Output]:
+        if self._quota and (notice := self._quota.quota.notice()):
+            yield Notice(notice)
+        if self._mirror:
+            with self._syncing:
+                missing = fetched(self._mirror, lambda: self.has_ended)
+            if missing:
+                yield Omitted(missing)
 
     def _open_files(self, max_parts: int) -> Conversation | None:
         """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
@@ -233,8 +250,7 @@ class RunningSandbox(KernelHolder):
         Raises:
             FileRejected: work_dir is over its limits.
         """
-        if self._quota:
-            self._quota.quota.refuse_excess()
+        self._begin_work()
         self._had_commands = True
         with self.use():
             sockets = self._transport.open(Spawn(next(self._orders)), self._lifeline)

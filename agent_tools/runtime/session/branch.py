@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Union
@@ -17,6 +17,7 @@ from typing import Union
 from agent_tools.checkpoint import LOST, Hindrance, Variables
 from agent_tools.connection import NetworkConnection
 from agent_tools.errors import KernelDied
+from agent_tools.execution import Output
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.guest_files import GuestFiles
@@ -152,7 +153,7 @@ class Branch(KernelHolder):
         """Return what the sandbox's code did on its network since this was last asked, whichever kernel's it was."""
         return self._root.take_connections()
 
-    def running(self) -> AbstractContextManager[Callable[[], str]]:
+    def running(self) -> AbstractContextManager[Callable[[], Iterator[Output]]]:
         """Around a run, as for `RunningSandbox.running`."""
         return self._root.running()
 

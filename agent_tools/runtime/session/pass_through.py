@@ -5,10 +5,10 @@ Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from agent_tools.execution import Died
+from agent_tools.execution import Died, Notice, Omitted, Output
 from agent_tools.guest.wire.messages import pack
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.kernel import Kernel
@@ -32,7 +32,7 @@ class PassThrough:
     def __init__(self, serving: Succession) -> None:
         self._serving = serving
         self._around = ExitStack()
-        self._fetch: Callable[[], str] = lambda: ""
+        self._after_run: Callable[[], Iterable[Output]] = tuple
 
     def start(self, prelude: str) -> None:
         """Have a fresh kernel, in the sandbox that is there or in a new one; it runs the prelude first.
@@ -68,20 +68,20 @@ class PassThrough:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         if is_code:
-            self._fetch = self._around.enter_context(self._sandbox.running())
+            self._after_run = self._around.enter_context(self._sandbox.running())
         else:
             self._around.enter_context(self._sandbox.use())
         self._kernel.lifeline.arm(UNLIMITED, UNLIMITED)  # so that an interrupt reaches this request and no other
         return self._kernel.runs.begin(is_cell=True) if is_code and self._kernel.runs else 0
 
     def end(self) -> str:
-        """Note that the request is over; say in words what could not be fetched from work_dir, '' if all could."""
+        """Note that the request is over; return notes for the user, on the files and the disk of work_dir."""
         self._kernel.lifeline.disarm()
         self._sandbox.take_connections()
-        fetch, self._fetch = self._fetch, lambda: ""
-        missing = fetch()
+        after_run, self._after_run = self._after_run, tuple
+        notes = "\n".join(each.text for each in after_run() if isinstance(each, (Omitted, Notice)))
         self._around.close()
-        return missing
+        return notes
 
     def send(self, channel: int, parts: Sequence[bytes]) -> None:
         """Send a message: header, parent header, metadata and content as JSON, and buffers.

@@ -12,7 +12,7 @@ from functools import partial
 
 from agent_tools.checkpoint import Mark
 from agent_tools.errors import EngineError, FileRejected, KernelError, SessionClosed
-from agent_tools.execution import Execution, Omitted, Output, Restarted, finished
+from agent_tools.execution import Execution, Output, Restarted, finished
 from agent_tools.runtime.engine import Container, Engine
 from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
@@ -96,11 +96,10 @@ class Session(WithContents):
             if lost := self.serving.take_lost():
                 yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
-                with self._kept(lost), sandbox.running() as fetch_files:
+                with self._kept(lost), sandbox.running() as after_run:
                     yield from self.serving.told(self._outputs(kernel, code, timeout, cancelled))
                     times.connections = sandbox.take_connections()
-                    if missing := fetch_files():
-                        yield Omitted(missing)
+                    yield from after_run()
             if self._closed:
                 raise SessionClosed("The session was closed while its code ran.")
             if self._sandbox and self._sandbox.has_ended:

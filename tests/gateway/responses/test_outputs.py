@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Error, Execution, Omitted, Stream, TimedOut
+from agent_tools.execution import Died, Error, Execution, Notice, Omitted, Stream, TimedOut
 from agent_tools.gateway.responses.outputs import outputs_of, status_of
 from tests.gateway.asking import CALL
 
@@ -20,6 +20,7 @@ from tests.gateway.asking import CALL
             "completed",
             None,
         ),
+        (CallDone(CALL, "", Execution((Notice("The disk is full."),))), "completed", ["The disk is full."]),
         (CallDone(CALL, "", Execution((Error("E", "v", "tb"),))), "completed", ["tb"]),
         (CallDone(CALL, "", Execution((Stream("stdout", "10%\r20%"), TimedOut(1, True)))), "failed", None),
         (CallDone(CALL, "", Execution((Died("signal 9"),))), "failed", None),

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.execution import Notice, Result
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
+from agent_tools.runtime.engine import Isolation
+from agent_tools.runtime.files import folder
 from agent_tools.runtime.files.deleted import Held
+from agent_tools.runtime.files.folder import Usage
 from agent_tools.runtime.files.quota import (
     HIDDEN_LOOKS,
     IDLE_LOOK_EVERY,
@@ -24,9 +28,14 @@ from agent_tools.runtime.files.quota import (
     Quota,
     QuotaWatch,
 )
+from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds
+from tests.doubles import ProcessEngine
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
+BOUNDLESS = Usage(2**63, 2**63, 2**63)
 HASTE = 50  # how many seconds of a watch pass in one of ours
 
 
@@ -130,22 +139,117 @@ def test_folders_too_deep_to_count_kill(watch: Callable[..., Quota], guest: Gues
     assert "nested folders in work_dir more than 64 deep" in guest.reason
 
 
-def test_a_disk_that_runs_full_kills(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
-    free = [10 * MIB]
-    watch(Quota(tmp_path, Limits(min_disk_free=3 * MIB), lambda _: free[0]))
-    free[0] = 3 * MIB - 1
+class Disk:
+    """A disk of which `free` bytes are free, but for what lies in a folder; and a quota of that folder."""
+
+    def __init__(self, path: Path, free: int, **limits: int) -> None:
+        self.path = path
+        self.free = free
+        self.quota = Quota(path, Limits(**limits), self._free_now)  # type: ignore[arg-type]
+
+    def _free_now(self, path: Path) -> int:
+        return self.free - folder.usage(path, BOUNDLESS).bytes
+
+    def write(self, size: int, name: str = "big") -> None:
+        """Have code write a file."""
+        fill(self.path, size, name)
+
+    def fill(self, size: int) -> None:
+        """Have another process fill the disk."""
+        self.free -= size
+
+
+def test_code_that_fills_the_disk_is_killed(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    watch(disk.quota)
+    disk.write(8 * MIB)
     assert guest.killed.wait(FOREVER)
-    assert guest.reason == "it left less than 3,145,728 bytes free on the disk of work_dir (min_disk_free)"
+    assert guest.reason == (
+        "it added 8,388,608 bytes and left less than 3,145,728 bytes free on the disk of work_dir (min_disk_free)"
+    )
+    with pytest.raises(FileRejected) as refusal:
+        disk.quota.refuse_excess()
+    assert str(refusal.value) == (
+        "No code was run: earlier code added 8,388,608 bytes and left less than 3,145,728 bytes free on the disk of "
+        f"work_dir (min_disk_free). Delete files in {tmp_path} (the largest is big, with 8,388,608 bytes on disk), "
+        "or raise that limit."
+    )
 
 
-def test_a_disk_that_is_nearly_full_already_may_lose_half_of_the_rest(tmp_path: Path) -> None:
-    free = [MIB]
-    quota = Quota(tmp_path, Limits(), lambda _: free[0])
-    quota.count()
-    free[0] = MIB // 2
-    assert quota.excess() == ""
-    free[0] -= 1
-    assert "left less than 524,288 bytes free" in quota.excess()
+def test_code_is_not_killed_where_others_fill_the_disk(
+    watch: Callable[..., Quota], guest: Guest, tmp_path: Path, clock: Clock
+) -> None:
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    disk.write(MIB, "before")
+    watch(disk.quota)
+    disk.fill(8 * MIB)
+    disk.write(4096, "note")
+    assert clock.reaches(clock() + 4 * LOOK_EVERY)
+    assert guest.words == []
+    disk.quota.refuse_excess()
+    assert disk.quota.notice() == (
+        "The disk of work_dir has less than 3,145,728 bytes free (min_disk_free); this code has added 4,096 bytes."
+    )
+    assert disk.quota.notice() == ""
+    disk.write(MIB)  # now it makes the shortage worse
+    assert guest.killed.wait(FOREVER)
+    assert "it added 1,052,672 bytes and left less than 3,145,728 bytes" in guest.reason
+
+
+def test_what_earlier_code_has_written_is_not_counted_against_later_code(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    disk.quota.count()
+    for _ in range(2):  # of which no look was taken
+        disk.write(MIB, "early")
+        disk.quota.begin()
+    disk.fill(8 * MIB)
+    assert disk.quota.excess() == ""
+    disk.fill(-8 * MIB)
+    disk.quota.begin()
+    disk.fill(8 * MIB)
+    with (tmp_path / "early").open("ab") as file:
+        file.write(b"x")
+    assert disk.quota.excess() == ""
+
+
+def test_many_runs_add_no_more_to_a_full_disk_than_one_may(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    disk.quota.count()
+    disk.quota.begin()
+    disk.fill(8 * MIB)
+    disk.write(40_000, "one")
+    assert disk.quota.excess() == ""
+    disk.quota.begin()
+    disk.write(40_000, "two")
+    assert "added 81,920 bytes and left less than" in disk.quota.excess()
+
+
+def test_a_disk_that_is_nearly_full_already_may_lose_half_of_the_rest_until_there_is_room(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 2 * MIB, min_disk_free=3 * MIB)
+    disk.quota.count()
+    disk.write(MIB)
+    assert disk.quota.excess() == ""
+    disk.write(MIB // 4, "more")
+    assert "left less than 1,048,576 bytes free" in disk.quota.excess()
+    disk.fill(-20 * MIB)
+    assert disk.quota.excess() == ""
+    disk.quota.begin()
+    disk.write(19 * MIB, "more")
+    assert "left less than 3,145,728 bytes free" in disk.quota.excess()
+
+
+def test_a_run_on_a_full_disk_goes_on_and_says_how_much_it_has_added(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    spec = SessionSpec("none", tmp_path, Isolation(), Limits(min_disk_free=3 * MIB))
+    session = Session(ProcessEngine(), spec, start=lambda engine, spec, _: RunningSandbox(engine, spec, disk.quota))
+    try:
+        assert session.run("x = 1", FOREVER).ok
+        disk.fill(8 * MIB)
+        notice = "The disk of work_dir has less than 3,145,728 bytes free (min_disk_free); this code has added 0 bytes."
+        assert session.run("x + 1", FOREVER).outputs == (Result({"text/plain": "2"}), Notice(notice))
+        assert session.run("x + 1", FOREVER).outputs == (Result({"text/plain": "2"}),)
+    finally:
+        session.close()
 
 
 def test_what_was_there_before_may_stay_but_not_grow(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
@@ -178,7 +282,7 @@ def test_no_code_runs_before_files_are_deleted_and_then_it_does(
         quota.refuse_excess()
     assert str(refusal.value) == (
         "No code was run: earlier code filled work_dir beyond 1,048,576 bytes (max_work_dir_bytes). "
-        f"Delete files in {tmp_path}, or raise that limit. "
+        f"Delete files in {tmp_path} (the largest is big, with 2,097,152 bytes on disk), or raise that limit. "
         "The next code may run to delete some, as long as it adds nothing."
     )
     big.unlink()
@@ -262,13 +366,15 @@ def test_folders_that_are_too_deep_are_brought_up_and_nothing_is_lost(
 
 
 def test_a_disk_that_is_full_stays_closed_to_code(watch: Callable[..., Quota], guest: Guest, tmp_path: Path) -> None:
-    free = [10 * MIB]
-    quota = watch(Quota(tmp_path, Limits(min_disk_free=3 * MIB), lambda _: free[0]))
-    free[0] = MIB
+    disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
+    watch(disk.quota)
+    disk.write(8 * MIB)
     assert guest.killed.wait(FOREVER)
     for _ in range(2):
         with pytest.raises(FileRejected, match="min_disk_free"):
-            quota.refuse_excess()
+            disk.quota.refuse_excess()
+    (tmp_path / "big").unlink()
+    disk.quota.refuse_excess()
 
 
 def test_a_fresh_sandbox_does_not_make_the_excess_legal(
