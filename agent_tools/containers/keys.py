@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from agent_tools.errors import InvalidParams
 
 ANYONE = "local"  # the owner of everything where no keys are
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MIN_KEY_CHARS = 8
+_LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d{1,5})?", re.IGNORECASE)
 
 
 class Keys:
@@ -43,6 +45,22 @@ def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, adv
         raise InvalidParams(f"Without a key, anyone who reaches {host or 'this machine'} could run code: {advice}.")
     if any(len(key) < MIN_KEY_CHARS for key in keys):
         raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
+
+
+def web_page_refusal(headers: Mapping[str, str], *, may_link: bool = False) -> str | None:
+    """Return why a server without keys refuses a request: a web page sent it, by DNS tricks or across sites.
+
+    Return None for a request of a program of this machine. `may_link` allows links on other sites' pages.
+    """
+    host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site", "none")
+    is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
+    if not _LOOPBACK_HOST.fullmatch(host):
+        return "Without keys, only requests to this machine's own name are answered: localhost or 127.0.0.1."
+    if origin and origin != f"http://{host}":
+        return "Without keys, no page of another origin is answered."
+    if site not in ("none", "same-origin") and not is_link:
+        return "Without keys, no page of another site is answered."
+    return None
 
 
 def bearer(authorization: str) -> str:

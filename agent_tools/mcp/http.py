@@ -10,7 +10,6 @@ import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -18,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.keys import LOOPBACK, Keys, bearer
+from agent_tools.containers.keys import Keys, bearer, web_page_refusal
 from agent_tools.containers.rows import Rows
 from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.bodies import BoundedBodies
@@ -33,13 +32,10 @@ LAST_SECONDS = 5  # for calls that are under way when the server is told to stop
 
 
 @asynccontextmanager
-async def application(
-    stock: Stock, prepare: Prepare, bounds: Bounds, security: TransportSecuritySettings | None = None
-) -> AsyncIterator[ASGIApp]:
+async def application(stock: Stock, prepare: Prepare, bounds: Bounds) -> AsyncIterator[ASGIApp]:
     """Have an application whose requests' scopes name their `owner`."""
     manager = StreamableHTTPSessionManager(
         make_server(stock, prepare, bounds),
-        security_settings=security,
         max_request_body_size=bounds.max_body_bytes,
         max_sessions=bounds.max_sessions,
     )
@@ -72,7 +68,7 @@ def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Sta
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with (
             own_containers(config, runtime, is_alone=False) as stock,
-            application(stock, prepare, config, _security(config)) as door.inner,
+            application(stock, prepare, config) as door.inner,
         ):
             yield
 
@@ -81,19 +77,8 @@ def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Sta
     return app
 
 
-def _security(config: McpConfig) -> TransportSecuritySettings | None:
-    """Return what keeps web pages out of a server without keys: names and origins of this machine only."""
-    if config.api_keys:
-        return None
-    names = [f"[{host}]" if ":" in host else host for host in LOOPBACK]
-    return TransportSecuritySettings(
-        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
-        allowed_origins=[f"http://{name}:*" for name in names],
-    )
-
-
 class _Door:
-    """Lets those in who have a key."""
+    """Answers requests with a key; without any keys, those of this machine's programs."""
 
     def __init__(self, keys: Keys) -> None:
         self.inner: ASGIApp
@@ -101,8 +86,11 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        owner = self._keys.owner_of(bearer(Headers(scope=scope).get("authorization", "")))
-        if owner is None:
+        headers = Headers(scope=scope)
+        owner = self._keys.owner_of(bearer(headers.get("authorization", "")))
+        if not self._keys.are_needed and (message := web_page_refusal(headers)):
+            await PlainTextResponse(message, 403)(scope, receive, send)
+        elif owner is None:
             answer = PlainTextResponse("Send a key: 'Authorization: Bearer KEY'.", 401, {"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
         else:

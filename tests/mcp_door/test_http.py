@@ -21,10 +21,13 @@ from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import create_app
 from agent_tools.runtime.runtime import Runtime
+from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of
 
 KEYS = ("first-key-123", "second-key-123")
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
@@ -117,17 +120,26 @@ def test_one_key_leaves_room_for_another(new_server: Callable[..., str]) -> None
 
 
 def test_a_session_of_an_older_protocol_is_its_keys_own(new_server: Callable[..., str]) -> None:
-    url, hello = new_server(api_keys=KEYS), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    url = new_server(api_keys=KEYS)
     mine, theirs = ({**HEADERS, "Authorization": f"Bearer {key}"} for key in KEYS)
-    session = httpx.post(url, json={**hello, "params": about}, headers=mine).headers["mcp-session-id"]
+    session = httpx.post(url, json=HELLO, headers=mine).headers["mcp-session-id"]
     assert httpx.post(url, json=LIST, headers={**theirs, "mcp-session-id": session}).status_code == 404
     assert httpx.post(url, json=LIST, headers={**mine, "mcp-session-id": session}).status_code == 200
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_a_web_page_reaches_no_server_without_keys(new_server: Callable[..., str], headers: dict[str, str]) -> None:
-    assert httpx.post(new_server(), json=LIST, headers={**HEADERS, **headers}).status_code in (403, 421)
+    assert httpx.post(new_server(), json=LIST, headers={**HEADERS, **headers}).status_code == 403
+
+
+def test_programs_of_this_machine_reach_a_server_without_keys(new_server: Callable[..., str]) -> None:
+    url = new_server()
+    port = httpx.URL(url).port
+    for headers in (
+        *({}, {"Host": "localhost"}, {"Host": f"LOCALHOST:{port}"}, {"Host": f"[::1]:{port}"}),
+        *({"Origin": f"http://127.0.0.1:{port}"}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}),
+    ):
+        assert httpx.post(url, json=HELLO, headers={**HEADERS, **headers}).status_code == 200, headers
 
 
 @pytest.mark.parametrize("content", ["[" * 3_000, json.dumps(LIST) + " " * 100_000], ids=["parts", "bytes"])
@@ -170,7 +182,6 @@ def test_a_client_that_hangs_up_ends_its_code(new_server: Callable[..., str]) ->
 
 
 def test_sessions_of_older_protocols_are_bounded(new_server: Callable[..., str]) -> None:
-    url, hello = new_server(max_sessions=1), {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    answers = [httpx.post(url, json={**hello, "params": about}, headers=HEADERS).status_code for _ in range(2)]
+    url = new_server(max_sessions=1)
+    answers = [httpx.post(url, json=HELLO, headers=HEADERS).status_code for _ in range(2)]
     assert answers == [200, 503]

@@ -6,9 +6,8 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from agent_tools.containers.keys import ANYONE, LOOPBACK, digest, owner_of_digest
+from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_page_refusal
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 
@@ -107,24 +106,16 @@ class RequestKeys:
         return found
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
-        """On a gateway without keys, refuse all but programs of this machine: web pages by DNS tricks or across sites.
+        """On a gateway without keys, refuse web pages: see `web_page_refusal`.
 
         On a gateway with keys, routes without an owner are open to everyone, under any host name: load balancers use
-        the address. `may_link` allows links on other sites' pages.
+        the address.
 
         Raises:
             Refusal: 403.
         """
-        if self.are_needed:
-            return
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
-        if _hostname(headers) not in LOOPBACK or (origin and origin not in (f"http://{headers.get('host')}", "null")):
-            raise _foreign("A gateway without keys answers only programs on this machine.")
-        if origin == "null":
-            raise _foreign("A gateway without keys does not answer pages of unknown origin.")
-        if site not in ("none", "same-origin") and not is_link:
-            raise _foreign("A gateway without keys does not answer pages of other sites.")
+        if not self.are_needed and (message := web_page_refusal(headers, may_link=may_link)):
+            raise Refusal("foreign_origin", 403, message, "foreign_origin")
 
 
 def key_of(headers: Mapping[str, str]) -> str:
@@ -132,14 +123,3 @@ def key_of(headers: Mapping[str, str]) -> str:
     if "authorization" in headers:
         return key_in(headers["authorization"])
     return next((headers[name].strip() for name in _PLACES if name in headers), "")
-
-
-def _hostname(headers: Mapping[str, str]) -> str:
-    try:
-        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    except ValueError:  # such as '['
-        return ""
-
-
-def _foreign(message: str) -> Refusal:
-    return Refusal("foreign_origin", 403, message, "foreign_origin")

@@ -81,6 +81,8 @@ def with_file(id_: str) -> Any:
 
 FOREIGN = [
     *({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "["}, {"Host": ""}),
+    *({"Host": "localhost:1@evil.example"}, {"Host": "127.0.0.1:80.evil.example"}, {"Host": "evil@localhost"}),
+    *({"Origin": "http://127.0.0.1:x.evil.example"}, {"Origin": "http://localhost:80.evil.example:80"}),
     *({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:3000"}),
     *({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "of-tomorrow"}),
     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
