@@ -89,7 +89,7 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
         """Read none."""
 
     def init_webapp(self) -> None:
-        """Let requests carry the token as RFC 6750 has it, too, which newer clients do."""
+        """Accept the token as RFC 6750 has it, too, as newer clients send it; keep a token in a URL out of the log."""
         super().init_webapp()
         find_handler = self.web_app.find_handler
 
@@ -97,6 +97,7 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() == "bearer":
                 request.headers["Authorization"] = f"token {token}"
+            request.uri = request.path  # what the log shows; handlers read the query's arguments, parsed before this
             return find_handler(request, **options)
 
         self.web_app.find_handler = with_token

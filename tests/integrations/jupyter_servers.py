@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -20,6 +21,8 @@ from autogen_core.code_executor import CodeBlock
 from autogen_ext.code_executors.docker_jupyter import DockerJupyterCodeExecutor
 from autogen_ext.code_executors.docker_jupyter._jupyter_server import JupyterConnectionInfo
 from jupyter_kernel_client import JupyterKernelClient
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+from tornado.websocket import websocket_connect
 
 from tests.integrations.left_behind import await_gone, containers
 from tests.integrations.served import Served, serving
@@ -106,6 +109,22 @@ def test_only_our_kernel_is_offered_and_only_to_whom_has_the_token(server: Serve
     assert server.status("/api/kernelspecs", "wrong") == 401
     for path in ("/api/contents", "/api/terminals", "/api/kernels"):
         assert server.status(path) in (403, 404)
+
+
+async def test_its_log_has_no_token(tmp_path: Path) -> None:
+    with serving(log=tmp_path / "log") as served:
+        made = await AsyncHTTPClient().fetch(f"{served.url}/api/kernels?token={served.token}", method="POST", body="{}")
+        kernel = f"/api/kernels/{json.loads(made.body)['id']}"
+        for token in (served.token, f"{served.token}-wrong"):
+            for path in ("/api/kernelspecs", "/nothing", kernel, f"{kernel}/"):
+                served.status(path, token)
+            with contextlib.suppress(HTTPClientError):
+                socket = await websocket_connect(f"ws://127.0.0.1:{served.port}{kernel}/channels?token={token}")
+                socket.close()
+    await_gone(served.process.pid)
+    log = (tmp_path / "log").read_text()
+    assert f"101 GET {kernel}/channels" in log
+    assert served.token not in log
 
 
 def test_more_kernels_than_may_be_are_refused() -> None:

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,14 +40,16 @@ class Served:
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[Served]:
-    """A server with these options."""
+def serving(*options: str, log: Path | None = None) -> Iterator[Served]:
+    """A server with these options, which logs to a file or to this process's terminal."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(8)
     command = [BIN / "agent-tools", "jupyter", "serve", "--port", str(port), *options]
-    process = subprocess.Popen(command, env={**os.environ, "AGENT_TOOLS_JUPYTER_TOKEN": token})
+    environment = {**os.environ, "AGENT_TOOLS_JUPYTER_TOKEN": token}
+    with log.open("wb") if log else nullcontext() as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file and subprocess.STDOUT)
     served = Served(port, token, process)
     try:
         deadline = time.monotonic() + PATIENCE
