@@ -14,12 +14,19 @@ DASHSCOPE_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 OPENAI_URL = "https://api.openai.com/v1"
 
 
+MIN_SECRET_CHARS = 6  # shorter keys, such as "none" and "EMPTY", are no secrets
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """The server of a language model, and its key."""
 
     base_url: str
     api_key: str = field(repr=False)
+
+    def without_key(self, text: str) -> str:
+        """Return a text that the server sent without the key, which some servers repeat in their errors."""
+        return text.replace(self.api_key, "***") if len(self.api_key) >= MIN_SECRET_CHARS else text
 
 
 def max_rounds(environ: Mapping[str, str] = os.environ) -> int:

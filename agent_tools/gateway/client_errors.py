@@ -6,7 +6,7 @@ import logging
 
 from agent_tools.containers import failures as containers
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, SessionLost, ToolServiceError
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.failures import ApiError, upstream_unauthorized
 from agent_tools.gateway.store.store import StoreError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on
@@ -76,7 +76,7 @@ def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
     status = exc.status or 502
     headers = {"Retry-After": exc.retry_after} if exc.retry_after else None
     if status in (401, 403) and not is_clients_key:
-        return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
+        return upstream_unauthorized()
     if not 400 <= status < 600:
         return ApiError(502, "The upstream's answer has no status that it could have.", code="upstream_error")
     if status < 500:

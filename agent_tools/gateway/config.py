@@ -171,10 +171,10 @@ class GatewayConfig(ContainersConfig):
     @classmethod
     def _check_upstream(cls, upstream: str) -> str:
         parts = urlsplit(upstream)
+        if "@" in upstream:
+            raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidParams(f"upstream={upstream!r:.80} is no URL: give one such as http://localhost:8000/v1.")
-        if "@" in parts.netloc:
-            raise InvalidParams("upstream holds credentials, which would be shown; give its key as upstream_key.")
         return upstream
 
     @field_validator("address")
@@ -183,7 +183,9 @@ class GatewayConfig(ContainersConfig):
         parts = urlsplit(address)
         is_url = parts.scheme in ("http", "https") and parts.netloc and not parts.query and "@" not in parts.netloc
         if address and not is_url:
-            raise InvalidParams(f"address={address!r:.80} is no gateway's URL: give one such as http://10.0.0.5:8080.")
+            raise InvalidParams(
+                "address is no gateway's URL: give one such as http://10.0.0.5:8080, without credentials."
+            )
         return address
 
     @field_validator("mcp_servers")

@@ -17,7 +17,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
-from agent_tools.gateway.requests.failures import ApiError, revoked
+from agent_tools.gateway.requests.failures import ApiError, revoked, upstream_unauthorized
 from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
@@ -108,7 +108,8 @@ class Upstream:
         Once it is not wanted any more, as where the client's key was revoked, it is broken off.
 
         Raises:
-            ApiError: 502 or 504, the upstream cannot be reached; 499, the client has hung up.
+            ApiError: 502 or 504, the upstream cannot be reached, or refuses the gateway's own key; 499, the client has
+                hung up.
         """
         headers = given.headers
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
@@ -124,6 +125,9 @@ class Upstream:
         if not 200 <= answer.status_code < 600:
             await answer.aclose()
             raise ApiError(502, "The upstream's answer has no valid HTTP status.", code="upstream_error")
+        if answer.status_code in (401, 403) and not self._config.passes_clients_keys:
+            await answer.aclose()
+            raise upstream_unauthorized()
         is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
         kept = {**dict(_kept(answer.headers)), **(AT_ONCE if is_stream else {})}
         return StreamingResponse(

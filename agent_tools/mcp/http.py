@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.keys import Keys, bearer, web_page_refusal
+from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
 from agent_tools.containers.rows import Rows
 from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.bodies import BoundedBodies
@@ -62,6 +62,7 @@ def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
 
 def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
+    log_no_queries()
     door = _Door(Keys(config.api_keys))
 
     @asynccontextmanager

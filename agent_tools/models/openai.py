@@ -181,6 +181,9 @@ class OpenAIModel:
         host = urlsplit(self.endpoint.base_url).netloc.rpartition("@")[2]
         try:
             yield
+        except ModelError as exc:
+            exc.detail = self.endpoint.without_key(exc.detail)
+            raise
         except openai.APIStatusError as exc:
             status = exc.status_code
             raise ModelError(
@@ -188,7 +191,7 @@ class OpenAIModel:
                 status=status,
                 code=short_name(exc.code, exc.type),
                 is_retryable=status in (408, 409, 429) or status >= 500,
-                detail=words_of(exc.body),
+                detail=self.endpoint.without_key(words_of(exc.body)),
                 retry_after=_retry_after(exc.response.headers),
             ) from exc
         except (openai.APITimeoutError, *late) as exc:

@@ -46,12 +46,17 @@ class Gateway:
     """A gateway that serves, and clients of it."""
 
     def __init__(
-        self, config: GatewayConfig, runtime: Runtime, tracer: Tracer | None, mounts: Sequence[Mount] = ()
+        self,
+        config: GatewayConfig,
+        runtime: Runtime,
+        tracer: Tracer | None,
+        mounts: Sequence[Mount] = (),
+        log_level: str = "warning",
     ) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
         self.app = create_app(config, runtime, tracer, mounts)
-        self._server = _Server(config, self.app, log_level="warning", lifespan="on")
+        self._server = _Server(config, self.app, log_level=log_level, lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -105,6 +110,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
             runtime: Runtime = process_runtime,
             tracer: Tracer | None = None,
             mounts: Sequence[Mount] = (),
+            log_level: str = "warning",
             **options: Any,
         ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
@@ -117,7 +123,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
                 **options,
             }
             config = GatewayConfig(**settings)
-            gateway = stack.enter_context(Gateway(config, runtime, tracer, mounts))
+            gateway = stack.enter_context(Gateway(config, runtime, tracer, mounts, log_level))
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway
 

@@ -36,10 +36,10 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
     """Starts servers on ports of this machine; returns their URLs."""
     with contextlib.ExitStack() as stack:
 
-        def make(**settings: Any) -> str:
+        def make(log_level: str = "warning", **settings: Any) -> str:
             app = create_app(McpConfig(**settings), process_runtime, lambda told: None)
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+            config = uvicorn.Config(app, log_level=log_level, lifespan="on", timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
             thread = threading.Thread(target=server.run, args=([listening],))
             thread.start()

@@ -108,6 +108,11 @@ def revoked() -> ApiError:
     return ApiError(401, "The API key was revoked.", code="invalid_api_key")
 
 
+def upstream_unauthorized() -> ApiError:
+    """Return the error for an upstream that refuses the gateway's own key, without its words, which may repeat it."""
+    return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
+
+
 def stopped() -> ApiError:
     """Return the error for an answer that the gateway's end cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")

@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 
 from agent_tools import settings
+from agent_tools.containers.keys import log_no_queries
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
@@ -83,6 +84,7 @@ class Server(uvicorn.Server):
         kind: Any = partial(Connection, connections)
         options = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "ws": "none", **options}
         super().__init__(uvicorn.Config(app, **options))
+        log_no_queries()
         self._app = app
         wanted = config.metrics_port
         self.second_port = None if wanted is None else SecondPort(config.metrics_host, wanted)
