@@ -44,7 +44,7 @@ _HOP_BY_HOP = frozenset(
     )
 )
 """Fields that are between two neighbours only (RFC 9110, 7.6.1), and those that are made anew."""
-_REFUSED_METHODS = frozenset((b"TRACE", b"CONNECT"))  # the first has a server show what it was sent
+_REFUSED_METHODS = frozenset((b"TRACE", b"TRACK", b"CONNECT"))  # the first two have a server show what it was sent
 
 
 @dataclass(frozen=True)
