@@ -16,6 +16,7 @@ from agent_tools.runtime.recipe import STACKS, Flavour, Recipe, RecipeLike, reci
 
 REPOSITORY = "agent-tools"
 _PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
+_OPTION = re.compile(r"[\s=\"']-")
 
 
 def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
@@ -88,6 +89,8 @@ def _requirement(entry: str) -> str:
         raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
     if requirement.url:
         raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
+    if _OPTION.search(line):
+        raise InvalidParams(f"packages has {entry!r}: no part of a requirement begins with a hyphen, as options do.")
     if not _PLAIN.fullmatch(line):
         raise InvalidParams(
             f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "

@@ -196,6 +196,7 @@ def test_packages_are_requirements(packages: list[str], lines: list[str]) -> Non
         r"x; os_name == 'a\n--extra-index-url=https://evil.example/simple\n#'",
         *(r"x; os_name == 'a\x0b'", r"x; os_name == 'a\u2028-e .'", r"x; os_name == 'a\x00'", "x; os_name == 'é'"),
         *(r"""x; os_name == 'a\x27b\x22'""", "x; os_name == 'a #b'", "x; os_name == '${HOME}'", r"x; os_name == 'a\\'"),
+        *("x===--pre", "x === -e", "x; os_name == 'a --pre'", "x; os_name == '--pre'"),
         *(None, 3, b"polars"),
     ],
     ids=repr,
