@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import httpx
 from starlette.background import BackgroundTask
@@ -101,7 +102,7 @@ class Peers:
         Raises:
             ApiError: 502, the other gateway broke off.
         """
-        path = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+        path = quote(request.scope["path"]) + (f"?{request.url.query}" if request.url.query else "")
         headers = [pair for pair in request.headers.raw if pair[0].decode("latin-1").lower() not in _HOP]
         headers.append((FORWARDED.encode(), self._config.shared_secret.encode()))
         url = gateway.address.rstrip("/") + path
