@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import json
@@ -13,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from starlette.types import Message
 
-from agent_tools.gateway.requests.body import UnpackedBudget
+from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget
 from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
@@ -65,6 +67,33 @@ def test_a_bomb_costs_a_few_pieces_of_memory(name: str) -> None:
     tracemalloc.stop()
     assert total == 256 * MIB
     assert peak < 16 * MIB
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_others_have_their_turn_after_each_piece_of_a_bomb(name: str) -> None:
+    pieces = turns = 0
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": PACK[name](bytes(64 * MIB)), "more_body": False}
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        nonlocal pieces
+        decoder = decoder_of(name)
+        assert decoder
+        body = UnpackedBody(receive, decoder, 64 * MIB, UnpackedBudget(MIB))
+        others = asyncio.create_task(take_turns())
+        while (await body())["more_body"]:
+            pieces += 1
+        others.cancel()
+
+    asyncio.run(main())
+    assert turns >= pieces >= 64 * MIB // PIECE
 
 
 def test_a_window_that_takes_much_memory_is_refused() -> None:
