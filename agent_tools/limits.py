@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from agent_tools.guest.wire.frozen import frozen
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_SIZES = frozenset(
+    (
+        *("memory", "tmp", "home", "shm", "installed", "file_size", "log", "min_disk_free"),
+        *("max_head", "max_received", "max_sent", "max_packages_cache"),
+    )
+)
 
 
 def size_of(value: object) -> object:
     """Return text that is a size, such as '512m', '4g' or '1.5 GiB', as bytes; every other value as it is."""
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else value
+
+
+def with_sizes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in which every size that is text, by the name of its option, is bytes."""
+    return {name: size_of(value) if name in _SIZES or "bytes" in name else value for name, value in options.items()}
 
 
 def size_text(size: float) -> str:

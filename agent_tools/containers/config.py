@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import GIB, MIB, Limits
+from agent_tools.limits import GIB, MIB, Limits, size_of
 from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.runtime.recipe import Flavour
 from agent_tools.sandbox.options import Options, nearest
@@ -36,6 +36,8 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 """From the least to the most."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, BeforeValidator(size_of), Field(ge=0)]
+"""Bytes, also as text: 512m, 4g."""
 Some = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -75,7 +77,7 @@ class ContainersConfig:
     max_kept_sandboxes: Count = 64
     """Sandboxes that are kept with their variables, those that run code included: never fewer than `max_sandboxes`.
     Beyond it the one unused for longest is parked."""
-    min_memory_free: Count = GIB
+    min_memory_free: Size = GIB
     """Bytes of this machine's memory left available: with fewer, sandboxes beyond `max_sandboxes` are parked."""
     idle_stop: Seconds = 60.0
     """A sandbox unused for so long is stopped until its next call: it uses no processor, and keeps all; 0 is never."""
@@ -85,7 +87,7 @@ class ContainersConfig:
     """Save the variables of a container whose sandbox makes room for another, or whose gateway stops."""
     save_every: Seconds = 0.0
     """Save the variables of containers in use every so many seconds, in case the machine is lost; 0 is never."""
-    max_variables_bytes: Count = 512 * MIB
+    max_variables_bytes: Size = 512 * MIB
     """Bytes of one container's variables that are saved; they count as its files do."""
     variables_timeout: Seconds = 30.0
     """The time for saving or bringing back one container's variables, beside that for their transport."""
@@ -99,17 +101,17 @@ class ContainersConfig:
     """A container unused for so long expires: its files and variables are deleted."""
     max_containers: Some = 1_000
     """Containers that live at once, for each key."""
-    max_containers_bytes: Count = 32 * GIB
+    max_containers_bytes: Size = 32 * GIB
     """Bytes of the files in all containers of one key."""
     max_uploads: Count = 1_000
     """Uploaded files that are kept, for each key."""
-    max_uploads_bytes: Count = 16 * GIB
+    max_uploads_bytes: Size = 16 * GIB
     """Bytes of all uploaded files of one key."""
-    max_upload_bytes: Count = 512 * MIB
+    max_upload_bytes: Size = 512 * MIB
     """The largest file that may be uploaded."""
-    max_container_bytes: Count = 4 * GIB
+    max_container_bytes: Size = 4 * GIB
     """Bytes of the files in one container."""
-    min_disk_free: Count = GIB
+    min_disk_free: Size = GIB
     """Bytes left free on the disk of `data_dir`: with fewer, nothing more is kept, and code is stopped."""
     retention: Seconds = 30 * 86_400.0
     """The age at which responses, uploaded files, and the metadata of expired containers are deleted."""

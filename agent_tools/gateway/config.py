@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds, Texts, read_as
+from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds, Size, Texts, read_as
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.endpoints import ENDPOINTS
@@ -106,7 +106,7 @@ class GatewayConfig(ContainersConfig):
     """MCP servers of one request."""
     max_mcp_tools: Count = 128
     """Tools of one server that are offered to the model; of one that has more, a request names those it wants."""
-    max_mcp_bytes: Count = 16 * MIB
+    max_mcp_bytes: Size = 16 * MIB
     """Bytes that one server may send in one response."""
     max_mcp_output: Count = 40_000
     """Characters kept of what one call of such a tool returns: the first and the last half."""
@@ -126,11 +126,11 @@ class GatewayConfig(ContainersConfig):
     """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
-    max_body_bytes: Count = 32 * MIB
+    max_body_bytes: Size = 32 * MIB
     """The largest request that is not an upload."""
     max_body_parts: Count = 500_000
     """Commas and opening brackets in a request's JSON, which has 100 levels at most. Each costs up to 100 bytes."""
-    max_unpacked_bytes: Count = GIB
+    max_unpacked_bytes: Size = GIB
     """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
     json_threads: Count = 2
     """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
@@ -142,19 +142,19 @@ class GatewayConfig(ContainersConfig):
     """Bytes of a body that buy it one second more."""
     max_connections: Count = 512
     """Clients' connections at once. One more takes the place of one without a request, or is refused."""
-    max_response_bytes: Count = 64 * MIB
+    max_response_bytes: Size = 64 * MIB
     """Bytes of all events of one response; a larger response fails."""
-    max_reply_bytes: Count = MAX_REPLY_BYTES
+    max_reply_bytes: Size = MAX_REPLY_BYTES
     """Bytes of one answer of the upstream in a turn; the response fails as soon as more arrive."""
     max_stored_responses: Count = 100_000
     """Stored responses, for each key."""
-    max_stored_bytes: Count = 8 * GIB
+    max_stored_bytes: Size = 8 * GIB
     """Bytes of all stored responses of one key, with their inputs, conversations and events."""
     max_conversations: Count = 10_000
     """Conversations (/v1/conversations), for each key. One that is not used for `retention` seconds is deleted."""
     max_conversation_items: Count = 10_000
     """Items of a conversation; then no response adds to it."""
-    max_conversation_bytes: Count = 64 * MIB
+    max_conversation_bytes: Size = 64 * MIB
     """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""

@@ -15,6 +15,7 @@ from agent_tools.containers.config import (
     Port,
     Seconds,
     SecondsToRun,
+    Size,
     Some,
     Texts,
     Tier,
@@ -37,15 +38,15 @@ class Bounds:
     """The shortest time between two notifications of progress."""
     max_images: Count = 8
     """Pictures in one answer."""
-    max_image_bytes: Count = 8 * MIB
+    max_image_bytes: Size = 8 * MIB
     """Bytes of the pictures in one answer."""
     max_links: Count = 50
     """Links to new and changed files in one answer."""
     max_shown: Count = 1_000
     """Files in one listing."""
-    max_text_bytes: Count = 200_000
+    max_text_bytes: Size = 200_000
     """Bytes of a file that `get_file` gives as text in one answer; `offset` has the rest."""
-    max_blob_bytes: Count = 8 * MIB
+    max_blob_bytes: Size = 8 * MIB
     """The largest file that is given whole, as base64."""
     max_runs: Some = 64
     """Runs and commands at once; one more is refused."""
@@ -55,7 +56,7 @@ class Bounds:
     """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
     max_timeout: SecondsToRun = 3_600.0
     """The longest time limit that a call may give."""
-    max_body_bytes: Count = 32 * MIB
+    max_body_bytes: Size = 32 * MIB
     """The largest request over HTTP."""
     max_body_parts: Count = 500_000
     """Commas and opening brackets in a request's JSON."""

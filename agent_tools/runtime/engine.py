@@ -12,7 +12,7 @@ from typing import Protocol
 
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.frozen import frozen
-from agent_tools.limits import GIB, MIB
+from agent_tools.limits import GIB, KIB, MIB, with_sizes
 from agent_tools.runtime.network import NetworkPolicy
 
 GUEST_RUN_DIR = "/run/kernel"
@@ -27,6 +27,8 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @frozen
 class Isolation:
     """The limits of one sandbox. Every field has a safe default; no field can widen access to the host.
+
+    Sizes are bytes, or text such as '512m' and '4g' (1024-based).
 
     Raises:
         InvalidParams: a value is out of range or would break the isolation.
@@ -65,10 +67,12 @@ class Isolation:
     def __post_init__(self) -> None:
         _check_network(self.network)
         _check_env(self.env)
+        sizes = with_sizes({name: getattr(self, name) for name in _LEAST})
         for name, least in _LEAST.items():
-            value = getattr(self, name)
+            value = sizes[name]
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-                raise InvalidParams(f"{name}={value!r} is not usable: give a number of at least {least:,}.")
+                kind = "a number" if least < KIB else "bytes, or a size such as '512m' or '4g',"
+                raise InvalidParams(f"{name}={value!r:.80} is not usable: give {kind} of at least {least:,}.")
             if name != "cpus":
                 object.__setattr__(self, name, _whole(name, value))
         if self.runtime is not None and (not isinstance(self.runtime, str) or not self.runtime):

@@ -22,7 +22,7 @@ from typing import Union
 
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.frozen import frozen
-from agent_tools.limits import EgressLimits
+from agent_tools.limits import EgressLimits, with_sizes
 from agent_tools.runtime.host.addresses import ascii_name, is_public
 
 TLS_PORT, PLAIN_PORT = 443, 80
@@ -230,6 +230,7 @@ def _limits(given: object) -> EgressLimits:
     known = {each.name for each in fields(EgressLimits)}
     if not isinstance(given, Mapping) or not set(given) <= known:
         raise InvalidParams(f"network has limits={given!r:.80}: give a dict of {', '.join(sorted(known))}.")
+    given = with_sizes(given)
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
             raise InvalidParams(f"network has {name}={value!r:.40} in limits, which is not a positive number.")

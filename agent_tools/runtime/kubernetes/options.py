@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import MIB
+from agent_tools.limits import MIB, size_of
 
 Seccomp = Literal["localhost", "runtime-default"]
 NetworkPolicies = Literal["unknown", "enforced"]
@@ -130,11 +130,11 @@ def _number(name: str, value: str) -> float:
         raise _unusable(name, value, "give a number") from None
 
 
-def _whole(name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise _unusable(name, value, "give a whole number") from None
+def _size(name: str, value: str) -> int:
+    size = size_of(value)
+    if not isinstance(size, int):
+        raise _unusable(name, value, "give bytes, or a size such as 80m")
+    return size
 
 
 def _truth(name: str, value: str) -> bool:
@@ -151,7 +151,7 @@ def _labels(name: str, value: str) -> dict[str, str]:
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
-    "int": _whole,
+    "int": _size,
     "float": _number,
     "bool": _truth,
     "Mapping[str, str]": _labels,

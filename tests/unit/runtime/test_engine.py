@@ -71,8 +71,15 @@ def test_a_network_that_breaks_the_isolation_is_refused(network: Any) -> None:
     ],
 )
 def test_an_amount_that_is_no_limit_is_refused(name: str, too_little: float) -> None:
-    values: list[Any] = [too_little, 0, -1, True, "2g", None, math.nan, math.inf]
+    values: list[Any] = [too_little, 0, -1, True, "-2g", "lots", None, math.nan, math.inf]
     assert [value for value in values if f"{name}=" not in refusal(**{name: value})] == []
+
+
+def test_a_size_may_be_text() -> None:
+    isolation = Isolation(memory="1.5g", tmp="64MiB", log="128k")  # type: ignore[arg-type]
+    assert (isolation.memory, isolation.tmp, isolation.log) == (3 * GIB // 2, 64 * MIB, 128 * 1024)
+    assert "or a size such as '512m' or '4g', of at least 134,217,728" in refusal(memory="lots")
+    assert "give a number of at least 32" in refusal(pids="1k")
 
 
 def refusal(**options: Any) -> str:
