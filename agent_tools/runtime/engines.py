@@ -47,6 +47,11 @@ def checked_engine(word: object) -> str:
             f"engine={word!r:.80} is not usable: the address of a Docker engine is told by DOCKER_HOST."
         )
     if match[1] != DOCKER and match[1] not in EXTRAS and _installed(match[1]) is None:
+        if match[1] == "podman":
+            raise InvalidParams(
+                f"engine={word!r:.80} is not needed: Podman speaks Docker's API. Leave engine out, start "
+                "podman.socket, and set DOCKER_HOST, e.g. unix:///run/user/1000/podman/podman.sock (docs/engines.md)."
+            )
         raise InvalidParams(f"engine={word!r:.80} is unknown: there are {_known()}.")
     return word
 

@@ -54,7 +54,8 @@ def test_a_known_engine_is_a_word(word: str) -> None:
     ("word", "told"),
     [
         ("dokcer", "is unknown: there are 'docker', 'kubernetes', 'ray'."),
-        ("podman://socket", "is unknown"),
+        ("podman://socket", "Podman speaks Docker's API.* set DOCKER_HOST"),
+        ("podman", "Podman speaks Docker's API.* set DOCKER_HOST"),
         ("docker://here", "told by DOCKER_HOST"),
         ("Docker", "is not usable: give 'docker', 'kubernetes', 'ray'"),
         ("", "is not usable"),
