@@ -83,8 +83,8 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """True if the code ran to its end without an exception, a time-out or the kernel's death."""
-        return self.error is None
+        """True if the code had all files that were passed in, and ran to its end without an exception or a time-out."""
+        return self.error is None and all(file.name is not None for file in self.files)
 
     @property
     def stdout(self) -> str:

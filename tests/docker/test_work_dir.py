@@ -54,9 +54,8 @@ def test_what_is_planted_under_a_files_name_is_not_touched(tool: CodeInterpreter
 )
 def test_no_way_through_work_dir_leads_to_a_host_file(tool: CodeInterpreter, plant: str) -> None:
     assert tool.run(plant).ok
-    execution = tool.run("1", files=[f"{tool.work_dir}/sub/passwd"])
-    assert execution.files[0].name is None
-    assert execution.changes == ()
+    (staged,) = tool.stage([f"{tool.work_dir}/sub/passwd"])
+    assert staged.name is None
 
 
 def test_hard_links_reach_no_file_of_the_host_or_the_image(tool: CodeInterpreter) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path, PurePath
@@ -28,11 +27,11 @@ from agent_tools.execution import (
     pictures_of,
 )
 from agent_tools.limits import size_text
+from agent_tools.runtime.files.folder import FIGURE
 from agent_tools.text import one_line
 
 notes = Console(stderr=True, highlight=False)
 MAX_FILES = 20
-FIGURE = re.compile(r"figure-\d{3,9}\.(png|jpg)")
 
 
 def show(outputs: Generator[Output, None, Execution], folder: Path) -> None:

@@ -28,6 +28,8 @@ MAX_DEPTH = 16  # folders below which nothing is listed
 MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at
 MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg)", re.ASCII)
+"""The names of figures, by their numbers in a folder."""
 _LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks
 _OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as a server's may
@@ -64,6 +66,13 @@ def numbered(name: str) -> Iterator[str]:
     stem, suffix = os.path.splitext(name)
     for number in itertools.count(1):
         yield f"{stem}-{number}{suffix}"
+
+
+def last_figure(folder: int, most: int) -> int:
+    """Return the highest number of a figure in an open folder, of which so many entries are looked at; 0 for none."""
+    with os.scandir(folder) as entries:
+        found = [FIGURE.fullmatch(entry.name) for entry in itertools.islice(entries, most)]
+    return max((int(each[1]) for each in found if each), default=0)
 
 
 def _cut_bytes(text: str, limit: int) -> str:

@@ -7,11 +7,11 @@ exclusively, so nothing that is there is ever replaced, deleted or written throu
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import itertools
 import os
 import stat
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.folder import (
     OPEN_FILE,
     Snapshot,
+    last_figure,
     numbered,
     open_folder,
     open_parent,
@@ -34,6 +35,8 @@ from agent_tools.runtime.files.guest_ids import owner_of
 from agent_tools.runtime.files.way import parts_below
 
 CHUNK = 256 * 1024  # bytes of a file that are read at once
+MAX_NAMES = 5  # shown of a folder in which a file is missing
+MAX_TRIES = 100_000  # names of a figure that others may have taken
 
 
 @dataclass
@@ -46,6 +49,7 @@ class Workspace:
     allow_private_urls: bool = False
     _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
+    _figures: dict[str, int] = field(default_factory=dict)
 
     def stage(self, sources: Sequence[str]) -> tuple[StagedFile, ...]:
         """Bring files in: local paths, file:// and http(s) URLs. What cannot be had is told in the result, not raised.
@@ -65,21 +69,21 @@ class Workspace:
                 os.unlink(name, dir_fd=dir_fd)
 
     def save_picture(self, data: bytes, suffix: str, folder: Path | None = None) -> str:
-        """Write a picture under a fresh name and return its path.
+        """Write a picture as figure-001.png, or with the next number that is free, and return its path.
 
         Raises:
             FileRejected: the disk is full or the folder is gone.
         """
-        target, name = folder or self.path, f"{uuid.uuid4()}{suffix}"
+        target, first = folder or self.path, f"figure-{1:03d}{suffix}"
         if ".." in target.parts:  # taken by name, as in work_dir's own path: a link before it has no say
             target = Path(os.path.abspath(target))
         try:
             inside = parts_below(target, self.path)
             if inside is None:
                 target.mkdir(parents=True, exist_ok=True)
-            top, names = (target, (name,)) if inside is None else (self.path, (*inside, name))
+            top, names = (target, (first,)) if inside is None else (self.path, (*inside, first))
             with open_parent(top, "/".join(names), make=True) as (dir_fd, _):
-                self._write(dir_fd, name, iter([data]), limit=len(data))
+                name = self._write_figure(dir_fd, str(target), data, suffix)
         except OSError as exc:
             raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
         return str(target / name)
@@ -112,7 +116,8 @@ class Workspace:
     def _stage_url(self, url: str, shown: str) -> StagedFile:
         key = ("url", url)
         if key in self._staged and self._still_has(self._staged[key]):
-            return StagedFile(shown, self._staged[key])
+            name = self._staged[key]
+            return StagedFile(shown, name, is_renamed=name != _last_part(shown))
         from agent_tools.runtime.files.download import open_url  # loads urllib3
 
         download = open_url(url, self.limits, self.allow_private_urls)
@@ -120,7 +125,7 @@ class Workspace:
         with open_folder(self.path) as dir_fd:
             name = self._write_new(dir_fd, wanted, download.chunks)
         self._staged[key] = name
-        return StagedFile(shown, name, is_renamed=name != wanted)
+        return StagedFile(shown, name, is_renamed=name != _last_part(shown))
 
     def _stage_path(self, path: Path, shown: str) -> StagedFile:
         path = Path(os.path.abspath(path))
@@ -132,7 +137,7 @@ class Workspace:
             if key not in self._staged or not self._still_has(self._staged[key]):
                 self._staged[key] = self._copy(fd, safe_name(path.name))
         name = self._staged[key]
-        return StagedFile(shown, name, is_renamed=name != safe_name(path.name))
+        return StagedFile(shown, name, is_renamed=name != path.name)
 
     def _still_has(self, name: str) -> bool:
         """Return whether a staged file is still there as a file; the code may have deleted it."""
@@ -174,6 +179,19 @@ class Workspace:
             return name
         raise FileRejected("no free name is left")
 
+    def _write_figure(self, dir_fd: int, folder: str, data: bytes, suffix: str) -> str:
+        """Write a figure under the number after the last one; the code, or another tool, may have taken that."""
+        last = self._figures.get(folder) or last_figure(dir_fd, self.limits.max_listed_entries)
+        for number in range(last + 1, last + MAX_TRIES):
+            name = f"figure-{number:03d}{suffix}"
+            try:
+                self._write(dir_fd, name, iter([data]), limit=len(data))
+            except FileExistsError:
+                continue
+            self._figures[folder] = number
+            return name
+        raise FileRejected("a picture could not be saved: no free name is left")
+
     def _write(self, dir_fd: int, name: str, chunks: Iterator[bytes], limit: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o644, dir_fd=dir_fd)
@@ -200,6 +218,27 @@ def _shown(source: str) -> str:
         parts = urlsplit(source)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     return "a URL"
+
+
+def what_is_there(source: str) -> str:
+    """Return a sentence on what lies where a file of the host does not; '' for a URL, or where that cannot be told."""
+    if is_url(source):
+        return ""
+    with contextlib.suppress(OSError, ValueError, FileRejected):
+        path = Path(os.path.abspath(_local_path(source)))
+        if not path.parent.is_dir():
+            return f" There is no folder {path.parent}."
+        if not os.path.lexists(path):
+            names = sorted(os.listdir(path.parent))
+            shown = difflib.get_close_matches(path.name, names, MAX_NAMES) or names[:MAX_NAMES]
+            more = f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else ""
+            return f" In {path.parent} there is {', '.join(map(repr, shown)) or 'nothing'}{more}."
+    return ""
+
+
+def _last_part(shown: str) -> str:
+    """Return the name that a reader of a URL takes its file to have."""
+    return unquote(shown.rpartition("/")[2])
 
 
 def _local_path(source: str) -> Path:

@@ -368,6 +368,31 @@ def test_files_of_the_same_name_are_numbered(workspace: Workspace, folder: Path,
     assert [(folder / str(file.name)).read_text() for file in staged] == [str(source) for source in sources]
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("report: Q1?.csv", "report_ Q1_.csv"),
+        *(("-x.csv", "x.csv"), (".env", "env"), ("a*b.csv", "a_b.csv"), ("e\u0301.csv", "\u00e9.csv")),
+        (f"{'n' * 250}.csv", f"{'n' * 196}.csv"),
+    ],
+)
+def test_a_file_whose_name_was_cleaned_is_told_as_renamed(
+    workspace: Workspace, tmp_path: Path, given: str, name: str
+) -> None:
+    (tmp_path / given).write_text("1")
+    for _ in range(2):  # also where it is there already
+        assert stage(workspace, tmp_path / given) == StagedFile(str(tmp_path / given), name, is_renamed=True)
+
+
+def test_what_was_brought_in_can_be_taken_out_and_nothing_else(workspace: Workspace, folder: Path, mine: Path) -> None:
+    (folder / "same.csv").write_text("a,b")
+    (mine.parent / "same.csv").write_text("a,b")
+    for source in (mine, mine.parent / "same.csv"):
+        workspace.unstage(str(stage(workspace, source).name))
+    workspace.unstage("data.csv")
+    assert names(folder) == ["same.csv"]
+
+
 def test_what_lies_there_is_never_replaced(workspace: Workspace, folder: Path, mine: Path) -> None:
     (folder / "data.csv").write_text("the guest's")
     (folder / "data-1.csv").mkdir()
