@@ -79,6 +79,11 @@ def code_interpreter_work_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("M6_CODE_INTERPRETER_WORK_DIR") or default_workspace(environ) / "tools/code_interpreter")
 
 
+def is_work_dir_named(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether M6_CODE_INTERPRETER_WORK_DIR names the folder that instances share."""
+    return bool(environ.get("M6_CODE_INTERPRETER_WORK_DIR"))
+
+
 def static_url(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return M6_CODE_INTERPRETER_STATIC_URL, the base URL of a server that serves work_dir."""
     return environ.get("M6_CODE_INTERPRETER_STATIC_URL") or None

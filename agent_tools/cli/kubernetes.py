@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
 from agent_tools import settings
-from agent_tools.errors import InvalidParams
 from agent_tools.runtime.engine import Guest, SandboxSpec
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.kubernetes.options import KubernetesOptions
 from agent_tools.runtime.kubernetes.pods import claim
 from agent_tools.runtime.kubernetes_pods import pod_maker, reference
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.sandbox.options import Options
+from agent_tools.sandbox.options import Options, read_options
 
 DEFAULT_NAMESPACE = "default"
 
@@ -37,7 +35,7 @@ def pool(size: int, word: str, given: tuple[str, ...]) -> None:
     AGENT_TOOLS_KUBERNETES_NAMESPACE or --engine it is for `default`.
     """
     chosen = KubernetesOptions.read(checked_engine(word), settings.kubernetes_options())
-    options = Options.read(dict(map(_option, given)))
+    options = Options.read(read_options(given))
     spec = _sandbox(options, options.image or reference(chosen.image, options.recipe))
     items = claim.pool(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
     click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
@@ -55,13 +53,3 @@ def _sandbox(options: Options, image: str) -> SandboxSpec:
         labels={},
         work_dir_bytes=options.limits.max_work_dir_bytes,
     )
-
-
-def _option(given: str) -> tuple[str, Any]:
-    name, equals, value = given.partition("=")
-    if not equals or not name:
-        raise InvalidParams(f"--set {given!r:.80} is not usable: give NAME=VALUE, such as memory=1073741824.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,27 +9,25 @@ from typing import Any, TypeVar
 import click
 
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import GIB, MIB
+from agent_tools.limits import size_of
 from agent_tools.runtime.recipe import FLAVOURS
+from agent_tools.sandbox.options import read_options
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_UNITS = {"": 1, "k": 1024, "m": MIB, "g": GIB}
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A number of bytes, with an optional k, m or g."""
+    """A number of bytes, with an optional k, m, g or t."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Turn '512m' into bytes."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)b?", str(value).strip().lower())
-        if not match:
+        size = size_of(value)
+        if not isinstance(size, int):
             self.fail(f"{value!r} is not a size; write e.g. 512m or 2g.", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2]])
+        return size
 
 
 class PathOption(click.Path):
@@ -60,6 +57,9 @@ _OPTIONS = (
     *RECIPE_OPTIONS,
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
+_SET = click.option(
+    "--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option or limit, e.g. pids=64; repeatable."
+)
 
 
 def recipe_options(command: Command) -> Command:
@@ -71,7 +71,7 @@ def recipe_options(command: Command) -> Command:
 
 def sandbox_options(command: Command) -> Command:
     """Add the options to a command."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, _SET)):
         command = option(command)
     return command
 
@@ -100,7 +100,9 @@ def config(**options: Any) -> dict[str, Any]:
 
     Raises:
         click.UsageError: two of them do not go together.
+        InvalidParams: one of `others`, NAME=VALUE, is not usable.
     """
+    others = read_options(options.pop("others", ()))
     for name in ("packages", "debian_packages"):
         options[name] = list(options.get(name) or ())
     if allow := options.pop("allow", ()):
@@ -109,7 +111,7 @@ def config(**options: Any) -> dict[str, Any]:
         options["network"] = {"allow": list(allow)}
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
-    return {name: value for name, value in options.items() if value not in (None, [])}
+    return {**{name: value for name, value in options.items() if value not in (None, [])}, **others}
 
 
 def interpreter(**options: Any) -> CodeInterpreter:

@@ -104,7 +104,7 @@ def _undo(tool: CodeInterpreter) -> None:
 def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
     try:
         with closing(tool.stream({"code": code}, timeout=timeout)) as outputs:
-            show(outputs, Path(tool.work_dir).absolute())
+            show(outputs, tool.as_sandbox.workspace.path)
     except KeyboardInterrupt:
         notes.print("Interrupted.", style="yellow")
     except InvalidParams as exc:

@@ -67,7 +67,7 @@ def run(
         _stage(tool, files)
         with _placed(tool, argv):
             result, changes = _ran(tool, argv, timeout, as_json=as_json)
-        folder = Path(tool.work_dir).absolute()
+        folder = tool.as_sandbox.workspace.path
         if as_json:
             print(json.dumps(_as_json(result, changes, folder, _reason(tool, result, timeout) or _last_line(result))))
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -101,21 +101,3 @@ def is_plain(outputs: str) -> bool:
     if outputs not in ("all", "plain"):
         raise InvalidParams(f"outputs={outputs!r:.40} is not usable: give 'all' or 'plain'.")
     return outputs == "plain"
-
-
-def read_options(pairs: Sequence[str]) -> Config:
-    """Return options from NAME=JSON, as `argv` has them; what is no JSON is taken as text.
-
-    Raises:
-        InvalidParams: there is no '='.
-    """
-    found: Config = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InvalidParams(f"--set {pair!r:.60}: write NAME=VALUE.")
-        try:
-            found[name.strip()] = json.loads(value)
-        except ValueError:
-            found[name.strip()] = value
-    return found

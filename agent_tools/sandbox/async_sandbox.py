@@ -14,11 +14,13 @@ from agent_tools.execution import Execution, Output, StagedFile
 from agent_tools.file_info import FileInfo
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.arguments import StrPath
-from agent_tools.sandbox.options import Config
+from agent_tools.sandbox.options import Config, Keywords
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.sessions import Sessions
@@ -40,9 +42,10 @@ class AsyncSandbox:
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Sessions | None = None,
+        runtime: Sessions | str | None = None,
+        **options: Unpack[Keywords],
     ) -> None:
-        self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime)
+        self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime, **options)
 
     @property
     def id(self) -> str:

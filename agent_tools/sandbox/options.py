@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import CallLimits, Limits
+from agent_tools.limits import CallLimits, Limits, with_sizes
 from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.network import NetworkPolicy
@@ -20,10 +21,101 @@ from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.runtime.sessions import Sessions
     from agent_tools.runtime.transport.transport import TransportName
 
 Config = dict[str, Any]
 """Options, by name."""
+FRESH = "fresh"
+"""As `work_dir`: a temporary folder that goes with the sandbox."""
+Size = Union[int, float, str]
+"""Bytes, or text such as '512m' and '4g'."""
+
+
+class Keywords(TypedDict, total=False):
+    """The options that `Sandbox` and `CodeInterpreter` take as keywords, too; beside `hostcalls` and `runtime`."""
+
+    work_dir: str | Path | None
+    timeout: float
+    limits: Limits | Mapping[str, float | str | bool]
+    network: str | Mapping[str, Any]
+    memory: Size
+    cpus: float
+    pids: int
+    tmp: Size
+    home: Size
+    shm: Size
+    installed: Size
+    file_size: Size
+    open_files: int
+    log: Size
+    gpus: int | str | None
+    env: Mapping[str, str]
+    static_url: str | None
+    figures_dir: str | Path | None
+    flavour: str
+    packages: Sequence[str]
+    debian_packages: Sequence[str]
+    image: str | None
+    allow_private_urls: bool
+    transport: TransportName
+    describe: str
+    call_limits: CallLimits | Mapping[str, float | str | bool]
+    record: str | Path | None
+    replay: str | Path | None
+    checkpoint: bool
+    pool: int
+    preload: Sequence[str]
+    idle_stop: float
+    engine: str | None
+    name: str
+    name_for_human: str
+    args_format: str
+
+
+def config_of(
+    cfg: object, keywords: Mapping[str, Any], hostcalls: object, runtime: Sessions | str | None
+) -> tuple[Config, Sessions | None]:
+    """Return all options of a constructor, keywords first, and the owner of its sessions, if `runtime` is one.
+
+    Text as `runtime` is the option of that name: an OCI runtime.
+
+    Raises:
+        InvalidParams: `cfg` is no dict.
+    """
+    if not isinstance(cfg, (Mapping, type(None))):
+        raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options.")
+    found = {**(cfg or {}), **keywords}
+    if hostcalls is not None:
+        found["hostcalls"] = hostcalls
+    if isinstance(runtime, str):
+        found["runtime"], runtime = runtime, None
+    return found, runtime
+
+
+def read_options(pairs: Sequence[str]) -> Config:
+    """Return options from texts NAME=VALUE, of which the value is JSON or else text. A limit's name is one as well.
+
+    Raises:
+        InvalidParams: there is no '='.
+    """
+    found: Config = {}
+    limits = {each.name for each in fields(Limits)} - _NAMES
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise InvalidParams(f"--set {pair!r:.60} is not usable: write NAME=VALUE, such as --set pids=64.")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if name in limits:
+            found.setdefault("limits", {})[name] = value
+        else:
+            found[name] = value
+    return found
+
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
 _RECIPE = ("packages", "debian_packages", "flavour")
@@ -90,7 +182,7 @@ class Options:
         limits, isolation = _limits(cfg.get("limits") or {}), _isolation(cfg)
         pool = _pool(cfg.get("pool") or 0, limits)
         return cls(
-            work_dir=_path(cfg, "work_dir"),
+            work_dir=None if cfg.get("work_dir") == FRESH else _path(cfg, "work_dir"),
             timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
             limits=limits,
             isolation=isolation,
@@ -279,6 +371,7 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
         raise InvalidParams(f"{option}={overrides!r:.80} is not usable: give a dict of overrides.")
     kinds = {each.name: each.type for each in fields(of)}
     _refuse_unknown(option, overrides, set(kinds))
+    overrides = with_sizes(overrides)
     for name, value in overrides.items():
         if kinds[name] == "bool":
             if not isinstance(value, bool):

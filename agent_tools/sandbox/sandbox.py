@@ -16,13 +16,15 @@ from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.arguments import StrPath, bytes_or_file, given_bytes, path_text, whole_number
 from agent_tools.sandbox.opening import Opening
-from agent_tools.sandbox.options import Config, Options, checked_code, plain, timeout_of
+from agent_tools.sandbox.options import Config, Keywords, Options, checked_code, config_of, plain, timeout_of
 from agent_tools.sandbox.telling import told
 from agent_tools.sandbox.variables import assignments
 from agent_tools.sandbox.with_checkpoints import WithCheckpoints
 from agent_tools.sandbox.with_files import WithFiles
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.engine import Container
@@ -39,7 +41,8 @@ class Sandbox(WithFiles, WithCheckpoints):
         cfg: the options of `CodeInterpreter`, whose docstring explains each. Without `work_dir`, the sandbox has a
             folder of its own that goes with it.
         hostcalls: functions of the host that the code can call.
-        runtime: the owner of the sessions; the shared one by default.
+        runtime: the owner of the sessions, the shared one by default; or, as text, the option: an OCI runtime.
+        options: options as keywords, which win over those in `cfg`.
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
@@ -54,14 +57,13 @@ class Sandbox(WithFiles, WithCheckpoints):
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Sessions | None = None,
+        runtime: Sessions | str | None = None,
+        **options: Unpack[Keywords],
     ) -> None:
-        if not isinstance(cfg, (Mapping, type(None))):
-            raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options.")
-        self.cfg: Config = {**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})}
-        if runtime and self.cfg.get("engine"):
+        self.cfg, owner = config_of(cfg, options, hostcalls, runtime)
+        if owner and self.cfg.get("engine"):
             raise InvalidParams("Give engine or runtime, not both: a runtime has its engine already.")
-        super().__init__(Opening(Options.read(self.cfg), runtime, takes_functions=self.takes_functions))
+        super().__init__(Opening(Options.read(self.cfg), owner, takes_functions=self.takes_functions))
 
     @property
     def id(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
+import weakref
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,8 +18,9 @@ from agent_tools import settings
 from agent_tools.errors import FileRejected
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.engines import describe
+from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
-from agent_tools.sandbox.options import timeout_of
+from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
 from agent_tools.tools.code_tool import CodeTool
@@ -27,6 +30,8 @@ from agent_tools.tools.render import markdown
 from agent_tools.tools.with_state import WithState
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.engine import Container
     from agent_tools.runtime.sessions import Sessions
@@ -39,10 +44,12 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
     started before the first call. Calls from several threads are served in turn.
 
-    Options, in `cfg` (times in seconds, sizes in bytes):
+    Options, in `cfg` or as keywords (times in seconds, sizes in bytes or as text: '512m', '4g'):
 
     * work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
-      `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`.
+      `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`: one folder for all
+      instances, whose files each of them sees, as in Qwen-Agent. Give each user's or conversation's instance its own,
+      or 'fresh': a temporary one that goes with the instance.
     * timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
     * static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
     * figures_dir: the folder for figures, if it is not work_dir.
@@ -86,16 +93,28 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         self,
         cfg: Config | None = None,
         *,
-        runtime: Sessions | None = None,
+        runtime: Sessions | str | None = None,
         hostcalls: HostCallsLike | None = None,
+        **options: Unpack[Keywords],
     ) -> None:
-        super().__init__({**(cfg or {}), **({"hostcalls": hostcalls} if hostcalls is not None else {})})
+        given, owner = config_of(cfg, options, hostcalls, runtime)
+        super().__init__(given)
         self.work_dir = str(self.cfg.get("work_dir") or settings.code_interpreter_work_dir())
-        self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self.work_dir}, runtime=runtime)
+        self._shares_default = not self.cfg.get("work_dir") and not settings.is_work_dir_named()
+        self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self._work_dir}, runtime=owner)
         self.options = self._sandbox.options
         self.instance_id = self._sandbox.id
         if self.options.describe:
             self.description = self._description_with_contents()
+
+    @property
+    def work_dir(self) -> str:
+        """The folder shared with the sandbox; one that is 'fresh' is made when it is first needed."""
+        return self._work_dir if self._work_dir != FRESH else str(self._sandbox.workspace.path)
+
+    @work_dir.setter
+    def work_dir(self, folder: str) -> None:
+        self._work_dir = folder
 
     def call(
         self,
@@ -119,8 +138,12 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         return self._call(params, files, timeout, threading.Event())
 
     def run(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
-        """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed."""
-        return finished(self.stream(params, files, timeout))
+        """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed.
+
+        Raises:
+            ToolServiceError: one of the files cannot be had; no code was run.
+        """
+        return self._run(self.read_code(params), files, timeout, threading.Event())
 
     def stream(
         self,
@@ -221,6 +244,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
 
     def close(self) -> None:
         """Remove the sandbox. The next call would start a new one. Closing twice does nothing."""
+        _in_default_folder.discard(self)
         self._sandbox.close()
 
     @property
@@ -266,19 +290,30 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         code = self.read_code(params)
         if not code.strip():
             return ""
-        return self.markdown(self._run(code, files, timeout, cancelled))
+        return self.markdown(finished(self._stream(code, files, timeout, cancelled)))
 
     def _run(
         self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
     ) -> Execution:
-        return finished(self._stream(code, files, timeout, cancelled))
+        return finished(self._stream(code, files, timeout, cancelled, needs_files=True))
 
     def _stream(
-        self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event | None
+        self,
+        code: str,
+        files: Sequence[str] | None,
+        timeout: float | None,
+        cancelled: threading.Event | None,
+        *,
+        needs_files: bool = False,
     ) -> Generator[Output, None, Execution]:
         timeout_of(timeout, self.options.timeout, self.options.limits)  # before a file is touched
+        if self._shares_default:
+            _warn_of_others(self)
         with tool_errors():
             staged = () if files is None else self.stage(files)
+            for file in staged if needs_files else ():
+                if file.name is None:
+                    raise FileRejected(f"{file.source!r} cannot be had: {file.error}.{what_is_there(file.source)}")
             with closing(self._sandbox.stream(code, timeout, cancelled)) as outputs:
                 execution = yield from outputs
             saved = self.save_pictures(execution.pictures)
@@ -293,6 +328,21 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     def _url(self, path: str) -> str:
         base = self.options.static_url or settings.static_url()
         return f"{base.rstrip('/')}/{Path(path).name}" if base else path
+
+
+def _warn_of_others(tool: CodeInterpreter) -> None:
+    """Warn of two live instances that have the default folder without having named it."""
+    tool._shares_default = False
+    _in_default_folder.add(tool)
+    if len(_in_default_folder) > 1:
+        warnings.warn(
+            f"Two CodeInterpreter instances share the folder {tool.work_dir}, and so see each other's files. Give each "
+            "a work_dir of its own: CodeInterpreter(work_dir='fresh'), or a path.",
+            stacklevel=1,  # of this line: Python shows it once
+        )
+
+
+_in_default_folder: weakref.WeakSet[CodeInterpreter] = weakref.WeakSet()
 
 
 class _ToolSandbox(Sandbox):

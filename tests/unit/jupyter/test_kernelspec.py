@@ -15,8 +15,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from agent_tools.cli import cli
 from agent_tools.errors import InvalidParams
-from agent_tools.jupyter.kernelspec import NAME, PROVISIONER, KernelSpec, read_options, sandbox_config
+from agent_tools.jupyter.kernelspec import NAME, PROVISIONER, KernelSpec, sandbox_config
 from agent_tools.jupyter.provisioner import SandboxProvisioner
+from agent_tools.sandbox.options import read_options
 
 
 def test_both_kinds_of_clients_are_told_the_same() -> None:
