@@ -40,5 +40,9 @@ TARGET = Target(
         b"b'a'",
         b"None",
         b"1j",
+        b"nan",
+        b"inf",
+        b"np.float64(",
+        b"np.True_",
     ),
 )
