@@ -72,9 +72,15 @@ def _interrupt_scripts(shell: Any) -> None:
     shell.register_magic_function(shebang, "cell", "script")
 
 
-def _leave(code: object = 0) -> None:
-    """Stand in for `exit` and `quit`: ends the cell, keeps the kernel."""
-    raise SystemExit(code)
+class Leave:
+    """Stands in for `exit` and `quit`: a call ends the cell, and keeps the kernel."""
+
+    def __call__(self, code: object = 0) -> None:
+        """End the cell."""
+        raise SystemExit(code)
+
+    def __repr__(self) -> str:
+        return "exit() ends the code here; variables stay."
 
 
 class Unkept(dict[int, Any]):
@@ -213,7 +219,7 @@ class SandboxShell(CellShell):
         self._set_leaving()
 
     def _set_leaving(self) -> None:
-        leave = self.exiter if self.has_person else _leave
+        leave = self.exiter if self.has_person else Leave()
         leaving = {"exit": leave, "quit": leave}
         self.user_ns.update(leaving)
         self.user_ns_hidden.update(leaving)

@@ -1,8 +1,10 @@
-"""Text for what is shown only to eyes: Markdown, formulas, HTML and styled tables, whose repr() names just their class.
+"""Text for what is shown only to eyes: Markdown, formulas, HTML, JSON, SVG and styled tables, whose repr() names just
+their class.
 
 A model reads the text/plain of a MIME bundle. Programs that draw choose among the other types, which stay as they are.
 """
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,7 +39,15 @@ def _formula(shown: Any) -> object:
 
 def _html(shown: Any) -> object:
     is_drawn = any(tag in shown.data.lower() for tag in DRAWN_HTML)
-    return None if is_drawn else shown.data
+    return f"[HTML of {len(shown.data):,} characters, drawn by a browser]" if is_drawn else shown.data
+
+
+def _json(shown: Any) -> object:
+    return json.dumps(shown.data, ensure_ascii=False, default=str)
+
+
+def _svg(shown: Any) -> object:
+    return f"[SVG picture, {len(shown.data):,} characters of source]"
 
 
 def _table(shown: Any) -> object:
@@ -49,6 +59,8 @@ FORMS = (
     ("IPython.core.display", "Latex", _formula),
     ("IPython.core.display", "Math", _formula),
     ("IPython.core.display", "HTML", _html),
+    ("IPython.core.display", "JSON", _json),
+    ("IPython.core.display", "SVG", _svg),
     ("pandas.io.formats.style", "Styler", _table),
 )
 """(module, class, function from the object to its text) of what has a text/plain form of its own here."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from IPython.core.display import HTML, SVG, Javascript, Latex, Markdown, Math
+from IPython.core.display import HTML, JSON, SVG, Javascript, Latex, Markdown, Math
 from IPython.core.formatters import DisplayFormatter
 
 from agent_tools.guest.kernel.display.plain_forms import DRAWN_HTML, show_as_text
@@ -29,17 +29,22 @@ def _plain(shown: Any) -> tuple[str, set[str]]:
         (HTML("<b>x</b>"), "<b>x</b>", "text/html"),
         (Latex("$x$"), "$x$", "text/latex"),
         (Math("x"), r"$\displaystyle x$", "text/latex"),
+        (JSON({"a": [1, "é", None]}), '{"a": [1, "é", null]}', "application/json"),
+        (JSON([float("nan")]), "[NaN]", "application/json"),
+        (SVG("<svg></svg>"), "[SVG picture, 6 characters of source]", "image/svg+xml"),
     ],
 )
 def test_what_is_shown_has_a_text_and_stays_what_it_is(shown: Any, text: str, mime: str) -> None:
     assert _plain(shown) == (text, {mime})
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [*(HTML(f"<p>x</p>{tag.upper()} ...") for tag in DRAWN_HTML), SVG("<svg></svg>"), Javascript("x"), HTML("")],
-)
-def test_what_is_drawn_is_only_named(shown: Any) -> None:
+@pytest.mark.parametrize("shown", [HTML(f"<p>x</p>{tag.upper()} ...") for tag in DRAWN_HTML])
+def test_drawn_html_is_told_by_its_size(shown: Any) -> None:
+    assert _plain(shown)[0] == f"[HTML of {len(shown.data)} characters, drawn by a browser]"
+
+
+@pytest.mark.parametrize("shown", [Javascript("x"), HTML("")])
+def test_scripts_and_empty_html_are_only_named(shown: Any) -> None:
     assert _plain(shown)[0] == repr(shown)
 
 
