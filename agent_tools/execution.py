@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Generator
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ from agent_tools.outputs import (
     pictures_of,
 )
 from agent_tools.plain_value import plain_value
+from agent_tools.text import one_line
 
 __all__ = [
     "Cause",
@@ -110,7 +112,9 @@ class Execution:
     def value(self) -> Any:
         """The value of the last expression where it is plain data: numbers, text, None, and containers of these.
 
-        It is read from the text that the kernel shows, so what is abbreviated there, and every other object, is None.
+        It is read from the text that the kernel shows, so what is abbreviated there, and every other object, such as a
+        DataFrame or an array, is None. Scalars of NumPy are numbers. Mind `nan` and `inf` where JSON is to be written
+        from it: they are floats, and JSON has neither.
         """
         return plain_value(self.result.text) if self.result else None
 
@@ -141,12 +145,46 @@ class Execution:
         """The paths of the saved pictures; '' stands for one that could not be saved."""
         return tuple(picture.path for picture in self.saved)
 
+    def __repr__(self) -> str:
+        """Show it in one line: how it ended, and how much of what it has."""
+        match self.error:
+            case None:
+                parts = ["ok" if self.ok else "a file is missing"]
+            case Error(name, value):
+                parts = [_cut(f"{name}: {value}")]
+            case TimedOut() | Died() as ending:
+                parts = [_cut(ending.text)]
+        if self.result:
+            parts.append(f"result {_cut(self.result.text)}")
+        for name, count in (
+            ("printed character", len(self.stdout) + len(self.stderr)),
+            ("picture", len(self.pictures)),
+            ("changed file", len(self.changes)),
+        ):
+            if count:
+                parts.append(f"{count:,} {name}{'' if count == 1 else 's'}")
+        return f"Execution({', '.join(parts)}, {self.duration:.3g} s)"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show it in a notebook, with its pictures; HTML of the code's is shown as text."""
+        shown = [
+            f"<pre>{html.escape(each.text)}</pre>" if isinstance(each, Text) else f'<img src="{each.data_url}">'
+            for each in self.blocks()
+        ]
+        return {"text/plain": repr(self), "text/html": "\n".join(shown)}
+
     def pictures_in(self, output: Output) -> tuple[Picture, ...]:
         """Return the pictures of one of its outputs, with their paths once they are saved."""
         return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
         return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = one_line(text[:81])
+    return line if len(text) <= 80 else f"{line[:80]}..."
 
 
 def finished(outputs: Generator[Output, None, Execution]) -> Execution:

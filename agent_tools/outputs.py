@@ -13,6 +13,7 @@ from typing import Any, Literal, Union
 
 from agent_tools.checkpoint import LOST, Variables
 from agent_tools.guest.wire.frozen import frozen
+from agent_tools.limits import size_text
 
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
@@ -38,9 +39,20 @@ class _Rich:
         return str(self.data.get("text/plain", ""))
 
 
+def _shown(output: _Rich) -> str:
+    """Return an output in one line, with no picture and no long text in it."""
+    shown = []
+    for mime, value in output.data.items():
+        text = size_text(len(value)) if isinstance(value, bytes) else repr(value)
+        shown.append(f"{mime!r}: {text if len(text) <= 80 else f'{text[:80]}...'}")
+    return f"{type(output).__name__}({{{', '.join(shown)}}})"
+
+
 @frozen
 class Result(_Rich):
     """The value of the code's last expression."""
+
+    __repr__ = _shown
 
 
 @frozen
@@ -49,6 +61,8 @@ class Display(_Rich):
 
     display_id: str | None = None
     is_update: bool = False
+
+    __repr__ = _shown
 
 
 @frozen

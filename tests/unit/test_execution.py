@@ -8,11 +8,13 @@ from agent_tools.execution import (
     Display,
     Error,
     Execution,
+    FileChange,
     Omitted,
     Output,
     Picture,
     Restarted,
     Result,
+    StagedFile,
     Stream,
     TimedOut,
     pictures_of,
@@ -187,3 +189,28 @@ def test_a_clause_says_what_became_of_the_variables(output: Died | TimedOut | Re
 
 def test_an_omission_says_what_is_missing() -> None:
     assert Omitted("1,000 characters").text == "[... 1,000 characters left out ...]"
+
+
+def test_an_execution_is_shown_in_one_line() -> None:
+    assert repr(Execution(duration=0.25)) == "Execution(ok, 0.25 s)"
+    many = (OUT, ERR, Display({"image/png": b"x" * 20_000}), Result({"text/plain": "a\n" * 90}))
+    shown = repr(Execution(many, changes=(FileChange("f", 1, is_new=True),), duration=1.0))
+    assert shown.startswith("Execution(ok, result a\\na\\n")
+    assert shown.endswith("..., 2 printed characters, 1 picture, 1 changed file, 1 s)")
+    assert len(shown) < 200
+    assert repr(Execution((FAILED,))) == "Execution(ValueError: bad, 0 s)"
+    assert "Timeout: Code execution exceeded" in repr(Execution((TimedOut(1, state_kept=True),)))
+    assert repr(Execution(files=(StagedFile("a", None),))) == "Execution(a file is missing, 0 s)"
+    assert repr(many[2]) == "Display({'image/png': 19.5 KiB})"
+    assert repr(Result({"text/plain": "21"})) == "Result({'text/plain': '21'})"
+
+
+def test_a_notebook_shows_text_and_pictures_and_runs_nothing_of_the_codes() -> None:
+    drawn = Display({"image/png": b"png", "text/plain": "<Figure>"})
+    execution = Execution((Stream("stdout", "<script>"), drawn, Result({"text/html": "<b>", "text/plain": "21"})))
+    bundle = execution._repr_mimebundle_(include=None, exclude=None)
+    assert bundle["text/plain"] == repr(execution)
+    assert '<img src="data:image/png;base64,cG5n">' in bundle["text/html"]
+    for told in ("&lt;script&gt;", "21"):
+        assert told in bundle["text/html"]
+    assert "<script>" not in bundle["text/html"]
