@@ -9,16 +9,24 @@ Without a path there are no files. With variables, the tar begins with an empty 
 begin with it and a number are the variables: pieces of the records of pickling.py, which pass through here unread. They
 come last, so that modules in the folder are there before what refers to them, and never get into the folder. The kernel
 connects to the abstract socket of the name `address`, within the seconds. A report is null where the kernel broke off.
+
+A tar that is loaded may be compressed (gzip, bzip2, xz). It is decompressed here, in bounded pieces: tarfile itself
+decompresses all of a piece at once, and copies what is left of it at every read, which is quadratic.
 """
 
+import bz2
+import contextlib
 import errno
+import gzip
 import json
+import lzma
 import os
 import secrets
 import socket
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from typing import Any
 
 from .content import CHUNK, Content
@@ -26,6 +34,13 @@ from .content import CHUNK, Content
 MARK = ".agent_tools.variables"
 PIECE = 1024 * 1024  # bytes in one member
 MAX_REPORT = 16 * 1024 * 1024  # bytes
+COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b\x08": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
+    b"\x5d\x00\x00\x80": lzma.LZMAFile,  # the format before xz
+}
+"""How to decompress a file, by its first bytes."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -104,9 +119,26 @@ def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
 
 
 def _unpack(path: str, content: Content, take: Callable[[bytes], object]) -> None:
-    with tarfile.open(fileobj=content, mode="r|*", bufsize=CHUNK) as tar:
+    with _decompressed(content) as file, tarfile.open(fileobj=file, mode="r|") as tar:
         tar.extractall(path, members=_files(tar, take), filter=_harmless)
     content.skip()
+
+
+@contextlib.contextmanager
+def _decompressed(content: Content) -> Iterator[Any]:
+    """Open what is sent as a plain tar.
+
+    Raises:
+        ValueError: it is compressed, and cannot be decompressed.
+    """
+    file = BufferedReader(content, CHUNK)
+    start = file.peek()
+    try:
+        yield next((read(file) for magic, read in COMPRESSED.items() if start.startswith(magic)), file)
+    except (EOFError, zlib.error, lzma.LZMAError) as exc:
+        raise ValueError("the archive is damaged") from exc
+    finally:
+        file.detach()  # or it would close what it reads
 
 
 def _harmless(member: tarfile.TarInfo, path: str) -> "tarfile.TarInfo | None":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import socket
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from agent_tools.limits import Limits
 from agent_tools.runtime.files.archives import Archives, opened
 from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
+from tests.fuzz.targets.loaded_archives import load, tar
 
 SERVER = "import sys; from agent_tools.guest.files import files; files.serve(int(sys.argv[1]), sys.argv[2])"
 
@@ -105,10 +110,10 @@ def test_folders_too_deep_for_an_archive_are_an_error(files: GuestFiles, tmp_pat
 
 def evil() -> bytes:
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
+    with tarfile.open(fileobj=archive, mode="w") as new:
         member = tarfile.TarInfo("../outside")
         member.size = 1
-        tar.addfile(member, io.BytesIO(b"x"))
+        new.addfile(member, io.BytesIO(b"x"))
     return archive.getvalue()
 
 
@@ -117,3 +122,20 @@ def test_what_is_no_archive_is_refused_and_the_next_request_answered(files: Gues
     with pytest.raises(InvalidParams, match="give what `save` made"):
         Archives(files, Limits()).load(".", opened(data)[1])
     assert files.scan(".") == []
+
+
+COMPRESS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
+def test_a_compressed_archive_of_four_times_the_size_costs_four_times_as_much(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    def processor_time(archive: bytes) -> float:
+        before = time.process_time()
+        load([archive])
+        return time.process_time() - before
+
+    archives = [compress(tar(("zeros", bytes(mebibytes << 20)))) for mebibytes in (8, 32)]
+    small, large = (min(processor_time(archive) for _ in range(3)) for archive in archives)
+    assert large < 6 * small
