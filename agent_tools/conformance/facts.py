@@ -22,6 +22,7 @@ _UNLIMITED_V1 = 2**62  # cgroup v1 writes "no limit" as the largest number of wh
 _LIMIT_FILES = {  # limit: file of cgroup v2; controller and file of cgroup v1
     "memory": ("memory.max", "memory", "memory.limit_in_bytes"),
     "swap": ("memory.swap.max", "memory", "memory.memsw.limit_in_bytes"),
+    "tcp": ("memory.max", "memory", "memory.kmem.tcp.limit_in_bytes"),  # v2 counts it as any other memory
     "pids": ("pids.max", "pids", "pids.max"),
     "cpu": ("cpu.max", "cpu", "cpu.cfs_quota_us"),
 }

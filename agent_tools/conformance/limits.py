@@ -31,6 +31,14 @@ def _swap(facts: ContainerFacts) -> Judgement:
     return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
 
 
+def _tcp(facts: ContainerFacts) -> Judgement:
+    """Judge the buffers of TCP connections, which cgroup v1 counts in no limit but their own."""
+    if "tcp" not in facts.limits:
+        return None, UNSEEN
+    limit = facts.limits["tcp"]
+    return math.isfinite(limit), f"{limit / MIB:.0f} MiB in force" if math.isfinite(limit) else "unlimited"
+
+
 def _cpu(facts: ContainerFacts) -> Judgement:
     limit, how = _limit(facts, "cpu", facts.settings.cpu)
     return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
@@ -74,6 +82,7 @@ def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
 LIMIT_RULES = (
     Rule(LIMITS, "memory", _memory),
     Rule(LIMITS, "swap beyond it", _swap),
+    Rule(LIMITS, "TCP buffers", _tcp),
     Rule(LIMITS, "CPU", _cpu),
     Rule(LIMITS, "processes", _pids),
     Rule(LIMITS, "memory-backed folders", _memory_files),

@@ -81,6 +81,37 @@ def test_one_huge_allocation_fails_or_ends_the_kernel_at_once(cramped: CodeInter
     assert _printed(cramped, "print('alive')") == "alive"
 
 
+FULL_CONNECTIONS = """
+import socket
+server = socket.create_server(('127.0.0.1', 0), backlog=500)
+pairs, sent = [], 0
+while len(pairs) < 100:
+    client = socket.create_connection(server.getsockname())
+    pairs.append((client, server.accept()[0]))
+    client.setblocking(False)
+    try:
+        while True: sent += client.send(bytes(1 << 20))
+    except BlockingIOError: pass
+print(sent)
+"""
+
+
+def test_buffers_of_connections_are_bounded_and_connections_work_afterwards(cramped: CodeInterpreter) -> None:
+    assert int(_printed(cramped, FULL_CONNECTIONS)) < 100 * MIB
+    through = """
+import threading
+pairs.clear()
+client = socket.create_connection(server.getsockname())
+got, _ = server.accept()
+sender = threading.Thread(target=lambda: (client.sendall(bytes(64 << 20)), client.close()))
+sender.start()
+total = 0
+while piece := got.recv(1 << 20): total += len(piece)
+print(total >> 20)
+"""
+    assert _printed(cramped, through) == "64"
+
+
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/home/sandbox"], ids=["tmp", "shm", "home"])
 def test_a_folder_in_memory_is_full_at_its_size(cramped: CodeInterpreter, folder: str) -> None:
     code = f"""

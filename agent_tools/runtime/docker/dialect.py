@@ -11,10 +11,16 @@ Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differ
 * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
 * an OCI runtime that is asked for is passed over in silence: here it is refused;
 * a container's share of the CPU is not changed while it runs (info.py): none is made with less.
+
+An engine on cgroup v1 counts the buffers of TCP connections in no limit of memory, those of a sandbox's own loopback
+neither. Three layers bound them there: the engine is asked for a limit of theirs, which crun heeds, but not runc since
+1.0; this process sets the limit of the cgroup itself, where it is root; and each buffer is kept small.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import resource
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -22,12 +28,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
 from agent_tools.runtime.host.machine import IS_LINUX
 
 EngineName = Literal["Docker", "Podman"]
 
 PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its version
 MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
+MOST_TCP = 64 * MIB  # bytes of all TCP buffers of a sandbox
+_TCP_BUFFERS = {"net.ipv4.tcp_rmem": "4096 131072 262144", "net.ipv4.tcp_wmem": "4096 16384 262144"}
+_OWN_TCP_BUFFERS = (4, 15)  # the first Linux where a network namespace has these settings
+_MEMORY_CGROUP = re.compile(r"^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:/(.+)$", re.MULTILINE)
 _ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
 _SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
 _OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
@@ -65,6 +76,24 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
         asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
     host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
     return asked
+
+
+def cgroup_v1_config(config: Mapping[str, Any], kernel: str) -> dict[str, Any]:
+    """A request to create a container on cgroup v1, where TCP buffers need bounds. `kernel` is the engine's version."""
+    host = dict(config["HostConfig"])
+    host["KernelMemoryTCP"] = MOST_TCP
+    version = tuple(map(int, re.findall(r"\d+", kernel)[:2]))
+    if config["NetworkDisabled"] and "Runtime" not in host and version >= _OWN_TCP_BUFFERS:
+        host["Sysctls"] = _TCP_BUFFERS
+    return {**config, "HostConfig": host}
+
+
+def limit_tcp(pid: int, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
+    """Bound the TCP buffers of a container by its cgroup (v1), where this process may; `pid` is its PID 1."""
+    with contextlib.suppress(OSError):
+        if found := _MEMORY_CGROUP.search((proc / str(pid) / "cgroup").read_text()):
+            limit = cgroup / "memory" / found[1] / "memory.kmem.tcp.limit_in_bytes"
+            limit.write_text(str(MOST_TCP))
 
 
 def processes_of_user() -> int:

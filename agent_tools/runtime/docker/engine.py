@@ -16,7 +16,7 @@ from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.runtime.docker.attached import OutputFrames, conversation
 from agent_tools.runtime.docker.connection import DockerConnection, explained, failed_step, translated
 from agent_tools.runtime.docker.context import REPOSITORY
-from agent_tools.runtime.docker.dialect import podman_config, processes_of_user
+from agent_tools.runtime.docker.dialect import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
 from agent_tools.runtime.docker.doubtful import Doubtful
 from agent_tools.runtime.docker.info import EngineInfo
 from agent_tools.runtime.docker.payload import SHARES, container_config, local_log
@@ -84,6 +84,8 @@ class DockerEngine:
                 self.connection.api().start(sandbox.id)
                 if spec.work_dir is not None:
                     sandbox = replace(sandbox, pid=self._pid(sandbox))
+                if self._is_cgroup_v1():  # before any code runs
+                    limit_tcp(sandbox.pid or self._pid(sandbox))
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
@@ -92,6 +94,9 @@ class DockerEngine:
     @translated()
     def _promote(self, id_: str) -> None:
         self.connection.api().update_container(id_, cpu_shares=SHARES)
+
+    def _is_cgroup_v1(self) -> bool:
+        return self.info().cgroup_version == "1"
 
     def _pid(self, sandbox: Container) -> int:
         """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
@@ -115,6 +120,8 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        if self._is_cgroup_v1():
+            config = cgroup_v1_config(config, self.info().kernel)
         if self.connection.engine == "Podman":
             config = podman_config(config, shipped("docker"), processes_of_user())
         try:

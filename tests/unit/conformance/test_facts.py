@@ -74,7 +74,9 @@ def test_a_process_without_a_cgroup_of_its_own_is_known_by_its_mounts(machine: P
     (machine / "proc" / "11" / "mountinfo").write_text(mounted)
     found = read(machine, 11)
     assert [mount.target for mount in found.mounts] == ["/etc/hostname"]
-    assert found.limits == dict.fromkeys(("memory", "swap", "pids", "cpu"), math.inf), "those of others are not its own"
+    assert found.limits == dict.fromkeys(("memory", "swap", "tcp", "pids", "cpu"), math.inf), (
+        "those of others are not its own"
+    )
 
 
 def test_files_that_the_kernel_does_not_have_need_no_mask(machine: Path) -> None:
@@ -103,7 +105,7 @@ def test_limits_in_force_are_read_from_cgroup_2(machine: Path) -> None:
         "cpu.max": "50000 100000",
     }.items():
         (group / name).write_text(f"{text}\n")
-    assert read(machine, 11).limits == {"memory": math.inf, "swap": 0, "pids": 256, "cpu": 50_000}
+    assert read(machine, 11).limits == {"memory": math.inf, "swap": 0, "tcp": math.inf, "pids": 256, "cpu": 50_000}
 
 
 def test_limits_in_force_are_read_from_cgroup_1_where_swap_includes_memory(machine: Path) -> None:
@@ -113,6 +115,7 @@ def test_limits_in_force_are_read_from_cgroup_1_where_swap_includes_memory(machi
     files = {
         "memory/memory.limit_in_bytes": "1000",
         "memory/memory.memsw.limit_in_bytes": "1500",
+        "memory/memory.kmem.tcp.limit_in_bytes": "700",
         "pids/pids.max": "max",
         "cpu/cpu.cfs_quota_us": "-1",
     }
@@ -120,7 +123,7 @@ def test_limits_in_force_are_read_from_cgroup_1_where_swap_includes_memory(machi
         path = machine / "cgroup" / name.split("/")[0] / "docker" / ID / name.split("/")[1]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
-    assert read(machine, 11).limits == {"memory": 1000, "swap": 500, "pids": math.inf, "cpu": math.inf}
+    assert read(machine, 11).limits == {"memory": 1000, "swap": 500, "tcp": 700, "pids": math.inf, "cpu": math.inf}
 
 
 def test_no_limit_is_a_very_large_number_in_cgroup_1(machine: Path) -> None:

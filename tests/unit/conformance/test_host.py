@@ -51,7 +51,7 @@ def facts(
 ) -> ContainerFacts:
     """Return what the host reads of a sandbox as it should be, but for what is given."""
     settings = ContainerSettings.of(inspected(host, config, mounts, ports))
-    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",))
+    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",), {"tcp": 64 * 1024**2})
 
 
 def inspected(
@@ -93,7 +93,7 @@ def by_name(found: ContainerFacts) -> dict[str, Finding]:
 
 def test_a_sandbox_as_we_make_it_holds_in_everything() -> None:
     found = by_name(facts())
-    assert len(found) == len(RULES) == 27
+    assert len(found) == len(RULES) == 28
     assert [finding for finding in found.values() if finding.verdict != "held"] == []
     assert {(finding.seen_by, finding.is_promised) for finding in found.values()} == {("host", True)}
 
@@ -173,6 +173,7 @@ OPEN = {
     "swap not limited": (facts({"MemorySwap": -1}), "swap beyond it"),
     "swap set": (facts({"MemorySwap": 3 * GIB}), "swap beyond it"),
     "swap in force": (replace(facts(), limits={"swap": GIB}), "swap beyond it"),
+    "TCP buffers not in force": (replace(facts(), limits={"tcp": float("inf")}), "TCP buffers"),
     "CPU not set": (facts({"NanoCpus": 0}), "CPU"),
     "CPU not in force": (replace(facts(), limits={"cpu": float("inf")}), "CPU"),
     "pids not set": (facts({"PidsLimit": None}), "processes"),
@@ -202,7 +203,7 @@ def test_every_rule_can_be_open() -> None:
 
 HELD = {
     "limits in force": (
-        replace(facts({"Memory": 0, "PidsLimit": 0}), limits={"memory": GIB, "pids": 9, "swap": 0}),
+        replace(facts({"Memory": 0, "PidsLimit": 0}), limits={"memory": GIB, "pids": 9, "swap": 0, "tcp": GIB}),
         None,
     ),
     "a quota": (facts({"NanoCpus": 0, "CpuQuota": 50_000}), ("CPU", "0.5 cores set")),
@@ -236,7 +237,7 @@ def test_what_the_host_cannot_see_is_unknown_and_the_settings_are_judged_still()
     unknown = {name for name, finding in findings.items() if finding.verdict == "unknown"}
     assert unknown == {
         *("interfaces", "user of every process", "supplementary groups", "capabilities", "NoNewPrivs"),
-        *("Seccomp filter", "memory-backed folders", "open files", "file size", "core dumps"),
+        *("Seccomp filter", "TCP buffers", "memory-backed folders", "open files", "file size", "core dumps"),
     }
     assert findings["memory"].found == "2048 MiB set"
 

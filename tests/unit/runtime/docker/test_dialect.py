@@ -1,4 +1,4 @@
-"""Requests in Podman's words: the one difference each, and nothing else."""
+"""Requests in Podman's words, and for cgroup v1: the one difference each, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import pytest
 
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.dialect import MOST_PROCESSES, engine_name, podman_config, processes_of_user
+from agent_tools.runtime.docker.dialect import (
+    MOST_PROCESSES,
+    MOST_TCP,
+    cgroup_v1_config,
+    engine_name,
+    limit_tcp,
+    podman_config,
+    processes_of_user,
+)
 from agent_tools.runtime.docker.payload import container_config, local_log
 from agent_tools.runtime.docker.shipped import shipped
 from agent_tools.runtime.engine import Guest
@@ -116,3 +124,40 @@ def test_an_oci_runtime_that_podman_would_not_use_is_refused() -> None:
 
 def test_processes_are_bounded() -> None:
     assert 0 < processes_of_user() <= MOST_PROCESSES
+
+
+def test_on_cgroup_v1_the_buffers_of_tcp_are_bounded() -> None:
+    config = container_config(spec(), "")
+    found = cgroup_v1_config(config, "5.15.0-91-generic")
+    added = {name: value for name, value in found["HostConfig"].items() if config["HostConfig"].get(name) != value}
+    assert added == {
+        "KernelMemoryTCP": 64 * MIB,
+        "Sysctls": {"net.ipv4.tcp_rmem": "4096 131072 262144", "net.ipv4.tcp_wmem": "4096 16384 262144"},
+    }
+    assert {**found, "HostConfig": config["HostConfig"]} == config
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        ("4.14.1", {}),
+        ("3.10.0-1160.el7", {}),
+        ("?", {}),
+        ("6.1", {"runtime": "runsc"}),
+        ("6.1", {"network": "own"}),
+    ],
+)
+def test_settings_that_would_fail_the_start_are_not_asked_for(kernel: str, options: dict[str, Any]) -> None:
+    assert "Sysctls" not in cgroup_v1_config(container_config(spec(**options), ""), kernel)["HostConfig"]
+
+
+@pytest.mark.parametrize("controllers", ["memory", "cpu,memory", "memory,cpu"])
+def test_the_limit_of_tcp_is_set_in_the_containers_own_cgroup(tmp_path: Path, controllers: str) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"9:pids:/docker/other\n4:{controllers}:/docker/abc\n0::/docker/other\n")
+    limit = tmp_path / "memory" / "docker" / "abc" / "memory.kmem.tcp.limit_in_bytes"
+    limit.parent.mkdir(parents=True)
+    limit_tcp(7, tmp_path, tmp_path)
+    assert int(limit.read_text()) == MOST_TCP
+    limit_tcp(8, tmp_path, tmp_path)  # a process that has ended
+    assert int(limit.read_text()) == MOST_TCP

@@ -163,8 +163,13 @@ class ForgetfulApi:
             raise docker.errors.ImageNotFound("No such image")
         return {"Id": "c1"}
 
+    api_version = "1.47"
+
     def start(self, container: str) -> None:
         assert container == "c1"
+
+    def info(self) -> dict[str, Any]:
+        return {"CgroupVersion": "2"}
 
 
 class ForgetfulConnection:
