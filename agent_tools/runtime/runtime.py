@@ -18,7 +18,7 @@ from agent_tools.runtime.files.blank import remove_stale_blanks
 from agent_tools.runtime.files.own_folder import remove_stale_own_folders
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.host.descriptors import raise_limit
-from agent_tools.runtime.host.owner import orphans, same_host
+from agent_tools.runtime.host.owner import orphans, same_user
 from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.recipe import RecipeLike
 from agent_tools.runtime.sandbox.spec import SessionSpec
@@ -108,8 +108,8 @@ class Runtime:
         self._background.join()
 
     def sweep(self) -> list[Container]:
-        """Remove the sandboxes and folders of processes that are gone; return the sandboxes."""
-        removed = orphans(self.engine.strays(same_host()))
+        """Remove the sandboxes and folders of this user's processes that are gone; return the sandboxes."""
+        removed = orphans(self.engine.strays(same_user()))
         do_all(partial(self.engine.remove, sandbox) for sandbox in removed)
         remove_stale_blanks()
         remove_stale_run_dirs()

@@ -40,12 +40,17 @@ class Owner:
     @property
     def labels(self) -> dict[str, str]:
         """The labels by which a sandbox is found again."""
-        return {"agent_tools.host": self.host, "agent_tools.owner": self.token}
+        return {"agent_tools.host": self.host, "agent_tools.owner": self.token, **_user()}
 
 
 def same_host() -> dict[str, str]:
     """The label by which this machine's sandboxes are found."""
     return {"agent_tools.host": _host()}
+
+
+def same_user() -> dict[str, str]:
+    """The labels by which this user's sandboxes on this machine are found: others remove their own."""
+    return {**same_host(), **_user()}
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
@@ -89,3 +94,7 @@ def _exists(pid: int) -> bool:
 
 def _host() -> str:
     return machine_id() or UNKNOWN
+
+
+def _user() -> dict[str, str]:
+    return {"agent_tools.user": str(os.getuid())}

@@ -123,9 +123,10 @@ def test_a_sweep_removes_orphans_only(runtime: Runtime, engine: ProcessEngine, f
     orphan = put(engine, finished.labels)
     mine = put(engine, Owner.current().labels)
     foreign = put(engine, {**finished.labels, "agent_tools.host": "another-boot/pid:[1]"})
+    of_another_user = put(engine, {**finished.labels, "agent_tools.user": str(os.getuid() + 1)})
     unnamed = put(engine, {"agent_tools.host": finished.host})
     assert runtime.sweep() == [orphan]
-    assert engine.processes.keys() == {mine.id, foreign.id, unnamed.id}
+    assert engine.processes.keys() == {mine.id, foreign.id, of_another_user.id, unnamed.id}
 
 
 def test_a_sweep_removes_the_folders_of_orphans_only(runtime: Runtime, finished: Owner, base: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agent_tools.runtime.files.private_base import remove_stale_run_dirs
 from agent_tools.runtime.host.machine import start_time
-from agent_tools.runtime.host.owner import Owner, is_orphan, orphans, same_host
+from agent_tools.runtime.host.owner import Owner, is_orphan, orphans, same_host, same_user
 
 
 @pytest.fixture
@@ -27,10 +27,12 @@ def test_the_current_owner_is_this_process() -> None:
     assert owner.token == f"{owner.pid}-{owner.start}"
 
 
-def test_labels_name_the_host_and_the_process() -> None:
+def test_labels_name_the_host_the_user_and_the_process() -> None:
     owner = Owner.current()
-    assert owner.labels == {"agent_tools.host": owner.host, "agent_tools.owner": owner.token}
+    user = {"agent_tools.user": str(os.getuid())}
+    assert owner.labels == {"agent_tools.host": owner.host, "agent_tools.owner": owner.token, **user}
     assert same_host() == {"agent_tools.host": owner.host}
+    assert same_user() == {"agent_tools.host": owner.host, **user}
 
 
 def test_this_process_is_not_gone() -> None:
@@ -137,7 +139,7 @@ def test_a_base_that_is_a_link_is_not_looked_into(stale: Path, tmp_path: Path) -
     assert (moved / stale.name).is_dir()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of someone else")
+@pytest.mark.needs_root(reason="only root can make a folder of someone else")
 def test_a_base_of_someone_else_is_not_looked_into(stale: Path) -> None:
     os.chown(stale.parent, 10001, 10001)
     assert remove_stale_run_dirs() == []
