@@ -138,9 +138,20 @@ def all_variables() -> dict[str, str]:
 
 
 def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of run directories: `agent_tools-<uid>` in AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp."""
-    base = environ.get("AGENT_TOOLS_RUN_DIR") or environ.get("XDG_RUNTIME_DIR") or "/tmp"
+    """Return the folder of run directories: `agent_tools-<uid>` in AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp.
+
+    XDG_RUNTIME_DIR may still be that of the user who ran su or sudo: it counts if it belongs to this user.
+    """
+    own = environ.get("XDG_RUNTIME_DIR", "")
+    base = environ.get("AGENT_TOOLS_RUN_DIR") or (own if _belongs_to_this_user(own) else "/tmp")
     return Path(base) / f"agent_tools-{os.getuid()}"
+
+
+def _belongs_to_this_user(folder: str) -> bool:
+    try:
+        return os.stat(folder).st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def builds_dir() -> Path:

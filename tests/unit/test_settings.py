@@ -99,12 +99,21 @@ def test_package_index_passes_on_only_what_is_set() -> None:
     ("environ", "base"),
     [
         pytest.param({}, "/tmp", id="default"),
-        pytest.param({"XDG_RUNTIME_DIR": "/run/user/1"}, "/run/user/1", id="XDG_RUNTIME_DIR"),
+        pytest.param({"XDG_RUNTIME_DIR": "/nowhere"}, "/tmp", id="XDG_RUNTIME_DIR without a folder"),
         pytest.param({"AGENT_TOOLS_RUN_DIR": "/r", "XDG_RUNTIME_DIR": "/x"}, "/r", id="AGENT_TOOLS_RUN_DIR"),
     ],
 )
 def test_runtime_dir_is_one_folder_per_user(environ: dict[str, str], base: str) -> None:
     assert settings.runtime_dir(environ) == Path(base) / f"agent_tools-{os.getuid()}"
+
+
+def test_the_runtime_folder_of_the_session_counts_if_it_belongs_to_this_user(tmp_path: Path) -> None:
+    assert settings.runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)}).parent == tmp_path
+    foreign = Path("/")
+    if os.getuid() == 0:
+        foreign = tmp_path
+        os.chown(foreign, 54_321, -1)
+    assert settings.runtime_dir({"XDG_RUNTIME_DIR": str(foreign)}).parent == Path("/tmp")
 
 
 def test_the_process_environment_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
