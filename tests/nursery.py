@@ -25,10 +25,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
+
+if not hasattr(tarfile, "data_filter"):  # a Python older than the guest's, such as Debian 12's
+    sys.modules["tarfile"] = importlib.import_module("backports.tarfile")
 
 MOST = 1 << 17  # bytes of an order
 PATIENCE = 5.0  # seconds, at the end, for who else has the nursery's socket
