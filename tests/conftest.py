@@ -39,6 +39,12 @@ SHARED_BY_ALL = {
 }
 
 
+def pytest_report_header() -> str:
+    """Say who runs the tests, since root alone runs them all."""
+    rest = "" if os.getuid() == 0 else ", without the tests that need root (pytest -m needs_root as root)"
+    return f"user: {os.getuid()}{rest}"
+
+
 def pytest_collection() -> None:
     """Import and collect without looking for garbage, of which there is none."""
     import hypothesis  # noqa: F401  (which looks for garbage when it is imported: here there is little to look at)
@@ -53,7 +59,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first where several workers share the tests."""
+    """Leave out what only root can do, for other users; put the longest files first where workers share the tests."""
+    if os.getuid() != 0:
+        left_out = [item for item in items if item.get_closest_marker("needs_root")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
         from tests.scheduling import turn_of
 

@@ -166,6 +166,7 @@ def test_pid_1_cannot_be_killed_or_stopped(over_stdio: CodeInterpreter) -> None:
 # -- engines on other machines ------------------------------------------------------------------------------------
 
 
+starts_an_engine = pytest.mark.needs_root(reason="only root can start an engine of the tests' own")
 BRIDGE = "agent-tools0"
 SIOCSIFFLAGS, SIOCBRADDBR, SIOCBRDELBR = 0x8914, 0x89A0, 0x89A1  # linux/sockios.h
 
@@ -259,7 +260,6 @@ def make_certificates(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
-    assert os.getuid() == 0, "an engine of the tests' own is started, which takes root"
     root = Path(docker_engine.connection.api().info()["DockerRootDir"])
     beside = root.parent  # where this storage driver is known to work
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-engine-", dir=beside))
@@ -303,6 +303,7 @@ def tool_on(engine: DockerEngine, work_dir: Path, **cfg: object) -> Iterator[Cod
 
 
 @pytest.mark.timeout(240)  # with the start of an engine and the loading of an image into it
+@starts_an_engine
 def test_a_remote_engine_shares_no_folder_and_serves_all_the_same(remote_engine: DockerEngine, work_dir: Path) -> None:
     (work_dir / "data.csv").write_text("a,b\n1,2\n3,4\n")
     assert not remote_engine.guest().shares_files
@@ -322,6 +323,7 @@ def test_a_remote_engine_shares_no_folder_and_serves_all_the_same(remote_engine:
         assert facts["HostConfig"]["NetworkMode"] == "none"
 
 
+@starts_an_engine
 def test_a_remote_sandbox_keeps_time_restarts_and_sees_later_files(remote_engine: DockerEngine, work_dir: Path) -> None:
     with tool_on(remote_engine, work_dir) as tool:
         tool.run("open('kept.txt', 'w').write('kept')")
@@ -338,6 +340,7 @@ def test_a_remote_sandbox_keeps_time_restarts_and_sees_later_files(remote_engine
         assert (work_dir / "last.txt").read_text() == "last"
 
 
+@starts_an_engine
 def test_a_file_server_that_code_kills_is_replaced(remote_engine: DockerEngine, work_dir: Path) -> None:
     with tool_on(remote_engine, work_dir) as tool:
         tool.run("1")

@@ -179,7 +179,7 @@ def test_what_is_left_when_the_time_is_over_is_removed_the_next_time(top: Path) 
     assert remove_tree(top)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+@pytest.mark.needs_root(reason="only root can mount")
 def test_what_is_mounted_inside_is_not_entered(top: Path, outside: Path) -> None:
     (top / "a" / "mounted").mkdir(parents=True)
     (top / "a" / "file").touch()

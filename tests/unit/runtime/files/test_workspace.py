@@ -195,7 +195,7 @@ def test_a_socket_that_earlier_code_left_is_no_hindrance(
     assert names(work_dir) == [name]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of others")
+@pytest.mark.needs_root(reason="only root can make files of others")
 def test_a_socket_of_the_guest_is_no_hindrance_and_of_anyone_else_it_is(work_dir: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(work_dir / "s"))

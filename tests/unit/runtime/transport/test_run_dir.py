@@ -177,7 +177,7 @@ def test_a_base_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, pla
         RunDir()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of someone else")
+@pytest.mark.needs_root(reason="only root can make a folder of someone else")
 def test_a_base_of_someone_else_is_refused(base: Path) -> None:
     base.mkdir()
     os.chown(base, 10001, 10001)
