@@ -6,12 +6,13 @@ import base64
 import binascii
 import io
 import mimetypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from agent_tools.containers.failures import UploadNotFound
+from agent_tools.containers.failures import ContainersError, UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
@@ -88,6 +89,20 @@ class InputFiles:
             with file.open() as content:
                 self._files.put(container_id, name, content, file.id)
         return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{name}]"}
+
+    def restore(self, parts: Iterable[Mapping[str, Any]], container_id: str) -> None:
+        """Put the files of an earlier input into a new container, but for those whose name is taken, or that are gone.
+
+        Raises nothing: the response can do without them.
+        """
+        for part in parts:
+            self._left -= 1
+            with suppress(ApiError, ContainersError):
+                file = self._read(part, "input")
+                name = self._name_for(file, part, is_new=False)
+                if self._left >= 0 and self._files.named(container_id, name) is None:
+                    with file.open() as content:
+                        self._files.put(container_id, name, content, file.id)
 
     def _name_for(self, file: InputFile, part: Mapping[str, Any], is_new: bool) -> str:
         """Return the name that a file gets: its own, unless another one that comes with it has that."""

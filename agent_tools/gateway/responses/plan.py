@@ -29,7 +29,7 @@ from agent_tools.gateway.responses.mcp.approvals import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.shell.local_shell import local_shell
-from agent_tools.gateway.responses.stored_items import decided, resolved
+from agent_tools.gateway.responses.stored_items import decided, files_before, resolved
 from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
@@ -43,6 +43,7 @@ _ANSWERED = ("code_interpreter_call", "shell_call_output")  # items that the mod
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
 )
+FILES_BACK = "Files that the user gave are there again, as they were given."
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Planner:
         self._has_made = False
         self._notes: list[str] = []
         self._brought: dict[Upload, str] = {}
+        self._files_before: list[list[JsonObject]] = []  # of a container that is lost, the latest first
 
     @property
     def needs_sandbox(self) -> bool:
@@ -275,6 +277,8 @@ class Planner:
         if self.services.store.get(Container, self._container_id) is None:
             self.services.containers.create(self._owner, spec, self._container_id)
             self._has_made = True
+            for parts in self._files_before:
+                self._input_files(None).restore(parts, self._container_id)
 
     def _earlier(self, network: str) -> str | None:
         """Return the conversation's own container, if it is not expired and has this network."""
@@ -283,15 +287,24 @@ class Planner:
         named = named or known.container_id
         if not named:
             if known.was_lost:
-                self._notes.append(LOST)
+                self._note_loss()
             return None
         with contextlib.suppress(ContainerNotFound, ContainerExpired):
             row = self.services.containers.active(self._owner, named)
             if row.network == network:
                 self._look(row)
                 return row.id
-        self._notes.append(LOST)
+        self._note_loss()
         return None
+
+    def _note_loss(self) -> None:
+        """Note that the model is to be told of it, and which files of earlier turns a new container gets again.
+
+        What the request itself holds of the conversation brings its files by itself.
+        """
+        store, most = self.services.store, self.services.config.max_conversation_bytes
+        self._files_before = files_before(store, self._owner, self._request.previous_response_id, most)
+        self._notes.append(f"{LOST} {FILES_BACK}" if self._files_before else LOST)
 
     def _bring(self, file_ids: tuple[str, ...]) -> None:
         self._brought = self.services.files.bring(self._owner, self._container_id, file_ids)
@@ -305,6 +318,9 @@ class Planner:
         services = self.services
         ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
         told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
-        config, find = services.config, upload_finder(services.uploads, self._owner)
-        files = InputFiles(services.files, find, hold, config.max_body_bytes, self._brought)
+        config, files = services.config, self._input_files(hold)
         return CallHistory(config.tool_name, config.shell_name, told.get, files.part)
+
+    def _input_files(self, hold: Hold | None) -> InputFiles:
+        services, find = self.services, upload_finder(self.services.uploads, self._owner)
+        return InputFiles(services.files, find, hold, services.config.max_body_bytes, self._brought)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,14 @@ from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, executed, read_decisions
-from agent_tools.gateway.store.records import ResponseBody, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.records import (
+    ResponseBody,
+    ResponseTurn,
+    StoredCall,
+    StoredEvents,
+    StoredItem,
+    StoredResponse,
+)
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import MIB
 from agent_tools.models.base import Json, JsonObject
@@ -80,6 +87,31 @@ def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlie
         label, name, arguments = (str(asked.get(key) or "") for key in ("server_label", "name", "arguments"))
         found.append(replace(decision, label=label, name=name, arguments=arguments))
     return found
+
+
+def files_before(store: Store, owner: str, id_: str | None, limit: int) -> list[list[JsonObject]]:
+    """Return the file parts of the inputs of a response and of those before it, the latest first.
+
+    `limit` bounds the bytes that are read of all of them.
+    """
+    found: list[list[JsonObject]] = []
+    while id_ and limit > 0:
+        turn = store.get(ResponseTurn, id_, owner=owner)
+        if turn is None:
+            break
+        limit -= len(turn.input) + len(turn.body)
+        if '"input_file"' in turn.input:
+            found.append([part for line in turn.input.split("\n") for part in _files_of(json.loads(line))])
+        id_ = json.loads(turn.body).get("previous_response_id")
+    return found
+
+
+def _files_of(item: Mapping[str, Any]) -> Iterator[JsonObject]:
+    for key in ("content", "output"):
+        parts = item.get(key)
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and part.get("type") == "input_file":
+                yield part
 
 
 def _is_reference(item: Mapping[str, Any]) -> bool:

@@ -59,6 +59,15 @@ class ResponseEnd(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResponseTurn(Record):
+    """What a response was asked, a line of JSON for each item, and its body, which names the response before."""
+
+    table = "responses"
+    body: str
+    input: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredResponse(Record):
     """A whole response."""
 

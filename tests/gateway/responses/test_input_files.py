@@ -191,3 +191,31 @@ def test_without_code_the_model_gets_the_file(new_gateway: NewGateway, kind: str
         assert [part["type"] for part in parts] == ["text", "file", "file"]
         assert parts[1]["file"] == {"filename": "table.csv", "file_data": URL}
         assert parts[2]["file"]["file_data"] == "data:application/octet-stream;base64,dXA="
+
+
+def test_files_of_earlier_turns_are_there_again_where_their_container_is_lost(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": list_files})
+    (upload,) = uploads(gateway, b"up")
+    given = [saying(file(), {"type": "input_file", "file_id": upload}), saying(file("data:;base64,bmV3")), saying()]
+    earlier: dict[str, Any] = {}
+    for each in given:
+        answer = post(gateway, input=each, include=INCLUDE, **earlier).json()
+        earlier = {"previous_response_id": answer["id"]}
+    (call,) = outputs(answer)
+    (before,) = (each["logs"] for each in call["outputs"])
+    assert before == "table.csv new\nx.csv up\n"
+    gateway.client().containers.delete(call["container_id"])
+    assert read(gateway, input=saying(), **earlier) == before
+    told = gateway.upstream.requests[-1]["messages"][0]["content"]
+    assert told.startswith("The container that earlier calls ran in is gone")
+    assert told.endswith("Files that the user gave are there again, as they were given.")
+
+
+def test_an_answer_without_code_brings_no_files_back(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": list_files, "silent": "Ok."})
+    answer = post(gateway, input=saying(file()), include=INCLUDE).json()
+    (call,) = outputs(answer)
+    client = gateway.client()
+    client.containers.delete(call["container_id"])
+    post(gateway, model="silent", input=saying(), previous_response_id=answer["id"])
+    assert not [each for each in client.containers.list() if each.status != "expired"]
