@@ -24,7 +24,12 @@ from agent_tools.runtime.files.conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.targets.loaded_archives import load, tar
 
-SERVER = "import sys; from agent_tools.guest.files import files; files.serve(int(sys.argv[1]), sys.argv[2])"
+SERVER = """
+import sys
+import tests.nursery  # gives an old Python what the guest needs
+from agent_tools.guest.files import files
+files.serve(int(sys.argv[1]), sys.argv[2])
+"""
 
 
 @pytest.fixture

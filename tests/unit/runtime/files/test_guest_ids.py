@@ -102,6 +102,7 @@ def of_former(path: Path) -> Path:
     return path
 
 
+@pytest.mark.needs_root(reason="only root gives folders to another user")
 def test_what_a_former_guest_left_is_given_with_the_folder(tmp_path: Path) -> None:
     inner = tmp_path / "locked" / "inner"
     inner.mkdir(parents=True)
