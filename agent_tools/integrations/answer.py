@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.execution import Execution, Picture, Text
+from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.text import one_line
 
 NAME = "code_interpreter"
@@ -12,13 +13,13 @@ DESCRIPTION = (
     "call to call. The answer has what the code printed, the value of its last expression, its figures, and the files "
     "it wrote."
 )
-MAX_FILES = 20  # names of files in an answer
+MAX_FILES = 20  # paths of files in an answer
 
 
 def answer(execution: Execution) -> list[Text | Picture]:
-    """Return what a chat model is handed: text and pictures in order, and the names of the files that were written."""
+    """Return what a chat model is handed: text and pictures in order, and the paths of the files that were written."""
     shown = execution.blocks()
-    names = [f"{one_line(change.name)} ({change.size:,} bytes)" for change in execution.changes]
+    names = [f"{GUEST_WORK_DIR}/{one_line(change.name)} ({change.size:,} bytes)" for change in execution.changes]
     if names:
         more = f" and {len(names) - MAX_FILES:,} more" if len(names) > MAX_FILES else ""
         shown.append(Text(f"files written: {', '.join(names[:MAX_FILES])}{more}"))

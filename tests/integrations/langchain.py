@@ -46,7 +46,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(interpreter:
     assert state.artifact.value == 42
     (image,) = [block for block in picture.content if block["type"] == "image"]
     assert base64.b64decode(image["base64"]).startswith(PNG)
-    assert "files written: out.txt (2 bytes)" in file.content
+    assert "files written: /workspace/out.txt (2 bytes)" in file.content
     assert interpreter.sandbox.sync.read_file("out.txt") == b"42"
 
 

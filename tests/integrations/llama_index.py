@@ -91,7 +91,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(spec: AgentT
     assert "42" in state.content
     (image,) = [block for block in picture.blocks if isinstance(block, ImageBlock)]
     assert image.resolve_image().read().startswith(PNG)
-    assert "files written: out.txt (2 bytes)" in file.content
+    assert "files written: /workspace/out.txt (2 bytes)" in file.content
     assert command.content == "42"
 
 

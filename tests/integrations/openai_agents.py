@@ -62,7 +62,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(new_sandbox:
     assert "42" in state[0].text
     (url,) = [each.image_url for each in picture if each.type == "image"]
     assert base64.b64decode(url.partition("base64,")[2]).startswith(b"\x89PNG")
-    assert file[-1].text.endswith("files written: out.txt (2 bytes)")
+    assert file[-1].text.endswith("files written: /workspace/out.txt (2 bytes)")
     assert sandbox.sync.read_file("out.txt") == b"42"
 
 

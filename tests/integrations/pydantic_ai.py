@@ -81,7 +81,7 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(capability: 
         each for part in parts(result, UserPromptPart) if isinstance(part.content, list) for each in part.content
     ]
     assert [each.data.startswith(PNG) for each in pictures if hasattr(each, "data")] == [True]
-    assert file.content.endswith("files written: out.txt (2 bytes)")
+    assert file.content.endswith("files written: /workspace/out.txt (2 bytes)")
     assert asyncio.run(capability.workspace.read_bytes("out.txt")) == b"42"
 
 

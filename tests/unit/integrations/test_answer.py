@@ -23,7 +23,7 @@ def test_a_model_that_cannot_see_is_told_of_a_figure() -> None:
 
 def test_files_that_the_code_wrote_are_named_on_one_line() -> None:
     execution = Execution((Result({"text/plain": "1"}),), changes=(FileChange("a\nb.txt", 1234, True),))
-    assert text_of(execution).splitlines()[-1].startswith("files written: a")
+    assert text_of(execution).splitlines()[-1].startswith("files written: /workspace/a")
     assert text_of(execution).endswith("(1,234 bytes)")
 
 
