@@ -58,6 +58,29 @@ def test_no_way_through_work_dir_leads_to_a_host_file(tool: CodeInterpreter, pla
     assert staged.name is None
 
 
+def test_the_files_of_the_caller_are_the_codes_to_change_and_stay_the_callers(
+    new_tool: Callable[..., CodeInterpreter], work_dir: Path
+) -> None:
+    folder = work_dir / "project"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("data.csv", "sub/more.csv"):
+        (folder / name).write_text("a\n")
+    (folder / ".env").touch(0o600)
+    code = (
+        "import os\nopen('data.csv', 'a').write('1')\nopen('sub/more.csv', 'a').write('2')\n"
+        "os.rename('sub/more.csv', 'sub/moved.csv')\nopen('sub/new.csv', 'w').write('3')"
+    )
+    for _ in range(2):  # a second sandbox has what the first one wrote
+        tool = new_tool(work_dir=str(folder))
+        assert tool.run(code).error is None
+        assert os.stat(folder / "data.csv").st_uid == folder.stat().st_uid == os.getuid()
+        (folder / "sub" / "moved.csv").rename(folder / "sub" / "more.csv")
+        tool.close()
+    assert (folder / "data.csv").read_text() == "a\n11"
+    if os.getuid() == 0:
+        assert "PermissionError" in new_tool(work_dir=str(folder)).call("open('.env').read()")
+
+
 def test_hard_links_reach_no_file_of_the_host_or_the_image(tool: CodeInterpreter) -> None:
     code = "import os\ntry: os.link('/etc/passwd', 'mine')\nexcept OSError as exc: print(exc.strerror)"
     assert tool.run(code).stdout == "Invalid cross-device link\n"

@@ -1,8 +1,9 @@
 """The uids of guests where the caller is root: each work_dir has one of its own, and with it each sandbox.
 
 The kernel counts much for each uid, over all containers: inotify instances, pending signals, pages of pipes. A folder's
-owner is the record: it keeps the uid it has, so that a container that comes back sees its own files. Only where another
-folder of this process has that uid, too, is it given a fresh one. Other processes are kept apart by chance alone.
+owner, or the access list of one that has files of root, is the record: it keeps the uid it has, so that a container
+that comes back sees its own files. Only where another folder of this process has that uid, too, is it given a fresh
+one. Other processes are kept apart by chance alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agent_tools.runtime.files.access import grant, granted
 from agent_tools.runtime.files.folder import MAX_LEVELS, OPEN_DIR
 
 GUEST_UIDS = range(10_001, 60_000)  # within what user namespaces map, and below what distributions reserve
@@ -38,8 +40,10 @@ def _any_uid() -> int:
 
 
 def _owner(folder: Path) -> int:
+    """Return the owner of a folder, or the guest that the access list of somebody's folder names; -1 without either."""
     with contextlib.suppress(OSError):
-        return os.stat(folder, follow_symlinks=False).st_uid
+        owner = os.stat(folder, follow_symlinks=False).st_uid
+        return owner if owner in GUEST_UIDS else next((uid for uid in granted(folder) if uid in GUEST_UIDS), owner)
     return -1
 
 
@@ -93,12 +97,17 @@ def owner_of(folder: Path, usual: tuple[int, int]) -> tuple[int, int]:
 def hand_over(fd: int, owner: tuple[int, int]) -> None:
     """Give an open folder to a guest, with what a former guest has in it. No link is followed.
 
-    Files of anybody else stay as they are. At most `MAX_GIVEN_ENTRIES` are looked at, and `MAX_LEVELS` of folders.
+    A folder that holds something, and was no guest's, stays its owner's: the guest gets access to what everybody may
+    read in it, where the file system has access lists. At most `MAX_GIVEN_ENTRIES` are looked at, and `MAX_LEVELS` of
+    folders.
     """
     former = os.fstat(fd).st_uid
     if former == owner[0]:
         return
-    if former in GUEST_UIDS and not is_account(former):
+    if former not in GUEST_UIDS or is_account(former):
+        if os.listdir(fd) and grant(fd, owner[0], GUEST_UIDS):
+            return
+    else:
         for inner, name in itertools.islice(_entries_of(fd, former, MAX_LEVELS), MAX_GIVEN_ENTRIES):
             with contextlib.suppress(OSError):
                 os.chown(name, *owner, dir_fd=inner, follow_symlinks=False)

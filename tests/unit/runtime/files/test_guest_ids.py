@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.files.folder import OPEN_DIR
+from agent_tools.runtime.files.access import grant, granted
+from agent_tools.runtime.files.folder import OPEN_DIR, open_folder
 from agent_tools.runtime.files.guest_ids import GUEST_UIDS, GuestIds, hand_over, is_account
 
 ROOT = 0
@@ -138,11 +141,64 @@ def test_files_of_others_in_it_stay_theirs(tmp_path: Path) -> None:
     assert (tmp_path.stat().st_uid, (tmp_path / "mine").stat().st_uid) == (NEXT, ME)
 
 
-def test_a_folder_that_was_no_guests_is_given_alone(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    of_former(tmp_path / "file")
+def test_an_empty_folder_of_root_is_given(tmp_path: Path) -> None:
     given(tmp_path)
-    assert (tmp_path.stat().st_uid, (tmp_path / "file").stat().st_uid) == (NEXT, FORMER)
+    assert tmp_path.stat().st_uid == NEXT
+
+
+# name -> mode before, and whether a guest may write it then
+MODES = {"data.csv": (0o644, True), "run.sh": (0o755, True), "shared": (0o664, True), "old": (0o444, False)} | {
+    "private": (0o600, False),
+    "of the group": (0o660, False),
+    "runs as its owner": (0o4755, False),
+}
+
+
+@pytest.mark.parametrize("former", [[], [ONE]], ids=["at first", "after another guest"])
+def test_a_guest_may_write_what_root_shows_to_all_and_owns_nothing(tmp_path: Path, former: list[int]) -> None:
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    for name, (mode, _) in MODES.items():
+        (folder / "sub" / name).touch()
+        (folder / "sub" / name).chmod(mode)
+    (folder / "sub" / "locked").mkdir(mode=0o700)
+    (folder / "sub" / "locked" / "file").touch(0o644)
+    for name in ("linked", "outside"):
+        (tmp_path / name).touch(0o644)
+    os.link(tmp_path / "linked", folder / "linked")
+    (folder / "to").symlink_to(tmp_path / "outside")
+    for uid in (*former, THREE):
+        with open_folder(folder) as fd:
+            assert grant(fd, uid, GUEST_UIDS)
+    granted_to = {path.name: list(granted(path)) for path in [folder, tmp_path / "outside", *folder.rglob("*")]}
+    for name, (mode, may_write) in MODES.items():
+        path = folder / "sub" / name
+        assert granted_to[name] == ([THREE] if may_write or name == "old" else []), name
+        assert stat.S_IMODE(path.stat().st_mode) == mode | (mode >> 3 & 0o070 if may_write else 0), name
+    assert [granted_to[name] for name in ("project", "sub", "locked", "file", "linked", "outside")] == [
+        *([THREE], [THREE]),
+        *([], [], [], []),
+    ]
+    assert {path.stat().st_uid for path in (folder, *folder.rglob("*"))} == {ME}
+
+
+def test_an_access_list_that_is_there_gives_nobody_more_than_before(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch(0o644)
+    nobody, r, rw = 0xFFFFFFFF, 4, 6
+    before = [(1, rw, nobody), (2, rw, TWO), (4, r, nobody), (16, r, nobody), (32, r, nobody)]  # the mask lets TWO read
+    os.setxattr(path, "system.posix_acl_access", b"\2\0\0\0" + b"".join(struct.pack("<HHI", *each) for each in before))
+    with open_folder(tmp_path) as fd:
+        grant(fd, THREE, [ONE])
+    after = list(struct.iter_unpack("<HHI", os.getxattr(path, "system.posix_acl_access")[4:]))
+    assert after == [(1, rw, nobody), (2, r, TWO), (2, rw, THREE), (4, r, nobody), (16, rw, nobody), (32, r, nobody)]
+
+
+def test_the_access_list_of_a_folder_is_the_record_of_its_uid(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with open_folder(tmp_path) as fd:
+        grant(fd, THREE, GUEST_UIDS)
+    assert GuestIds(lambda: ONE, lambda uid: False).of(tmp_path) == THREE
 
 
 def test_folders_nested_without_end_are_given_up_to_a_depth(tmp_path: Path) -> None:
