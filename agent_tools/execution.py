@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Generator
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from agent_tools.connection import NetworkConnection
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.outputs import (
     Cause,
+    Changes,
     Cleared,
     Died,
     Display,
@@ -36,6 +38,7 @@ from agent_tools.text import one_line
 
 __all__ = [
     "Cause",
+    "Changes",
     "Cleared",
     "Died",
     "Display",
@@ -66,7 +69,7 @@ class Execution:
     Attributes:
         outputs: in order of arrival; consecutive stream texts joined, replaced and cleared displays settled.
         files: staged files, one for each that was passed in.
-        changes: files in work_dir that are new or changed, by name.
+        changed: the files in work_dir that the run has made or changed; `changes` has them.
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
         saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
@@ -76,12 +79,26 @@ class Execution:
 
     outputs: tuple[Output, ...] = ()
     files: tuple[StagedFile, ...] = ()
-    changes: tuple[FileChange, ...] = ()
+    changed: Changes = field(default=Changes(), compare=False)
     duration: float = 0.0
     queued: float = 0.0
     saved: tuple[Picture, ...] = ()
     connections: tuple[NetworkConnection, ...] = ()
     connections_left_out: int = 0
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The files in work_dir that the run has made or changed, by name.
+
+        Reading it for the first time looks at up to `max_listed_entries` (10,000) entries of work_dir. Read it before
+        files are changed again or deleted, by a later run for example: those are left out.
+        """
+        return self.changed.files
+
+    @property
+    def changes_complete(self) -> bool:
+        """False if `changes` may lack files: not all could be looked at, or some have been changed since the run."""
+        return self.changed.is_complete
 
     @property
     def ok(self) -> bool:
@@ -146,7 +163,7 @@ class Execution:
         return tuple(picture.path for picture in self.saved)
 
     def __repr__(self) -> str:
-        """Show it in one line: how it ended, and how much of what it has."""
+        """Show it in one line: how it ended, and how much of what it has; changed files once they were looked for."""
         match self.error:
             case None:
                 parts = ["ok" if self.ok else "a file is missing"]
@@ -159,7 +176,7 @@ class Execution:
         for name, count in (
             ("printed character", len(self.stdout) + len(self.stderr)),
             ("picture", len(self.pictures)),
-            ("changed file", len(self.changes)),
+            ("changed file", self.changed.known),
         ):
             if count:
                 parts.append(f"{count:,} {name}{'' if count == 1 else 's'}")
@@ -167,6 +184,7 @@ class Execution:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Show it in a notebook, with its pictures; HTML of the code's is shown as text."""
+        self.changed.look()
         shown = [
             f"<pre>{html.escape(each.text)}</pre>" if isinstance(each, Text) else f'<img src="{each.data_url}">'
             for each in self.blocks()

@@ -122,7 +122,7 @@ class Limits:
     min_disk_free: int = GIB
     """Bytes that must stay free on work_dir's file system; code that leaves less, and has added some, is killed."""
     max_listed_entries: int = 10_000
-    """Entries of work_dir looked at to find new and changed files."""
+    """Entries of work_dir looked at to find new and changed files; with more, answers say that some may be missing."""
 
 
 @frozen

@@ -7,7 +7,7 @@ The MIME bundle and the message kinds behind these are the Jupyter messaging pro
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Union
 
@@ -239,11 +239,64 @@ Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarte
 
 @frozen
 class FileChange:
-    """A file in work_dir that is new or changed after a run. `name` is relative to work_dir; `size` is in bytes."""
+    """A file in work_dir that a run has made or changed.
+
+    Attributes:
+        name: relative to work_dir.
+        size: in bytes, when it was looked at.
+        is_new: the run made the file; False, too, where the file system does not keep when a file was made.
+    """
 
     name: str
     size: int
     is_new: bool
+
+
+class Changes:
+    """The files in work_dir that a run has made or changed, by name. `find` looks for them when they are asked for.
+
+    Pickling looks, too. A file that was changed again since the run is left out, and then `is_complete` is False.
+    """
+
+    def __init__(
+        self, files: Sequence[FileChange] = (), *, is_complete: bool = True, find: Callable[[], Changes] | None = None
+    ) -> None:
+        self._files, self._is_complete, self._find = tuple(files), is_complete, find
+
+    @property
+    def files(self) -> tuple[FileChange, ...]:
+        """The files that were found."""
+        self.look()
+        return self._files
+
+    @property
+    def known(self) -> int:
+        """The number of files that were found; 0 as long as none were looked for."""
+        return len(self._files)
+
+    @property
+    def is_complete(self) -> bool:
+        """False if not all files were looked at, or some have been changed since."""
+        self.look()
+        return self._is_complete
+
+    @property
+    def note(self) -> str:
+        """A sentence for people and models if some may be missing; '' otherwise."""
+        return "" if self.is_complete else "Not all files of work_dir could be looked at: some may be missing here."
+
+    def look(self) -> None:
+        """Look for the files now, if nobody has."""
+        if find := self._find:
+            found = find()
+            self._files, self._is_complete, self._find = found.files, found.is_complete, None
+
+    def __reduce__(self) -> tuple[Callable[..., Changes], tuple[object, ...]]:
+        return _changes, (self.files, self.is_complete)
+
+
+def _changes(files: tuple[FileChange, ...], is_complete: bool) -> Changes:
+    return Changes(files, is_complete=is_complete)
 
 
 @frozen

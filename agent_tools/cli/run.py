@@ -16,8 +16,9 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.terminal.show import is_figure, notes, show_files
 from agent_tools.command import SIGNALLED, CommandResult
-from agent_tools.execution import FileChange
+from agent_tools.execution import Changes
 from agent_tools.limits import size_text
+from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 FIGURES_IN_FILES = {"MPLBACKEND": "module://agent_tools_guest.figure_files"}
@@ -58,20 +59,20 @@ def run(
     memory limit; 130: Ctrl-C), 124 at the time limit of -t. 2: bad arguments; 3: no sandbox could be started.
 
     --json prints {"exit_code", "stdout", "stderr", "error", "duration", "files": [{"path", "size", "is_new"}],
-    "figures", "omitted": {"stdout", "stderr"}}: `error` is null or one line, and `omitted` counts the bytes left out
-    before the last 10 MiB of each stream.
+    "files_complete", "figures", "omitted": {"stdout", "stderr"}}: `error` is null or one line, and `omitted` counts
+    the bytes left out before the last 10 MiB of each stream.
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
     argv = _arguments(script, args, code)
     with interpreter(**options) as tool:
         ensure_with_progress(tool.options.recipe)
         _stage(tool, files)
         with _placed(tool, argv):
-            result, changes = _ran(tool, argv, timeout, as_json=as_json)
+            result, changed = _ran(tool, argv, timeout, as_json=as_json)
         folder = tool.as_sandbox.workspace.path
         if as_json:
-            print(json.dumps(_as_json(result, changes, folder, _reason(tool, result, timeout) or _last_line(result))))
+            print(json.dumps(_as_json(result, changed, folder, _reason(tool, result, timeout) or _last_line(result))))
         else:
-            show_files(changes, folder)
+            show_files(changed, folder)
             if reason := _reason(tool, result, timeout):
                 notes.print(f"agent-tools: {reason}", style="red", markup=False, soft_wrap=True)
     sys.exit(result.exit_code)
@@ -130,10 +131,10 @@ def _placed(tool: CodeInterpreter, argv: list[str]) -> Iterator[None]:
 
 def _ran(
     tool: CodeInterpreter, argv: Sequence[str], timeout: float | None, *, as_json: bool
-) -> tuple[CommandResult, tuple[FileChange, ...]]:
+) -> tuple[CommandResult, Changes]:
     """Run Python to its end; return it, and the files that are new or changed."""
-    sandbox = tool.as_sandbox
-    before = sandbox.workspace.snapshot()
+    sandbox, replaced = tool.as_sandbox, list[str]()
+    end = watch_changes(sandbox.workspace.path, tool.options.limits)
     sandbox.run_code("")  # files go in and come out around code, where the engine is elsewhere
     try:
         result = sandbox.run_command(
@@ -146,8 +147,9 @@ def _ran(
     except KeyboardInterrupt:
         result = CommandResult(INTERRUPTED)
     if sandbox.is_alive:
-        sandbox.run_code("")
-    return result, sandbox.workspace.changes(before)
+        fetched = sandbox.run_code("").changes
+        replaced = [each.name for each in fetched if not each.is_new]
+    return result, end(replaced)
 
 
 def _pass_on(stream: str, data: bytes) -> None:
@@ -188,7 +190,8 @@ def _last_line(result: CommandResult) -> str | None:
     return lines[-1] if lines else f"exit code {result.exit_code}"
 
 
-def _as_json(result: CommandResult, changes: Sequence[FileChange], folder: Path, error: str | None) -> dict[str, Any]:
+def _as_json(result: CommandResult, changed: Changes, folder: Path, error: str | None) -> dict[str, Any]:
+    changes = changed.files
     return {
         "exit_code": result.exit_code,
         "stdout": result.stdout.decode("utf-8", "replace"),
@@ -196,6 +199,7 @@ def _as_json(result: CommandResult, changes: Sequence[FileChange], folder: Path,
         "error": error,
         "duration": round(result.duration, 3),
         "files": [{"path": str(folder / each.name), "size": each.size, "is_new": each.is_new} for each in changes],
+        "files_complete": changed.is_complete,
         "figures": [str(folder / each.name) for each in changes if is_figure(each)],
         "omitted": {"stdout": result.omitted_stdout, "stderr": result.omitted_stderr},
     }

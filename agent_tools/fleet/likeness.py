@@ -31,6 +31,8 @@ class Likeness:
         self._owner = owner
         self._limits = limits
         self._known: Snapshot = {}
+        self.replaced: set[str] = set()
+        """The names of files here that were replaced since the last look for news."""
 
     def forget(self) -> None:
         """The other side has nothing, or nobody knows what: all is new again."""
@@ -42,6 +44,7 @@ class Likeness:
         Raises:
             FileRejected: there are more entries than `max_work_dir_entries`.
         """
+        self.replaced.clear()
         limit = self._limits.max_work_dir_entries
         now, is_all = folder.snapshot(self.path, limit)
         if not is_all:
@@ -102,6 +105,8 @@ class Likeness:
         """
         if not is_plain_name(name):
             raise FileRejected(f"a file has the unusable name {name!r:.80}")
+        if name in self._known:
+            self.replaced.add(name)
         try:
             self._known[name] = folder.replace(self.path, name, iter(chunks), self._owner)
         except OSError as exc:

@@ -84,6 +84,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
             if left
             else []
         )
+        notes += filter(None, [execution.changed.note])
         shown = [execution.stdout, execution.result.text if execution.result else "", *notes]
         files = [
             File(f"figure_{at}{each.suffix}", each.data, each.mime) for at, each in enumerate(execution.pictures, 1)

@@ -23,6 +23,8 @@ def answer(execution: Execution) -> list[Text | Picture]:
     if names:
         more = f" and {len(names) - MAX_FILES:,} more" if len(names) > MAX_FILES else ""
         shown.append(Text(f"files written: {', '.join(names[:MAX_FILES])}{more}"))
+    if note := execution.changed.note:
+        shown.append(Text(f"files written: {note}"))
     return shown
 
 

@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, 
 from pydantic import BaseModel
 
 from agent_tools.blocks import block, text_and_pictures
-from agent_tools.execution import Execution
+from agent_tools.execution import Changes, Execution
 from agent_tools.mcp.activity import Activity, CodeRun, CommandRun
 from agent_tools.mcp.config import Bounds
 from agent_tools.mcp.names import uri_of
@@ -58,14 +58,14 @@ def mime_of(path: str) -> str:
 
 def _code(run: CodeRun, bounds: Bounds) -> CallToolResult:
     outputs, whole = run.take()
-    new = Execution(outputs, changes=whole.changes if whole else ())
+    new = Execution(outputs, changed=whole.changed if whole else Changes())
     error = new.error
     files = _files(run.place.container, new.changes, bounds)
     blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
     if whole or outputs:
         blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"), bounds)
-    if files:
-        blocks.append(TextContent(text=_listing(files, len(new.changes))))
+    if files or not new.changes_complete:
+        blocks.append(TextContent(text=_listing(files, new.changed)))
     ran = Ran(
         container=run.place.container,
         status="done" if whole else "running",
@@ -76,6 +76,7 @@ def _code(run: CodeRun, bounds: Bounds) -> CallToolResult:
         error=error.text if error else None,
         state_lost=_is_lost(error),
         files=files,
+        files_complete=new.changes_complete,
         figures=len(new.pictures),
         duration=round(run.seconds, 3),
     )
@@ -138,9 +139,10 @@ def _files(container: str, changes: Sequence[FileChange], bounds: Bounds) -> lis
     return [file_of(container, each.name, each.size) for each in changes[: bounds.max_links]]
 
 
-def _listing(files: Sequence[File], total: int) -> str:
+def _listing(files: Sequence[File], changed: Changes) -> str:
     lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
-    more = [f"and {total - len(files):,} more"] if total > len(files) else []
+    more = [f"and {others:,} more"] if (others := len(changed.files) - len(files)) > 0 else []
+    more += filter(None, [changed.note])
     return f"files written:\n\n{fence(chr(10).join(lines + more))}"
 
 

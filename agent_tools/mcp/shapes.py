@@ -87,6 +87,7 @@ class Ran(BaseModel):
     state_lost: bool = Field(default=False, description="True: the variables are gone.")
     exit_code: int | None = Field(default=None, description="Of a command.")
     files: list[File] = Field(default=[], description="New and changed files.")
+    files_complete: bool = Field(default=True, description="False: not all files could be looked at for `files`.")
     figures: int = Field(default=0, description="Pictures that were drawn.")
     duration: float = Field(description="Seconds since it began.")
 

@@ -106,6 +106,8 @@ class Opening:
     def close(self) -> None:
         """Remove the container, and the folder if nobody gave it."""
         with self._lock:
+            if self._workspace and self.options.work_dir is None:  # the folder goes, too
+                self._workspace.settle()
             finalizer, self._finalizer = self._finalizer, None
             self._workspace, self._folder = None, self.options.work_dir  # a use meanwhile has a folder of its own
         if finalizer:

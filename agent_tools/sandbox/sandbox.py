@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -130,13 +131,12 @@ class Sandbox(WithFiles, WithCheckpoints):
         Closing the generator early interrupts the code, and so does `cancel` with the event given here.
         """
         seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
-        workspace = self.workspace
-        before = workspace.snapshot()
+        workspace = self.workspace  # which makes work_dir anew where it is gone
         outputs = self._opening.session().stream(checked_code(code, self.options.limits), seconds, cancelled)
         with contextlib.closing(outputs):
             execution = yield from outputs
-        changes = workspace.changes(before)
-        return replace(execution, changes=changes) if changes else execution
+        workspace.last_changes = weakref.ref(execution.changed)
+        return execution
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was given this event. Variables stay. For any thread."""
@@ -245,6 +245,7 @@ class Sandbox(WithFiles, WithCheckpoints):
             EngineError: the sandbox could not be started again.
         """
         if session := self._opening.find():
+            self.workspace.settle()
             session.reset()
 
     def close(self) -> None:

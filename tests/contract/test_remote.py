@@ -72,16 +72,13 @@ def test_files_that_are_staged_while_code_runs_reach_the_next_run(session: Sessi
     assert listed(session) == "['by_code.txt', 'late.txt']"
 
 
-def test_files_the_code_writes_come_back_and_are_told_as_changes(
-    session: Session, workspace: Workspace, work_dir: Path
-) -> None:
+def test_files_the_code_writes_come_back_and_are_told_as_changes(session: Session, work_dir: Path) -> None:
     (work_dir / "old.txt").write_text("old")
-    before = workspace.snapshot()
-    session.run(
+    execution = session.run(
         "import os\nos.makedirs('d')\nopen('d/new.txt', 'w').write('new')\nopen('old.txt', 'a').write('er')", 30
     )
     assert (work_dir / "d/new.txt").read_text() == "new"
-    assert [(change.name, change.is_new) for change in workspace.changes(before)] == [
+    assert [(change.name, change.is_new) for change in execution.changes] == [
         ("d/new.txt", True),
         ("old.txt", False),
     ]

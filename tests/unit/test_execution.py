@@ -4,6 +4,7 @@ import pytest
 
 from agent_tools.checkpoint import Variables
 from agent_tools.execution import (
+    Changes,
     Died,
     Display,
     Error,
@@ -194,7 +195,7 @@ def test_an_omission_says_what_is_missing() -> None:
 def test_an_execution_is_shown_in_one_line() -> None:
     assert repr(Execution(duration=0.25)) == "Execution(ok, 0.25 s)"
     many = (OUT, ERR, Display({"image/png": b"x" * 20_000}), Result({"text/plain": "a\n" * 90}))
-    shown = repr(Execution(many, changes=(FileChange("f", 1, is_new=True),), duration=1.0))
+    shown = repr(Execution(many, changed=Changes([FileChange("f", 1, is_new=True)]), duration=1.0))
     assert shown.startswith("Execution(ok, result a\\na\\n")
     assert shown.endswith("..., 2 printed characters, 1 picture, 1 changed file, 1 s)")
     assert len(shown) < 200

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path, PurePath
 from typing import TextIO
 
 from rich.console import Console
 
 from agent_tools.execution import (
+    Changes,
     Cleared,
     Died,
     Display,
@@ -71,15 +72,17 @@ def show_figures(execution: Execution, folder: Path) -> None:
     """Print the paths of an execution's figures, and of the files in `folder` that it wrote."""
     for path in execution.figures:
         _note(f"figure: {path or 'could not be saved'}")
-    show_files(execution.changes, folder)
+    show_files(execution.changed, folder)
 
 
-def show_files(changes: Sequence[FileChange], folder: Path) -> None:
+def show_files(changed: Changes, folder: Path) -> None:
     """Print the paths of files that were written, the first MAX_FILES of them."""
-    for each in changes[:MAX_FILES]:
+    for each in changed.files[:MAX_FILES]:
         _note(f"figure: {folder / each.name}" if is_figure(each) else _file(each, folder))
-    if (more := len(changes) - MAX_FILES) > 0:
+    if (more := len(changed.files) - MAX_FILES) > 0:
         _note(f"and {more:,} more files in {folder}")
+    if changed.note:
+        _note(f"files: {changed.note}")
 
 
 def is_figure(change: FileChange) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from agent_tools.errors import FileRejected
@@ -51,6 +51,11 @@ class Exchange:
         for piece in self._likeness.pieces(name, facts):
             ask("put_piece", name, facts, sent, piece)
             sent += len(piece)
+
+    @property
+    def replaced(self) -> Collection[str]:
+        """The names of files here that a run has replaced."""
+        return frozenset(self._likeness.replaced) if self._likeness else ()
 
     def fetched(self, ended: Ended, ask: Ask) -> str:
         """Bring what a run changed here; return what cannot be had, in words, '' if all can."""

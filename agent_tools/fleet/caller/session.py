@@ -104,7 +104,7 @@ class FleetSession:
                 return
             self._reach.placed()
             run = uuid.uuid4().hex
-            times.started = time.monotonic()
+            times.start(self.spec)
             if lost := self._reach.take_lost():
                 yield lost
             with self.cancelling(run, cancelled):
@@ -141,6 +141,7 @@ class FleetSession:
                     times.connections = item.connections, item.connections_left_out
                     if missing := self._exchange.fetched(item, self._reach.ask):
                         yield Omitted(missing)
+                    times.replaced = self._exchange.replaced
                 case GuestWord():
                     pass
                 case _:

@@ -47,6 +47,8 @@ class TrialJob(Job):
                     output = next(outputs)
                 except StopIteration as end:
                     self._metrics.ended(end.value)
+                    if note := end.value.changed.note:
+                        yield {"kind": "note", "text": f"files written: {note}"}
                     yield _done(end.value, "stopped" if self.cancel.is_set() else _ending(end.value))
                     return
                 yield from shown(output)

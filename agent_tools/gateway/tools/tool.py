@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.told import contents, reach
-from agent_tools.execution import Execution, FileChange, Output
+from agent_tools.execution import Changes, Execution, Output
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.text import fence, one_line
@@ -68,7 +68,7 @@ class ContainerTool(CodeTool):
 
     def markdown(self, execution: Execution) -> str:
         """Return the execution as a model is told of it, with the files it made."""
-        return self.hold.take_note() + self.hold.interpreter().markdown(execution) + _files(execution.changes)
+        return self.hold.take_note() + self.hold.interpreter().markdown(execution) + _files(execution.changed)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event."""
@@ -82,10 +82,12 @@ def described(config: GatewayConfig, network: str = "") -> str:
     return _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
 
 
-def _files(changes: Sequence[FileChange]) -> str:
-    if not changes:
+def _files(changed: Changes) -> str:
+    files = changed.files
+    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in files[:MAX_FILES_TOLD]]
+    if len(files) > MAX_FILES_TOLD:
+        lines.append(f"and {len(files) - MAX_FILES_TOLD:,} more")
+    lines += filter(None, [changed.note])
+    if not lines:
         return ""
-    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in changes[:MAX_FILES_TOLD]]
-    if len(changes) > MAX_FILES_TOLD:
-        lines.append(f"and {len(changes) - MAX_FILES_TOLD:,} more")
     return f"\n\nfiles written:\n\n{fence(chr(10).join(lines))}"

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from agent_tools.runtime.host.machine import birth_time
+
 Facts = tuple[int, int, int]
 """Of a file: size in bytes, mtime in ns, inode."""
 Snapshot = dict[str, Facts]
@@ -33,6 +35,8 @@ FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg)", re.ASCII)
 _LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks
 _OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as a server's may
+_COARSEST = 2 * 10**9  # ns between two ticks of the clock of a file system, such as FAT's
+_TICKS = 20  # ms that are waited for the next tick
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
     found: Snapshot = {}
     looked_at = 0
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for name, facts in _walk(fd, "", MAX_DEPTH):
+        for name, facts, _ in _walk(fd, "", MAX_DEPTH):
             looked_at += 1
             if looked_at > limit:
                 return found, False
@@ -142,7 +146,7 @@ def usage(path: Path, limit: Usage, since: int = 0) -> Usage:
     largest = ("", 0)
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for name, facts in _walk(fd, "", MAX_LEVELS):
+        for name, facts, _ in _walk(fd, "", MAX_LEVELS):
             entries += 1
             levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
             if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
@@ -165,31 +169,83 @@ class Moment(NamedTuple):
 
     Attributes:
         ns: what changed after the moment has this ctime or a later one.
-        is_exact: what changed before it has an earlier ctime.
+        end: what changed before it has an earlier ctime than this.
+        is_known: False where the file system's clock could not be read, so that it is this machine's.
     """
 
     ns: int
-    is_exact: bool
+    end: int
+    is_known: bool = True
 
 
-def moment(path: Path) -> Moment | None:
-    """Return the present moment by the clock of a folder's file system; None where it cannot be had.
+def moment(path: Path, *, is_start: bool = False) -> Moment:
+    """Return the present moment by the clock of a folder's file system.
 
-    It is the ctime of the folder, after its times were set to what they are. That is done twice: Linux from 6.13 on
-    gives a finer time to what was looked at since it last changed, and no earlier one to anything later.
+    `is_start` is for a moment that divides: it waits for the next tick where an entry of the folder was made in this
+    one, as the host does when it brings files for a run.
     """
     try:
         with open_folder(path) as fd:
-            facts = [os.fstat(fd)]
-            for _ in range(2):
-                os.utime(fd, ns=(facts[0].st_atime_ns, facts[0].st_mtime_ns))
-                facts.append(os.fstat(fd))
+            for _ in range(_TICKS):
+                mtime, found = _moment(fd)
+                if not is_start or found.end == found.ns or mtime < found.ns:
+                    break
+                time.sleep(0.001)
+            return found
     except OSError:
-        return None
-    first, last = facts[1].st_ctime_ns, facts[2].st_ctime_ns
-    if abs(last - time.time_ns()) > _OTHER_CLOCK and last == facts[0].st_ctime_ns:
-        return None  # it keeps no ctime
-    return Moment(last, is_exact=last > first)
+        return _by_own_clock()
+
+
+def _moment(fd: int) -> tuple[int, Moment]:
+    """Return the folder's mtime, and its ctime after its times were set to what they are.
+
+    They are set twice: Linux from 6.13 on gives a finer time to what was looked at since it last changed, and no
+    earlier one to anything that changes later.
+    """
+    before = os.fstat(fd)
+    os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+    first = os.fstat(fd).st_ctime_ns
+    os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+    last = os.fstat(fd).st_ctime_ns
+    if last == before.st_ctime_ns and abs(last - time.time_ns()) > _OTHER_CLOCK:
+        return 0, _by_own_clock()  # it keeps no ctime
+    return before.st_mtime_ns, Moment(last, last if last > first else last + 1)
+
+
+def _by_own_clock() -> Moment:
+    now = time.time_ns()
+    return Moment(now - _COARSEST, now + _COARSEST, is_known=False)
+
+
+def changed(path: Path, began: Moment, ended: Moment, limit: int) -> tuple[list[tuple[str, int, bool]], bool]:
+    """Return the regular files that changed between two moments, and whether these are all.
+
+    Each has its name, its size, and whether it was made between them. A file that changed once more after `ended` is
+    left out, if it was there before `began`. What is in a folder that was moved counts as changed, which a folder has
+    that changed without an entry being made in it. At most `limit` entries are looked at.
+    """
+    found: list[tuple[str, int, bool]] = []
+    is_complete, moved = began.is_known and ended.is_known, ""
+    try:
+        with open_folder(path) as top:
+            for looked_at, (name, facts, fd) in enumerate(_walk(top, "", MAX_DEPTH)):
+                if looked_at >= limit:
+                    return found, False
+                moved = moved if name.startswith(moved) else ""
+                if not moved and facts.st_ctime_ns < began.ns:
+                    continue
+                if stat.S_ISDIR(facts.st_mode) and facts.st_mtime_ns < began.ns:
+                    moved = moved or f"{name}/"
+                if stat.S_ISREG(facts.st_mode):
+                    made = birth_time(fd, name.rpartition("/")[2], facts)
+                    is_new = made is not None and made >= began.ns
+                    if facts.st_ctime_ns < ended.end or (is_new and made is not None and made < ended.end):
+                        found.append((name.encode("utf-8", "replace").decode(), facts.st_size, is_new))
+                    elif not is_new:
+                        is_complete = False
+    except OSError:
+        is_complete = False
+    return found, is_complete
 
 
 def lift_deep(path: Path, levels: int) -> list[str]:
@@ -310,13 +366,16 @@ def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
         os.rmdir(name, dir_fd=fd)
 
 
-def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Every entry below an open folder, with what lstat says of it; what vanishes or refuses is passed over."""
+def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
+    """Every entry below an open folder, with what lstat says of it, and a descriptor of the folder that it lies in.
+
+    A folder is followed by all that is in it. What vanishes or refuses is passed over.
+    """
     with os.scandir(fd) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 facts = entry.stat(follow_symlinks=False)
-                yield prefix + entry.name, facts
+                yield prefix + entry.name, facts, fd
                 if stat.S_ISDIR(facts.st_mode) and depth:
                     inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
                     try:

@@ -47,6 +47,8 @@ class Mirror:
         self._here: Snapshot = {}
         self._there: Snapshot = {}
         self._may_fetch = 0  # bytes
+        self.replaced: frozenset[str] = frozenset()
+        """The names of files here that the last pull has replaced: it makes them anew."""
 
     def push(self) -> None:
         """Bring the guest's folder up to what is here.
@@ -107,6 +109,7 @@ class Mirror:
         now = self._list()
         changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
         self._refuse_excess(now, changed)
+        self.replaced = frozenset(changed.keys() & self._here.keys())
         for name in self._there.keys() - now.keys():
             del self._there[name]
             if known := self._here.pop(name, None):

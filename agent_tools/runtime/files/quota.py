@@ -99,8 +99,7 @@ class Quota:
             self._begin()
 
     def _begin(self) -> None:
-        now = folder.moment(self._path)
-        self._began = self._bytes, now.ns if now else 0
+        self._began = self._bytes, folder.moment(self._path).ns
 
     def notice(self) -> str:
         """Return that the disk has too little room, and how much code here has added; '' if it has enough.

@@ -12,24 +12,26 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.execution import FileChange, StagedFile
+from agent_tools.execution import Changes, FileChange, StagedFile
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.folder import (
     OPEN_FILE,
-    Snapshot,
+    Moment,
+    changed,
     last_figure,
+    moment,
     numbered,
     open_folder,
     open_parent,
     safe_name,
-    snapshot,
 )
 from agent_tools.runtime.files.guest_ids import owner_of
 from agent_tools.runtime.files.way import parts_below
@@ -47,6 +49,8 @@ class Workspace:
     guest: Guest
     limits: Limits
     allow_private_urls: bool = False
+    last_changes: Callable[[], Changes | None] = lambda: None
+    """Gives the changes of the last run, if their execution is still there."""
     _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     _figures: dict[str, int] = field(default_factory=dict)
@@ -68,6 +72,11 @@ class Workspace:
             with contextlib.suppress(OSError), open_folder(self.path) as dir_fd:
                 os.unlink(name, dir_fd=dir_fd)
 
+    def settle(self) -> None:
+        """Look for what the last run has changed, if that can still be asked for: the folder is about to be emptied."""
+        if changes := self.last_changes():
+            changes.look()
+
     def save_picture(self, data: bytes, suffix: str, folder: Path | None = None) -> str:
         """Write a picture as figure-001.png, or with the next number that is free, and return its path.
 
@@ -87,19 +96,6 @@ class Workspace:
         except OSError as exc:
             raise FileRejected(f"a picture could not be saved: {exc.strerror}") from exc
         return str(target / name)
-
-    def snapshot(self) -> Snapshot:
-        """List the regular files that are there now, links not followed, up to `max_listed_entries` entries."""
-        found, _ = snapshot(self.path, self.limits.max_listed_entries)
-        return found
-
-    def changes(self, before: Snapshot, ignore: Sequence[str] = ()) -> tuple[FileChange, ...]:
-        """Files that are new or changed since a snapshot, by name."""
-        return tuple(
-            FileChange(name, facts[0], is_new=name not in before)
-            for name, facts in sorted(self.snapshot().items())
-            if before.get(name) != facts and name not in ignore
-        )
 
     def _stage_one(self, source: str) -> StagedFile:
         shown = _shown(source)
@@ -208,6 +204,26 @@ class Workspace:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=dir_fd)  # ours: it was made exclusively
             raise
+
+
+def watch_changes(path: Path, limits: Limits) -> Callable[[Collection[str]], Changes]:
+    """Note that a run begins in a work_dir; return what to call at its end, which returns the files that it changed.
+
+    That takes the names of files that were replaced from outside, and so are not new though they were made just now.
+    Neither looks at any file: that is done when the changes are read.
+    """
+    began = moment(path, is_start=True)
+
+    def end(replaced: Collection[str]) -> Changes:
+        return Changes(find=partial(_changes, path, limits, began, moment(path), frozenset(replaced)))
+
+    return end
+
+
+def _changes(path: Path, limits: Limits, began: Moment, ended: Moment, replaced: frozenset[str]) -> Changes:
+    found, is_complete = changed(path, began, ended, limits.max_listed_entries)
+    files = [FileChange(name, size, is_new and name not in replaced) for name, size, is_new in sorted(found)]
+    return Changes(files, is_complete=is_complete)
 
 
 def _shown(source: str) -> str:

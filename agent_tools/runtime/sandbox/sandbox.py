@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 from agent_tools.checkpoint import LOST, Variables
@@ -235,6 +235,11 @@ class RunningSandbox(KernelHolder):
                 missing = fetched(self._mirror, lambda: self.has_ended)
             if missing:
                 yield Omitted(missing)
+
+    @property
+    def replaced(self) -> Collection[str]:
+        """The names of files here that the last run has changed in a work_dir elsewhere, and so were replaced."""
+        return self._mirror.replaced if self._mirror else ()
 
     def _open_files(self, max_parts: int) -> Conversation | None:
         """A fresh file server of the guest, to talk to; None once the sandbox has ended."""

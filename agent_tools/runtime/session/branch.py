@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Union
@@ -156,6 +156,11 @@ class Branch(KernelHolder):
     def running(self) -> AbstractContextManager[Callable[[], Iterator[Output]]]:
         """Around a run, as for `RunningSandbox.running`."""
         return self._root.running()
+
+    @property
+    def replaced(self) -> Collection[str]:
+        """Files that were replaced, as for `RunningSandbox.replaced`."""
+        return self._root.replaced
 
     def end(self, behind: Do) -> None:
         """End all code of the branch. For the thread whose turn it is."""

@@ -92,7 +92,7 @@ class Session(WithContents):
                 return
             kernel = self.serving.kernel()
             self._refuse_closed()
-            times.started = time.monotonic()
+            times.start(self.spec)
             if lost := self.serving.take_lost():
                 yield lost
             if not cancelled.is_set() and (sandbox := self._sandbox):
@@ -100,6 +100,7 @@ class Session(WithContents):
                     yield from self.serving.told(self._outputs(kernel, code, timeout, cancelled))
                     times.connections = sandbox.take_connections()
                     yield from after_run()
+                    times.replaced = sandbox.replaced
             if self._closed:
                 raise SessionClosed("The session was closed while its code ran.")
             if self._sandbox and self._sandbox.has_ended:

@@ -44,6 +44,13 @@ def test_a_name_takes_one_line_of_what_a_model_is_told(new_gateway: NewGateway) 
     assert told.endswith("files written:\n\n```\n/mnt/data/a\\nb (9 bytes) (0 bytes)\n```")
 
 
+def test_a_model_is_told_that_there_are_more_files_than_are_looked_at(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("for n in range(10_001): open(str(n), 'w').close()"), "Ok."]})
+    stream(gateway)
+    told = gateway.upstream.requests[1]["messages"][-1]["content"]
+    assert told.endswith("Not all files of work_dir could be looked at: some may be missing here.\n```")
+
+
 def test_uploads_are_listed_by_their_purpose_and_kept_as_long_as_the_gateway_says(new_gateway: NewGateway) -> None:
     files = new_gateway({}).client().files
     kept = [files.create(file=("a", b"a"), purpose=purpose).id for purpose in ("user_data", "assistants")]

@@ -13,7 +13,7 @@ from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.options import Size
 from agent_tools.cli.terminal.show import show, show_files
-from agent_tools.execution import Error, Execution, FileChange, Output
+from agent_tools.execution import Changes, Error, Execution, FileChange, Output
 from agent_tools.limits import GIB, MIB
 
 
@@ -190,10 +190,11 @@ def test_code_that_leaves_as_programs_do_shows_no_error(
 def test_written_files_are_shown_with_their_paths(capsys: pytest.CaptureFixture[str]) -> None:
     named = [("a.csv", True), ("b/figure-001.png", True), ("c\x1b[2J\n.txt", False)]
     changes = [FileChange(name, 2048, is_new=is_new) for name, is_new in named]
-    show_files(changes + [FileChange(f"n{each}", 1, is_new=True) for each in range(20)], Path("/w"))
+    changes += [FileChange(f"n{each}", 1, is_new=True) for each in range(20)]
+    show_files(Changes(changes, is_complete=False), Path("/w"))
     shown = capsys.readouterr().err.splitlines()
     assert shown[:3] == ["file: /w/a.csv (2 KiB)", "figure: /w/b/figure-001.png", "file: /w/c\\n.txt (2 KiB, changed)"]
-    assert shown[-1] == "and 3 more files in /w"
+    assert shown[-2:] == ["and 3 more files in /w", f"files: {Changes(is_complete=False).note}"]
 
 
 UNUSABLE = {

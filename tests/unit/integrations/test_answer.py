@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.execution import Execution, FileChange, Result, Stream
+from agent_tools.execution import Changes, Execution, FileChange, Result, Stream
 from agent_tools.integrations.answer import MAX_FILES, answer, text_of
 from agent_tools.outputs import Display, Picture, Text
 
@@ -22,11 +22,16 @@ def test_a_model_that_cannot_see_is_told_of_a_figure() -> None:
 
 
 def test_files_that_the_code_wrote_are_named_on_one_line() -> None:
-    execution = Execution((Result({"text/plain": "1"}),), changes=(FileChange("a\nb.txt", 1234, True),))
+    execution = Execution((Result({"text/plain": "1"}),), changed=Changes([FileChange("a\nb.txt", 1234, True)]))
     assert text_of(execution).splitlines()[-1].startswith("files written: /workspace/a")
     assert text_of(execution).endswith("(1,234 bytes)")
 
 
 def test_of_many_files_the_first_are_named_and_the_others_counted() -> None:
-    execution = Execution(changes=tuple(FileChange(f"{at}", 1, True) for at in range(MAX_FILES + 5)))
+    execution = Execution(changed=Changes([FileChange(f"{at}", 1, True) for at in range(MAX_FILES + 5)]))
     assert text_of(execution).endswith(f"{MAX_FILES - 1} (1 bytes) and 5 more")
+
+
+def test_an_answer_says_that_files_may_be_missing() -> None:
+    text = "files written: Not all files of work_dir could be looked at: some may be missing here."
+    assert text_of(Execution(changed=Changes(is_complete=False))).endswith(text)

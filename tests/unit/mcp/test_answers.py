@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from agent_tools.execution import Died, Display, Execution, FileChange, Output, Result, Stream, TimedOut
+from agent_tools.execution import Changes, Died, Display, Execution, FileChange, Output, Result, Stream, TimedOut
 from agent_tools.mcp.activity import CodeRun, Place
 from agent_tools.mcp.answers import told
 from agent_tools.mcp.config import Bounds
@@ -20,8 +20,8 @@ from agent_tools.sandbox.sandbox import Sandbox
 class Script:
     """A sandbox whose code yields these outputs; it waits for the test between them."""
 
-    def __init__(self, outputs: list[Output], changes: tuple[FileChange, ...] = ()) -> None:
-        self.outputs, self.changes = outputs, changes
+    def __init__(self, outputs: list[Output], changed: Changes | None = None) -> None:
+        self.outputs, self.changed = outputs, changed or Changes()
         self.step, self.shown = threading.Semaphore(0), threading.Semaphore(0)
 
     def run_code(self, code: str, *, on_output: Any, **_: Any) -> Execution:
@@ -29,7 +29,7 @@ class Script:
             self.step.acquire()
             on_output(output)
             self.shown.release()
-        return Execution(tuple(self.outputs), changes=self.changes)
+        return Execution(tuple(self.outputs), changed=self.changed)
 
 
 class ScriptedPlace(Place):
@@ -44,9 +44,10 @@ class ScriptedPlace(Place):
         yield cast(Sandbox, self.script), "note:\n\nvariables are lost\n\n"  # type: ignore[attr-defined]
 
 
-def whole(*outputs: Output, changes: tuple[FileChange, ...] = (), **bounds: Any) -> CallToolResult:
-    script = Script(list(outputs), changes)
-    script.step.release(len(outputs))
+def whole(*outputs: Output, changed: Changes | None = None, **bounds: Any) -> CallToolResult:
+    script = Script(list(outputs), changed)
+    for _ in outputs:
+        script.step.release()
     run = CodeRun(ScriptedPlace(script), "", 1.0)
     run.run()
     return told(run, Bounds(**bounds))
@@ -87,12 +88,20 @@ def test_lost_variables_are_told(output: Output, is_lost: bool) -> None:
 def test_only_so_many_pictures_and_links_are_given_and_the_others_named() -> None:
     pictures = [Display({"image/png": bytes([n]) * 10}) for n in range(3)]
     changes = tuple(FileChange(f"{n}.csv", n, is_new=True) for n in range(3))
-    answer = whole(*pictures, changes=changes, max_images=2, max_links=1)
+    answer = whole(*pictures, changed=Changes(changes), max_images=2, max_links=1)
     kinds = [type(block) for block in answer.content]
     assert kinds == [TextContent, ImageContent, ImageContent, TextContent, TextContent, ResourceLink]
     assert "is not shown: save it" in cast(TextContent, answer.content[3]).text
     assert "and 2 more" in cast(TextContent, answer.content[4]).text
     assert (answer.structured_content["figures"], len(answer.structured_content["files"])) == (3, 1)
+
+
+def test_an_answer_says_that_files_may_be_missing() -> None:
+    for changes in ((), (FileChange("a.csv", 1, is_new=True),)):
+        answer = whole(changed=Changes(changes, is_complete=False))
+        assert "some may be missing here" in cast(TextContent, answer.content[1]).text
+        assert answer.structured_content["files_complete"] is False
+    assert whole().structured_content["files_complete"] is True
 
 
 def test_pictures_share_the_room_in_bytes() -> None:

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,36 @@ def test_an_on_output_that_fails_ends_the_run_and_keeps_the_variables(sandbox: S
     with pytest.raises(RuntimeError, match="enough"):
         sandbox.run_code("import time\nprint(1)\ntime.sleep(600)", on_output=fail)
     assert sandbox.run_code("x").result.text == "7"  # type: ignore[union-attr]
+
+
+def test_files_that_code_has_made_are_looked_for_when_they_are_read(sandbox: Sandbox) -> None:
+    execution = sandbox.run_code("for name in 'ab': open(name, 'w').close()")
+    sandbox.remove("a")
+    assert [change.name for change in execution.changes] == ["b"]
+    assert sandbox.run_code("1").changes == ()
+    assert [change.name for change in execution.changes] == ["b"]
+
+
+@pytest.mark.parametrize("leave", [Sandbox.close, Sandbox.reset])
+def test_files_that_code_has_made_are_known_when_their_folder_is_gone(
+    process_runtime: Runtime, leave: Callable[[Sandbox], None]
+) -> None:
+    with Sandbox(runtime=process_runtime) as sandbox:
+        execution = sandbox.run_code("open('made', 'w').close()")
+        leave(sandbox)
+        assert ([change.name for change in execution.changes], execution.changes_complete) == (["made"], True)
+
+
+def test_of_two_runs_that_wait_for_one_another_each_has_its_own_files(sandbox: Sandbox) -> None:
+    with ThreadPoolExecutor() as pool:
+        code = "open('{0}', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('{0}2', 'w').close()"
+        sandbox.run_code("import os, time")
+        first = pool.submit(sandbox.run_code, code.format("a"))
+        until(lambda: sandbox.exists("a"))
+        second = pool.submit(sandbox.run_code, code.format("b"))
+        sandbox.write_file("go", "")
+        first.result()
+        assert [change.name for change in second.result().changes] == ["b", "b2"]
 
 
 def test_the_files_that_code_makes_are_told_and_figures_are_not_saved(sandbox: Sandbox) -> None:

@@ -253,20 +253,20 @@ def test_a_moment_divides_what_changed_before_from_what_changes_after(path: Path
     changed.write_text("before")
     before = changed.stat().st_ctime_ns
     moment = folder.moment(path)
-    assert moment
     changed.write_text("after")
+    assert moment.is_known
+    assert before < moment.end
     assert before <= moment.ns <= changed.stat().st_ctime_ns
-    assert before < moment.ns or not moment.is_exact
-    later = folder.moment(path)
-    assert later
-    assert moment.ns <= later.ns
+    assert moment.ns <= folder.moment(path).ns
     os.utime(path, ns=(0, 0))
     folder.moment(path)
     assert (path.stat().st_mtime_ns, facts_of(path)[2]) == (0, times[2])
 
 
 def test_a_moment_is_not_known_of_a_folder_that_is_not_there(path: Path) -> None:
-    assert folder.moment(path / "none") is None
+    moment = folder.moment(path / "none")
+    assert not moment.is_known
+    assert moment.ns < time.time_ns() < moment.end
 
 
 def test_usage_names_the_largest_file_and_counts_what_changed_since_a_moment(path: Path) -> None:
@@ -276,7 +276,7 @@ def test_usage_names_the_largest_file_and_counts_what_changed_since_a_moment(pat
         sparse.truncate(1 << 30)
     (path / "small").write_bytes(os.urandom(5000))
     after = (path / "small").stat().st_ctime_ns + 1
-    while (moment := folder.moment(path)) is None or moment.ns < after:  # until the clock of the file system ticks
+    while (moment := folder.moment(path)).ns < after:  # until the clock of the file system ticks
         time.sleep(0.001)
     (path / "new").write_bytes(os.urandom(20_000))
     found = folder.usage(path, BOUNDLESS, moment.ns)

@@ -1,11 +1,15 @@
 import contextlib
 import os
+import pickle
 import socket
 import stat
 import sys
 import tempfile
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +17,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.execution import FileChange, StagedFile
+from agent_tools.execution import Changes, Execution, FileChange, StagedFile
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
+from agent_tools.runtime.files.folder import moment
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.files.workspace import Workspace, safe_name
+from agent_tools.runtime.files.workspace import Workspace, safe_name, watch_changes
 
 NOBODY = 65534
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
@@ -560,83 +565,176 @@ def test_a_work_dir_that_became_a_link_is_not_written_to(
     folder.rmdir()
     folder.symlink_to(secret.parent)
     assert stage(workspace, mine).name is None
-    assert workspace.snapshot() == {}
     assert names(secret.parent) == ["secret.txt"]
 
 
-# -- snapshot and changes ---------------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def test_new_and_changed_files_are_told_by_name(workspace: Workspace, folder: Path) -> None:
+def watched(folder: Path, **limits: int) -> Callable[[], Changes]:
+    """Begin a run; what is returned ends it, and gives its changes."""
+    return partial(watch_changes(folder, Limits(**limits)), ())  # type: ignore[arg-type]
+
+
+def names_in(changes: Changes) -> list[str]:
+    return [change.name for change in changes.files]
+
+
+def tick(folder: Path) -> None:
+    """Wait until the clock of the file system has gone on, which is coarse on older kernels."""
+    before = moment(folder)
+    while moment(folder).ns < before.end:
+        time.sleep(0.001)
+
+
+def test_new_and_changed_files_are_told_by_name(folder: Path) -> None:
     for name in ("same", "edited", "gone"):
         (folder / name).write_text(name)
-    before = workspace.snapshot()
+    end = watched(folder)
     (folder / "edited").write_text("edited again")
     (folder / "new").write_text("new")
     (folder / "gone").unlink()
-    assert workspace.changes(before) == (FileChange("edited", 12, is_new=False), FileChange("new", 3, is_new=True))
-    assert workspace.changes(workspace.snapshot()) == ()
+    changes = end()
+    assert changes.files == (FileChange("edited", 12, is_new=False), FileChange("new", 3, is_new=True))
+    assert (changes.is_complete, changes.note) == (True, "")
+    tick(folder)
+    assert watched(folder)().files == ()
 
 
-def test_a_file_replaced_by_one_of_the_same_size_is_changed(workspace: Workspace, folder: Path) -> None:
+@pytest.mark.parametrize("own_times", [True, False], ids=["with its own times", "with the times of the other"])
+def test_a_file_replaced_by_one_of_the_same_size_is_changed(folder: Path, own_times: bool) -> None:
     (folder / "a").write_text("one")
-    before, facts = workspace.snapshot(), (folder / "a").stat()
+    facts = (folder / "a").stat()
+    end = watched(folder)
     (folder / "b").write_text("two")
-    os.utime(folder / "b", ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    if not own_times:
+        os.utime(folder / "b", ns=(facts.st_atime_ns, facts.st_mtime_ns))
     (folder / "b").rename(folder / "a")
-    assert workspace.changes(before) == (FileChange("a", 3, is_new=False),)
+    assert end().files == (FileChange("a", 3, is_new=True),)
 
 
-def test_files_in_subfolders_are_told_with_their_path(workspace: Workspace, folder: Path) -> None:
+def test_files_in_subfolders_are_told_with_their_path(folder: Path) -> None:
+    end = watched(folder)
     (folder / "out" / "deep").mkdir(parents=True)
     (folder / "out" / "deep" / "a.txt").write_text("1")
     (folder / "out" / "b.txt").touch()
-    assert [change.name for change in workspace.changes({})] == ["out/b.txt", "out/deep/a.txt"]
+    assert names_in(end()) == ["out/b.txt", "out/deep/a.txt"]
 
 
-def test_what_is_to_be_ignored_is_not_told(workspace: Workspace, folder: Path) -> None:
-    (folder / "figure.png").touch()
-    assert workspace.changes({}, ignore=["figure.png"]) == ()
+def test_files_of_a_folder_that_was_moved_are_told_and_no_others(folder: Path) -> None:
+    for name in ("moved", "stays"):
+        (folder / name / "deep").mkdir(parents=True)
+        (folder / name / "deep" / "a.txt").write_text("1")
+    tick(folder)
+    end = watched(folder)
+    (folder / "moved").rename(folder / "z")
+    (folder / "stays" / "b.txt").write_text("1")
+    assert end().files == (FileChange("stays/b.txt", 1, is_new=True), FileChange("z/deep/a.txt", 1, is_new=False))
 
 
-def test_links_fifos_and_folders_are_not_listed(workspace: Workspace, folder: Path, secret: Path) -> None:
+def test_among_more_files_than_are_looked_at_none_is_told_that_did_not_change(folder: Path) -> None:
+    for number in range(30):
+        (folder / f"old-{number}").touch()
+    tick(folder)
+    told = set()
+    for number in range(30):
+        end = watched(folder, max_listed_entries=20)
+        (folder / f"old-{number}").unlink()  # which moves the others in the order of the folder
+        (folder / f"new-{number}").touch()
+        changes = end()
+        assert set(names_in(changes)) <= {f"new-{number}"}
+        assert not changes.is_complete
+        assert changes.note == "Not all files of work_dir could be looked at: some may be missing here."
+        told.update(names_in(changes))
+        tick(folder)
+    assert told
+
+
+def test_changes_that_are_read_late_are_those_of_their_run_alone(folder: Path) -> None:
+    for name in ("by both", "by the later one"):
+        (folder / name).touch()
+    end = watched(folder)
+    (folder / "by the first").touch()
+    (folder / "by both").write_text("1")
+    changes, same = end(), end()
+    assert names_in(same) == ["by both", "by the first"]
+    tick(folder)
+    (folder / "new").touch()
+    assert (names_in(changes), changes.is_complete) == (["by both", "by the first"], True)
+    changes = end()
+    tick(folder)
+    later = watched(folder)
+    for name in ("by both", "by the later one", "newer"):
+        (folder / name).write_text("22")
+    assert (names_in(changes), changes.is_complete) == (["by the first", "new"], False)
+    assert names_in(same) == ["by both", "by the first"]
+    assert names_in(later()) == ["by both", "by the later one", "newer"]
+
+
+def test_changes_are_looked_for_once_and_only_when_they_are_read(folder: Path) -> None:
+    looks: list[int] = []
+
+    def find() -> Changes:
+        looks.append(1)
+        return Changes([FileChange("a", 1, is_new=True)], is_complete=False)
+
+    execution = Execution(changed=Changes(find=find))
+    assert repr(replace(execution, duration=1.0)) == "Execution(ok, 1 s)"
+    assert (execution == Execution(), looks) == (True, [])
+    assert pickle.loads(pickle.dumps(execution)).changes == (FileChange("a", 1, is_new=True),)
+    assert (execution.changes_complete, len(execution.changes), looks) == (False, 1, [1])
+
+
+def test_a_file_that_came_from_elsewhere_is_not_new_where_it_replaced_another(folder: Path) -> None:
+    end = watch_changes(folder, Limits())
+    for name in ("replaced", "new"):
+        (folder / name).touch()
+    assert [(change.name, change.is_new) for change in end({"replaced"}).files] == [("new", True), ("replaced", False)]
+
+
+def test_links_fifos_and_folders_are_not_listed(folder: Path, secret: Path) -> None:
+    end = watched(folder)
     (folder / "link").symlink_to(secret)
     (folder / "way out").symlink_to(secret.parent)
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "fifo")
     (folder / "empty").mkdir()
-    assert workspace.snapshot() == {}
+    assert end().files == ()
 
 
 @pytest.mark.parametrize("place", [".", "sub"])
 def test_only_so_many_entries_are_looked_at(folder: Path, place: str) -> None:
+    end = watched(folder, max_listed_entries=10)
     (folder / place).mkdir(exist_ok=True)
     for number in range(20):
         (folder / place / str(number)).touch()
-    found = Workspace(folder, GUEST, Limits(max_listed_entries=10)).snapshot()
-    assert 0 < len(found) <= 10
+    changes = end()
+    assert 0 < len(changes.files) <= 10
+    assert not changes.is_complete
 
 
-def test_folders_as_deep_as_can_be_are_no_error(workspace: Workspace, folder: Path) -> None:
-    here = folder
+def test_folders_as_deep_as_can_be_are_no_error(folder: Path) -> None:
+    end, here = watched(folder), folder
     for _ in range(100):
         here = here / "d"
         here.mkdir()
         (here / "f").touch()
-    assert len(workspace.snapshot()) == 16
+    assert len(end().files) == 16
 
 
-def test_names_that_are_no_text_are_listed_as_text(workspace: Workspace, folder: Path) -> None:
+def test_names_that_are_no_text_are_listed_as_text(folder: Path) -> None:
+    end = watched(folder)
     for name in (b"\xff\xfe.txt", "日本.txt".encode(), b"a\nb"):
         with open(os.path.join(os.fsencode(folder), name), "w"):
             pass
-    assert sorted(workspace.snapshot()) == ["??.txt", "a\nb", "日本.txt"]
+    assert names_in(end()) == ["??.txt", "a\nb", "日本.txt"]
 
 
-def test_a_folder_that_is_gone_has_no_files(workspace: Workspace, folder: Path) -> None:
+def test_of_a_folder_that_is_gone_nothing_is_known(folder: Path) -> None:
+    end = watched(folder)
     folder.rmdir()
-    assert workspace.snapshot() == {}
-    assert workspace.changes({"a": (1, 1, 1)}) == ()
+    changes = end()
+    assert (changes.files, changes.is_complete) == ((), False)
 
 
 # -- save_picture -----------------------------------------------------------------------------------------------------
