@@ -8,6 +8,7 @@ Theory of operation
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 import time
@@ -61,6 +62,14 @@ def ignores(pid: int, number: int) -> bool:
         masks = [line.split()[1] for line in file if line.startswith(b"SigIgn:")]
         return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
     return False
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds of processor time that a process has used; infinity where that cannot be read."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return math.inf
 
 
 def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> bool:

@@ -262,6 +262,26 @@ def test_an_endless_print_keeps_its_head_and_tail(tool: CodeInterpreter) -> None
     assert any("left out" in output.text for output in execution.outputs)
 
 
+OBEYS_SLOWLY = """
+import time
+kept, started = 1, time.process_time()
+sum(range(1_000_000))
+count = int(1_000_000 * 0.45 / (time.process_time() - started))
+sum(range(count))  # looks at no signal for 0.45 s of processor time, which are 4.5 s beside nine others
+"""
+
+
+def test_a_kernel_that_gets_little_processor_time_has_time_to_obey(new_tool: Callable[..., CodeInterpreter]) -> None:
+    tool = new_tool(limits={"kill_grace": 3.0})
+    tool.run("1")
+    busy = [tool.as_sandbox.start_command("while :; do :; done") for _ in range(9)]
+    execution = tool.run(OBEYS_SLOWLY, timeout=0.5)
+    for each in busy:
+        each.kill()
+    assert not any(isinstance(output, Died) for output in execution.outputs), execution
+    assert _printed(tool, "print(kept)") == "1"
+
+
 def test_busy_loops_on_all_cores_do_not_stop_a_neighbour(
     new_tool: Callable[..., CodeInterpreter], tool: CodeInterpreter
 ) -> None:

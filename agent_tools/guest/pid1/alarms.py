@@ -3,26 +3,58 @@
 A kernel ignores interrupts until it runs code. One that the host orders may come in between: the run is armed, and its
 request on the way, or waiting while a copy of the kernel is left. Such an interrupt is kept here and sent as soon as
 the kernel ignores it no more, unless the run is over by then.
+
+The grace after an interrupt is counted in the kernel's processor time: on a busy machine a kernel may get none for
+a while, and would have obeyed. MAX_GRACES bounds it in wall time, for a kernel that sleeps.
 """
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ..processes import ignores
-from ..wire.alarm import AlarmReader
+from ..processes import ignores, processor_time
+from ..wire.alarm import MAX_GRACES, AlarmReader
 
 TRY_EVERY = 0.005  # seconds between two looks whether an interrupt can be sent
-Times = list[tuple[float, int]]
-"""Monotonic times and signals, in order."""
+LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
+
+
+class Alarm:
+    """The interrupt of one run, and the kill after it."""
+
+    def __init__(self, interrupt_at: float, grace: float) -> None:
+        self.at = interrupt_at
+        """The monotonic time of the next step."""
+        self._grace = grace
+        self._last = interrupt_at + grace * MAX_GRACES
+        self._used: float | None = None  # the kernel's processor time at the interrupt
+        self.is_over = False
+
+    def ring(self, now: float, used: Callable[[], float]) -> int:
+        """Return the signal that is due, 0 for none. `used` returns the processor time of the kernel, in seconds."""
+        if self.is_over or now < self.at:
+            return 0
+        if self._used is None:
+            self._used = used()
+            self.at = min(now + self._grace, self._last)
+            return signal.SIGINT
+        if now < self._last and used() - self._used < self._grace:
+            self.at = min(now + LOOK_EVERY, self._last)
+            return 0
+        self.is_over = True
+        return signal.SIGKILL
 
 
 class Alarms:
     """The signals that are due to the kernel of one supervisor."""
 
-    def __init__(self) -> None:
-        self._ordered: Times = []
-        self._shown: Times = []  # by the page of memory, which knows nothing of the orders
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, used: Callable[[int], float] = processor_time
+    ) -> None:
+        self._clock = clock
+        self._used = used
+        self._ordered: Alarm | None = None
+        self._shown: Alarm | None = None  # by the page of memory, which knows nothing of the orders
         self._page: AlarmReader | None = None
         self._wanted: int | None = None  # the run that is to be interrupted, by the number it was armed by
 
@@ -36,23 +68,22 @@ class Alarms:
         times = self._page.changed() if self._page else None
         if times:
             interrupt_at, kill_at = times
-            self._shown = [(interrupt_at, signal.SIGINT), (kill_at, signal.SIGKILL)] if interrupt_at else []
+            self._shown = Alarm(interrupt_at, kill_at - interrupt_at) if interrupt_at else None
 
     def arm(self, interrupt: float, kill: float) -> None:
-        """Have the kernel interrupted in so many seconds, and killed `kill` seconds after that."""
-        at = time.monotonic() + interrupt
+        """Have the kernel interrupted in so many seconds, and killed after a grace of `kill` seconds."""
         self.disarm()
-        self._ordered = [(at, signal.SIGINT), (at + kill, signal.SIGKILL)]
+        self._ordered = Alarm(self._clock() + interrupt, kill)
 
     def disarm(self) -> None:
         """Forget what was ordered."""
-        self._ordered = []
+        self._ordered = None
         if self._wanted == 0:
             self._wanted = None
 
     def forget(self) -> None:
         """Forget all that is due: the kernel has ended."""
-        self._ordered, self._shown, self._wanted = [], [], None
+        self._ordered = self._shown = self._wanted = None
 
     def interrupt(self, number: int) -> None:
         """Have the run interrupted that was armed by the page's change of this number, 0: by an order."""
@@ -61,14 +92,14 @@ class Alarms:
 
     def seconds(self) -> list[float]:
         """Return the seconds until something is due without anyone's word."""
-        due = [alarms[0][0] - time.monotonic() for alarms in (self._ordered, self._shown) if alarms]
+        due = [alarm.at - self._clock() for alarm in self._alarms()]
         return due if self._wanted is None else [*due, TRY_EVERY]
 
     def due(self, kernel_pid: int) -> Iterator[int]:
         """Yield the signals that are due to the kernel, 0 if there is none."""
-        for alarms in (self._ordered, self._shown):
-            while alarms and alarms[0][0] <= time.monotonic():
-                yield alarms.pop(0)[1]
+        for alarm in self._alarms():
+            if number := alarm.ring(self._clock(), lambda: self._used(kernel_pid)):
+                yield number
         if self._wanted is None or not kernel_pid:
             return
         if not self._is_armed(self._wanted):
@@ -81,6 +112,9 @@ class Alarms:
         """Let go of the page."""
         if self._page:
             self._page.close()
+
+    def _alarms(self) -> list[Alarm]:
+        return [alarm for alarm in (self._ordered, self._shown) if alarm and not alarm.is_over]
 
     def _is_armed(self, number: int) -> bool:
         if number == 0:

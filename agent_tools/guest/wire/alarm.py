@@ -7,7 +7,8 @@ by an order all the same (words.py), and so is every run where host and guest sh
     page   u64 number of the change, f64 when to interrupt, f64 when to kill, u64 the number again
 
 The times are seconds of CLOCK_MONOTONIC, which containers share with their host; 0.0 stands for never. The two numbers
-differ while the page is being written. Standard library only.
+differ while the page is being written. Between the two times lies the kernel's grace: it is killed when it has used as
+much processor time after the interrupt, or after MAX_GRACES times as long. Standard library only.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import time
 
 LOOK_EVERY = 1.0  # seconds between two looks of PID 1
 SOON = 2 * LOOK_EVERY  # seconds: what is due sooner is told by an order
+MAX_GRACES = 3  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
 TRIES = 100  # of reading a page that is being written, which takes microseconds
 _PAGE = struct.Struct("=QddQ")
 

@@ -76,7 +76,7 @@ class Proxy:
 
 @frozen
 class Arm:
-    """Interrupt the kernel after so many seconds, and kill it `kill` seconds later, unless another order comes."""
+    """Interrupt the kernel after so many seconds, and kill it after a grace (alarm.py), unless another order comes."""
 
     interrupt: float
     kill: float

@@ -28,6 +28,7 @@ from enum import Enum
 from typing import Any, Union
 
 from agent_tools.execution import Cause
+from agent_tools.guest.wire.alarm import MAX_GRACES
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
 from agent_tools.limits import Limits
@@ -172,7 +173,7 @@ def advance(state: State, event: Event, moment: Moment) -> State:
 
 def due(state: State, deadline: float, limits: Limits) -> float:
     """Return when `lapse` is to be asked, if nothing happens until then."""
-    last = deadline + limits.interrupt_grace + limits.kill_grace + KILL_MARGIN
+    last = deadline + limits.interrupt_grace + limits.kill_grace * MAX_GRACES + KILL_MARGIN
     match state:
         case Running():
             return last

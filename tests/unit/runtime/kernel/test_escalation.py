@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_tools.guest.wire.alarm import MAX_GRACES
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
 from agent_tools.limits import Limits
 from agent_tools.runtime.kernel.escalation import (
@@ -141,7 +142,7 @@ def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
 
 # -- time that passes -------------------------------------------------------------------------------------------------
 
-LAST = DEADLINE + 0.2 + 0.5 + KILL_MARGIN
+LAST = DEADLINE + 0.2 + 0.5 * MAX_GRACES + KILL_MARGIN
 DUE: list[tuple[State, float]] = [
     (RUNNING, LAST),
     (Interrupted(40.0), 40.4),

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from agent_tools.execution import Died, Output, Stream, TimedOut
+from agent_tools.guest.wire.alarm import MAX_GRACES
 from agent_tools.guest.wire.words import Arm, Disarm, Exit, Kill, Order, read_order, write_report
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel.channel import Channel
@@ -19,7 +20,7 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 
 TIMEOUT = 30.0
 LIMITS = Limits()
-GRACES = LIMITS.interrupt_grace + LIMITS.kill_grace + KILL_MARGIN
+GRACES = LIMITS.interrupt_grace + LIMITS.kill_grace * MAX_GRACES + KILL_MARGIN
 ARMED = Arm(TIMEOUT + LIMITS.interrupt_grace, LIMITS.kill_grace)
 TICK = Stream("stdout", "tick")
 

@@ -1,0 +1,95 @@
+"""When a kernel is interrupted and killed, by a clock and a processor time that stand still between two looks."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import pytest
+
+from agent_tools.guest.pid1.alarms import Alarms
+from agent_tools.guest.processes import processor_time
+from agent_tools.guest.wire.alarm import MAX_GRACES, AlarmWriter
+
+TIMEOUT, GRACE = 10.0, 0.5
+PID = 2**22 + 1  # no process has it: none ignores a signal
+
+
+class Machine:
+    """A kernel that gets a share of the processor, and the alarms that watch it."""
+
+    def __init__(self, share: float) -> None:
+        self.now, self.used = 100.0, 7.0
+        self.share = share
+        self.alarms = Alarms(lambda: self.now, lambda _: self.used)
+
+    def signals(self, seconds: float) -> list[tuple[float, int]]:
+        """Let time go by as the alarms ask for it; return when which signal was due, in seconds from now."""
+        started, found = self.now, list[tuple[float, int]]()
+        while waits := self.alarms.seconds():
+            wait = max(min(waits), 0.0)
+            if self.now + wait > started + seconds:
+                break
+            self.now += wait
+            self.used += wait * self.share
+            found += [(round(self.now - started, 2), number) for number in self.alarms.due(PID)]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("share", "killed_after"),
+    [
+        (1.0, GRACE),  # it spins
+        (4.0, GRACE),  # on four processors: it has the time that it would have had alone
+        (0.5, 2 * GRACE),  # beside one busy program
+        (0.01, MAX_GRACES * GRACE),  # beside a hundred
+        (0.0, MAX_GRACES * GRACE),  # it sleeps
+        (math.nan, GRACE),  # the operating system does not tell
+    ],
+)
+def test_the_grace_of_a_kernel_is_its_processor_time_within_a_bound(share: float, killed_after: float) -> None:
+    machine = Machine(share)
+    machine.alarms.arm(TIMEOUT, GRACE)
+    interrupted, killed = machine.signals(60)
+    assert interrupted == (TIMEOUT, signal.SIGINT)
+    assert killed[1] == signal.SIGKILL
+    assert killed[0] == pytest.approx(TIMEOUT + killed_after, abs=0.051)
+    assert machine.signals(60) == []
+
+
+def test_a_late_look_interrupts_first_and_kills_within_the_bound() -> None:
+    machine = Machine(0.1)
+    machine.alarms.arm(TIMEOUT, GRACE)
+    machine.now += TIMEOUT + GRACE + 0.1  # PID 1 got no processor time either
+    assert list(machine.alarms.due(PID)) == [signal.SIGINT]
+    ((seconds, number),) = machine.signals(60)
+    assert number == signal.SIGKILL
+    assert seconds == pytest.approx((MAX_GRACES - 1) * GRACE - 0.1, abs=0.01)
+
+
+def test_a_run_that_is_over_is_not_killed() -> None:
+    machine = Machine(0.1)
+    machine.alarms.arm(TIMEOUT, GRACE)
+    assert machine.signals(TIMEOUT + GRACE) == [(TIMEOUT, signal.SIGINT)]
+    machine.alarms.disarm()
+    assert machine.signals(60) == []
+
+
+def test_what_the_page_shows_has_the_same_grace() -> None:
+    page, machine = AlarmWriter(), Machine(0.5)
+    machine.alarms.read_page(page.reader)
+    page.set(TIMEOUT, GRACE)
+    machine.alarms.look_at_page()
+    assert [number for _, number in machine.signals(math.inf)] == [signal.SIGINT, signal.SIGKILL]
+    page.clear()
+    machine.alarms.look_at_page()
+    assert machine.alarms.seconds() == []
+    machine.alarms.close()
+    page.close()
+
+
+def test_the_processor_time_of_a_process_is_read() -> None:
+    before = processor_time(os.getpid())
+    assert 0 <= before <= sum(os.times()[:2]) + 0.02
+    assert processor_time(PID) == math.inf
