@@ -115,19 +115,22 @@ def test_no_other_name_is_known_and_that_is_told_at_once(tool: CodeInterpreter) 
 
 
 SEEKERS = {
-    "requests": "import requests; requests.get('https://example.org/')",
-    "pandas": "pd.read_csv('https://example.org/a.csv')",
-    "an address": "import socket; socket.create_connection(('192.0.2.1', 80), 2)",
-    "await": "import asyncio; await asyncio.open_connection('example.org', 443)",
+    "requests": ("import requests; requests.get('https://example.org/')", "example.org"),
+    "pandas": ("pd.read_csv('https://example.org/a.csv')", "example.org"),
+    "plain HTTP": ("import urllib.request; urllib.request.urlopen('http://example.org/')", "example.org:80"),
+    "an address": ("import socket; socket.create_connection(('192.0.2.1', 80), 2)", "192.0.2.1:80"),
+    "a name alone": ("import socket; socket.gethostbyname('example.org')", "HOST"),
+    "await": ("import asyncio; await asyncio.open_connection('example.org', 443)", "example.org"),
     "a group": (
         "import asyncio\n"
-        "async with asyncio.TaskGroup() as group: group.create_task(asyncio.open_connection('example.org', 80))"
+        "async with asyncio.TaskGroup() as group: group.create_task(asyncio.open_connection('example.org', 80))",
+        "example.org:80",
     ),
 }
 
 
-@pytest.mark.parametrize("client", SEEKERS)
-def test_code_that_seeks_the_network_is_told_that_there_is_none(tool: CodeInterpreter, client: str) -> None:
-    execution = tool.run(SEEKERS[client])
+@pytest.mark.parametrize(("code", "host"), SEEKERS.values(), ids=SEEKERS)
+def test_code_that_seeks_the_network_is_told_that_there_is_none(tool: CodeInterpreter, code: str, host: str) -> None:
+    execution = tool.run(code)
     assert execution.error
-    assert execution.error.text.rstrip().endswith(NO_NETWORK)
+    assert execution.error.text.rstrip().endswith(NO_NETWORK.format(host))

@@ -12,6 +12,7 @@ import pytest
 from agent_tools.guest.network import unreachable
 from agent_tools.guest.network.unreachable import LISTED_ONLY, MAX_LINKS, NO_NETWORK, advice
 
+UNKNOWN = NO_NETWORK.format("HOST")
 NAME = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 ROUTE = OSError(errno.ENETUNREACH, "Network is unreachable")
 
@@ -36,7 +37,7 @@ def chained(cause: BaseException, links: int, *, is_said: bool) -> BaseException
 @pytest.mark.parametrize("cause", [NAME, ROUTE])
 @pytest.mark.parametrize("is_said", [True, False])
 def test_an_error_of_the_network_is_found_behind_others(cause: BaseException, is_said: bool) -> None:
-    assert advice(cause) == advice(chained(cause, 5, is_said=is_said)) == NO_NETWORK
+    assert advice(cause) == advice(chained(cause, 5, is_said=is_said)) == UNKNOWN
     assert advice(chained(cause, MAX_LINKS, is_said=is_said)) == ""
     assert advice(RuntimeError("a group's text", cause)) == ""
 
@@ -44,7 +45,33 @@ def test_an_error_of_the_network_is_found_behind_others(cause: BaseException, is
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
 def test_an_error_of_the_network_is_found_in_a_group() -> None:
     group = ExceptionGroup("", [ValueError(), ExceptionGroup("", [chained(NAME, 3, is_said=True)])])  # noqa: F821
-    assert advice(group) == NO_NETWORK
+    assert advice(group) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "entry"),
+    [
+        ("api.example.org", 443, "api.example.org"),
+        ("example.org", "https", "example.org"),
+        ("example.org", 80, "example.org:80"),
+        ("192.0.2.1", 5432, "192.0.2.1:5432"),
+        ("2001:db8::1", 8080, "[2001:db8::1]:8080"),
+        *(("a'] and more", 443, "HOST"), ("a\nb", 443, "HOST"), (b"a.org", 443, "HOST"), ("a" * 300, 443, "HOST")),
+    ],
+)
+def test_the_advice_names_the_host_that_was_sought(host: object, port: object, entry: str) -> None:
+    def getaddrinfo(host: object, port: object) -> None:
+        raise NAME.with_traceback(None)
+
+    def connect() -> None:
+        try:
+            getaddrinfo(host, port)
+        except OSError as exc:
+            raise RuntimeError("broken") from exc
+
+    with pytest.raises(RuntimeError) as caught:
+        connect()
+    assert advice(caught.value) == NO_NETWORK.format(entry)
 
 
 def test_other_errors_have_no_advice() -> None:
