@@ -108,6 +108,45 @@ def test_an_endless_recursion_is_told_in_a_few_lines(shared_tool: CodeInterprete
     assert execution.error.text.count("return first(n + 1)") >= 3
 
 
+def test_an_error_that_another_error_caused_is_shown_at_its_own_line(shared_tool: CodeInterpreter) -> None:
+    error = shared_tool.run("try:\n    {}['a']\nexcept KeyError:\n    1/0").error
+    assert error
+    assert "----> 2     {}['a']" in error.text
+    assert "----> 4     1/0" in error.text
+    assert "During handling of the above exception" in error.text
+
+
+CONFIGURE = "import logging.config; logging.config.dictConfig({'version': 1, 'handlers': {'a': {'class': 'no.Such'}}})"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("pd.DataFrame({'a': [1]})['sales']", "KeyError: 'sales'"),
+        (
+            CONFIGURE,
+            "ValueError: Unable to configure handler 'a'\n"
+            "(after ValueError: Cannot resolve 'no.Such': No module named 'no')",
+        ),
+        ("raise KeyError('a') from ValueError('b')", "KeyError: 'a'\n(after ValueError: b)"),
+        ("raise KeyError('a') from ValueError()", "KeyError: 'a'\n(after ValueError)"),
+    ],
+)
+def test_earlier_errors_inside_of_a_library_are_a_line_each_unless_quoted(
+    shared_tool: CodeInterpreter, code: str, told: str
+) -> None:
+    error = shared_tool.run(code).error
+    assert error
+    assert error.text.rstrip().endswith(f"\n\n{told}")
+    assert error.text.count("Traceback (most recent call last)") == 1
+
+
+def test_an_error_of_a_circle_of_causes_is_told(shared_tool: CodeInterpreter) -> None:
+    error = shared_tool.run("a, b = ValueError('a'), ValueError('b')\na.__cause__, b.__cause__ = b, a\nraise a").error
+    assert error
+    assert error.text.rstrip().endswith("ValueError: a\n(after ValueError: b)")
+
+
 def test_no_output_reads_as_finished(shared_tool: CodeInterpreter) -> None:
     assert shared_tool.call("y = 1") == "Finished execution."
 

@@ -19,6 +19,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
+from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
@@ -32,6 +33,7 @@ from .lazy_names import NAMES, LazyNames
 
 MANY_CALLS = 40  # in a traceback that is shown as a whole, however they repeat themselves
 SHOWN_CALLS = 5  # at either end of one that is not
+MAX_EARLIER = 300  # characters of an earlier exception's message
 GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
 
 
@@ -96,17 +98,56 @@ class Unkept(dict[int, Any]):
 class UserTraceback(AutoFormattedTB):
     """IPython's traceback without the frames of installed libraries, which only cost the reader time.
 
-    Of a recursion it has the beginning and the end.
+    Of a recursion it has the beginning and the end. An earlier exception that was raised and handled inside a library
+    is one line below the later one, or none if the later one quotes it.
     """
 
     def get_records(self, etb: Any, context: int, tb_offset: int) -> Any:
         """Return the frames of the user's own code."""
         begun, left_out, ended = without_repetition(etb)
-        records = super().get_records(begun, context, tb_offset)
+        records = self._records(begun, context, tb_offset)
         if left_out:
             repeated = RepeatedFrames([*left_out], [(each.tb_frame.f_code, each.tb_lineno) for each in left_out])
-            records += [FrameInfo._from_stack_data_FrameInfo(repeated), *super().get_records(ended, context, tb_offset)]
+            records += [FrameInfo._from_stack_data_FrameInfo(repeated), *self._records(ended, context, tb_offset)]
         return [each for each in records if each.code is None or not _is_library(str(each.filename))]
+
+    def _records(self, etb: Any, context: int, tb_offset: int) -> list[Any]:
+        """Return IPython's frames, each at the line of the exception: IPython shows where a cell's frame is now."""
+        records = list(super().get_records(etb, context, tb_offset))
+        lines: dict[int, list[int]] = {}
+        for link in _links(etb):
+            lines.setdefault(id(link.tb_frame), []).append(link.tb_lineno)
+        for each in records:
+            if each._sd is None:
+                each.lineno = lines[id(each.frame)].pop(0)
+        return records
+
+    def get_parts_of_chained_exception(self, evalue: BaseException | None) -> Any:
+        """Return the next exception of a chain that has frames of the user's own code."""
+        *_, (last, follows) = [(None, False), *self._chain(evalue)]
+        return (type(last), last, last.__traceback__) if last is not None and follows else None
+
+    def format_exception(self, etype: Any, evalue: Any) -> list[str]:
+        """Return the message, and those of earlier exceptions that have no frames of the user's own code."""
+        lines: list[str] = super().format_exception(etype, evalue)
+        for link, follows in self._chain(evalue):
+            message = _safe_string(link, "message").partition("\n")[0][:MAX_EARLIER]
+            if not follows and not any((message or type(link).__name__) in line for line in lines):
+                lines.append(f"(after {type(link).__name__}{message and ': '}{message})")
+        return lines
+
+    def _chain(self, evalue: BaseException | None) -> Iterator[tuple[BaseException, bool]]:
+        """Yield what an exception came of, up to one with frames of the user's own code, and whether each has them."""
+        link = evalue
+        for _ in range(unreachable.MAX_LINKS):
+            parts = super().get_parts_of_chained_exception(link)
+            if parts is None or parts[1] is evalue:
+                return
+            link = parts[1]
+            has_frames = any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(parts[2]))
+            yield link, has_frames
+            if has_frames:
+                return
 
 
 def without_repetition(whole: TracebackType) -> tuple[TracebackType, list[TracebackType], TracebackType | None]:
