@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 
@@ -73,10 +74,13 @@ def _failed(message: object) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Let output go nowhere that whoever started this has closed."""
+    """Let output go nowhere that whoever started this has closed, and escape what an encoding does not have."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the process)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_stdout() -> None:

@@ -111,6 +111,8 @@ def config(**options: Any) -> dict[str, Any]:
         options["network"] = {"allow": list(allow)}
     if options.get("work_dir") is not None:
         options["work_dir"] = str(options["work_dir"])
+    if "limits" in options and "limits" in others:
+        others["limits"] = {**options["limits"], **others["limits"]}
     return {**{name: value for name, value in options.items() if value not in (None, [])}, **others}
 
 

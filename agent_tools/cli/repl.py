@@ -25,6 +25,7 @@ except ImportError:  # not every Python has it
     readline = None  # type: ignore[assignment]
 
 HISTORY_LINES = 1_000
+MAX_TEXT_CHARS = 4_000_000  # of one input's output: the default is for models
 SAVE = "%save_session"
 HELP = (
     "%undo: variables as before the last input   %restart: fresh kernel\n"
@@ -52,7 +53,7 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
     into work_dir, over files of the same names, and runs in the sandbox alone: a file from a stranger can do there what
     his code could, and no more. Variables that cannot be kept, such as connections, are named.
     """
-    with interpreter(**options) as tool, _history():
+    with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}) as tool, _history():
         ensure_with_progress(tool.options.recipe)
         if session:
             resume(session, tool)

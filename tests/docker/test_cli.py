@@ -99,6 +99,13 @@ def test_run_lists_files_and_figures_and_replaces_none(work_dir: Path) -> None:
     assert (work_dir / "figure-001.png").read_text() == "mine"
 
 
+def test_set_gives_any_other_option_and_limit(work_dir: Path) -> None:
+    before = ("run", "--work-dir", str(work_dir), "--set", 'env={"A": "1"}', "--set", "max_command_output=4")
+    done = _run(*before, "--json", "-c", "import os; print(os.environ['A'] * 9)")
+    told = json.loads(done.stdout)
+    assert (told["stdout"], told["omitted"]["stdout"]) == ("111\n", 6)
+
+
 def test_run_with_json_is_one_object(work_dir: Path) -> None:
     code = "import sys\nprint(1)\nopen('o.csv', 'w').write('a')\n1/0"
     done = _run("run", "--json", "--work-dir", str(work_dir), "-c", code)
@@ -180,6 +187,19 @@ def test_clean_counts_what_it_removed() -> None:
 def test_repl_asks_nobody_where_its_input_is_no_terminal(work_dir: Path) -> None:
     done = _run("repl", "--work-dir", str(work_dir), code="x = 2\nprint(x + 1)\n")
     assert (done.returncode, done.stdout) == (0, "3\n")
+
+
+def test_an_encoding_that_lacks_a_character_ends_nothing(work_dir: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "repl", "--work-dir", str(work_dir)],
+        input="print('\\u00e9')\n",
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "\\xe9\n"), done.stderr
 
 
 def test_repl_keeps_variables_and_interrupts(work_dir: Path, tmp_path: Path) -> None:

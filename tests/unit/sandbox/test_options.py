@@ -5,9 +5,10 @@ import pytest
 
 from agent_tools import Policy, Sandbox, Toolset
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.recipe import Recipe
-from agent_tools.sandbox.options import Options
+from agent_tools.sandbox.options import Options, read_options
 from agent_tools.tools import CodeInterpreter
 
 
@@ -129,3 +130,33 @@ def test_what_is_no_policy_and_no_functions_is_refused() -> None:
         Toolset().add(f, policy={"max_calls": 1})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no list of functions"):
         Toolset(3)  # type: ignore[arg-type]
+
+
+def test_options_and_limits_are_read_from_text() -> None:
+    given = [
+        "pids=64",
+        "memory = 1g",
+        'env={"A": "1"}',
+        "max-work-dir-bytes=2g",
+        "command_timeout=5",
+        "transport=stdio",
+    ]
+    options = Options.read(read_options([text.replace(" = ", "=") for text in given]))
+    assert (options.isolation.pids, options.isolation.memory, options.transport) == (64, GIB, "stdio")
+    assert options.isolation.env == {"A": "1"}
+    assert (options.limits.max_work_dir_bytes, options.limits.command_timeout) == (2 * GIB, 5)
+    for wrong in ("pids", "=3"):
+        with pytest.raises(InvalidParams, match="write NAME=VALUE"):
+            read_options([wrong])
+
+
+def test_sizes_among_limits_are_bytes_or_text() -> None:
+    network = {"allow": ["pypi"], "limits": {"max_received": "1m"}}
+    options = Options.read(
+        {"limits": {"max_file_bytes": "512m"}, "call_limits": {"max_open_bytes": "1k"}, "network": network}
+    )
+    assert (options.limits.max_file_bytes, options.call_limits.max_open_bytes) == (512 * MIB, 1024)
+    assert options.isolation.policy is not None
+    assert options.isolation.policy.limits.max_received == MIB
+    with pytest.raises(InvalidParams, match="max_calls='1k'"):
+        Options.read({"call_limits": {"max_calls": "1k"}})
