@@ -56,7 +56,8 @@ def chat(model: str | None, files: tuple[str, ...], once: str | None, **options:
     kind = ReActChat if options.pop("react") else Assistant
     system, timeout = options.pop("system"), options.pop("timeout")
     with interpreter(**options) as tool, kind([tool], llm, system, call_timeout=timeout) as agent:
-        ensure_with_progress(tool.options.recipe)
+        if not tool.options.image:
+            ensure_with_progress(tool.options.recipe)
         talk = Talk(agent, files, Path(tool.work_dir).absolute())
         if once is not None:
             sys.exit(0 if talk.ask(once) else 1)

@@ -54,7 +54,8 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
     his code could, and no more. Variables that cannot be kept, such as connections, are named.
     """
     with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}) as tool, _history():
-        ensure_with_progress(tool.options.recipe)
+        if not tool.options.image:
+            ensure_with_progress(tool.options.recipe)
         if session:
             resume(session, tool)
         for staged in tool.stage(files):

@@ -64,7 +64,8 @@ def run(
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
     argv = _arguments(script, args, code)
     with interpreter(**options) as tool:
-        ensure_with_progress(tool.options.recipe)
+        if not tool.options.image:
+            ensure_with_progress(tool.options.recipe)
         _stage(tool, files)
         with _placed(tool, argv):
             result, changed = _ran(tool, argv, timeout, as_json=as_json)
