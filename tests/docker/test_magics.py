@@ -130,7 +130,7 @@ LINES: dict[str, tuple[str, str]] = {
 CELLS: dict[str, tuple[str, str]] = {
     "!": ("%%!\necho hi", "['hi']"),
     "HTML": ("%%HTML\n<b>x</b>", "<b>x</b>"),
-    "SVG": ("%%SVG\n<svg></svg>", "IPython.core.display.SVG"),
+    "SVG": ("%%SVG\n<svg></svg>", "SVG picture, 6 characters of source"),
     "bash": ("%%bash\necho hi", "hi"),
     "capture": ("%%capture out\nprint('hi')", ""),
     "code_wrap": ("%%code_wrap w\n__code__\nprint('wrapped')", ""),
@@ -150,7 +150,7 @@ CELLS: dict[str, tuple[str, str]] = {
     "ruby": ("%%ruby\n1", "Couldn't find program: 'ruby'"),
     "script": ("%%script bash\necho hi", "hi"),
     "sh": ("%%sh\necho hi", "hi"),
-    "svg": ("%%svg\n<svg></svg>", "IPython.core.display.SVG"),
+    "svg": ("%%svg\n<svg></svg>", "SVG picture, 6 characters of source"),
     "sx": ("%%sx\necho hi", "['hi']"),
     "system": ("%%system\necho hi", "['hi']"),
     "time": ("%%time\nsum(range(10))", "45"),
