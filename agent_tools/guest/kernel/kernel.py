@@ -9,13 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import selectors
 import signal
 import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,53 +27,12 @@ from ..wire.messages import IOPUB, SHELL, STDIN
 from ..wire.waiting import await_input
 from . import history, interrupts
 from .inbox import READ_SIZE, Inbox
+from .loop import CellLoop, let_cells_run_loops
 from .session import Channel, now
 from .shell import SandboxShell, is_users
 
+NO_INPUT = "Python {}() function is disabled: put the value into the code."
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
-
-
-class CellLoop(asyncio.SelectorEventLoop):
-    """The event loop of all cells; `was_used` once code has given it something to do."""
-
-    was_used = False
-    is_marked = False
-    """True while a cell runs that does not await: for code the loop is running, which may not be run or closed."""
-    _selector: selectors.BaseSelector
-    _ssock: socket.socket
-    _csock: socket.socket
-    _internal_fds: int
-    _make_self_pipe: Callable[[], None]
-
-    def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Note the use."""
-        self.was_used = True
-        return super().call_soon(*args, **kwargs)
-
-    def call_at(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Note the use."""
-        self.was_used = True
-        return super().call_at(*args, **kwargs)
-
-    def is_running(self) -> bool:
-        """Return whether code is run by the loop, as far as code can tell."""
-        return self.is_marked or super().is_running()
-
-    def renew(self) -> None:
-        """Have a selector of its own in a fork, where the parent's is shared with it; tasks and timers go on."""
-        if self.is_closed():
-            return
-        shared = self._selector
-        self._selector = LookingSelector()
-        for key in list(shared.get_map().values()):
-            if key.fd != self._ssock.fileno():
-                with contextlib.suppress(OSError, ValueError):
-                    self._selector.register(key.fileobj, key.events, key.data)
-        shared.close()
-        self._ssock.close()
-        self._csock.close()
-        self._internal_fds -= 1
-        self._make_self_pipe()
 
 
 class NoShellThread:
@@ -99,6 +57,7 @@ class SandboxKernel(IPythonKernel):
         sockets = {"iopub_socket": Channel(IOPUB), "stdin_socket": Channel(STDIN)}
         super().__init__(log=log, shell_channel_thread=NoShellThread(), **sockets, **kwargs)
         self.shell_channel = Channel(SHELL)
+        let_cells_run_loops()
         self.loop = CellLoop(LookingSelector())
         asyncio.set_event_loop(self.loop)
 
@@ -230,7 +189,7 @@ class SandboxKernel(IPythonKernel):
 
     def _ask(self, prompt: str, function: str) -> str:
         if not self._allow_stdin:
-            raise NotImplementedError(f"Python {function}() function is disabled.")
+            raise NotImplementedError(NO_INPUT.format(function))
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"{function}() can only be used in the main thread here.")
         self.inbox.drop_answers()
