@@ -22,6 +22,7 @@ from .kernel.streams import Stream
 from .kernel.watcher import Watcher
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
+DATASETS = "/opt/datasets"
 Supervise = Callable[[list[int], Callable[[list[int]], None]], NoReturn]
 """Is the supervisor of a branch, on these descriptors; forks of it go on as the kernel, on the descriptors given."""
 
@@ -29,7 +30,7 @@ Supervise = Callable[[list[int], Callable[[list[int]], None]], NoReturn]
 def prepare(work_dir: str) -> None:
     """In PID 1: make all of a kernel that holds no socket, no thread and no event loop."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    _seed_font_cache()
+    _seed_caches()
     os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
     shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=CellCompiler)
     os.chdir("/")
@@ -59,7 +60,7 @@ class _Process:
         self._outlet = Outlet(self._connected)
         self._kernel, self._streams = _make_kernel(self._outlet)
         self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
-        sys.path.append(work_dir)  # last: a file there can be imported but shadows nothing
+        sys.path.append("")  # the working directory, last: a file there can be imported but shadows nothing
         self._host = install(calls, self._kernel.shell.user_ns)
         self._kernel.shell.is_held = self._host.is_held
         self._checkpoints = Checkpoints(self._outlet)
@@ -111,6 +112,7 @@ def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
     _silence_stdin()
     streams = [Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2))]
     sys.stdout, sys.stderr = streams
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)  # which code puts back
     os.register_at_fork(after_in_child=session.printed.become_fork)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
@@ -126,11 +128,17 @@ def _config() -> Config:
     return config
 
 
-def _seed_font_cache() -> None:
-    """Copy the image's font list to where matplotlib keeps its own, so that the first plot need not look for fonts."""
+def _seed_caches() -> None:
+    """Put the image's list of fonts where matplotlib keeps its own, and its data sets where seaborn looks first."""
     target = os.environ.get("MPLCONFIGDIR")
     if target and os.path.isdir(BAKED_FONT_CACHE) and not os.path.exists(target):
         shutil.copytree(BAKED_FONT_CACHE, target)
+    if os.path.isdir(DATASETS):
+        cache = os.path.expanduser("~/.cache/seaborn")
+        os.makedirs(cache, exist_ok=True)
+        for name in os.listdir(DATASETS):
+            if not os.path.lexists(link := os.path.join(cache, name)):
+                os.symlink(os.path.join(DATASETS, name), link)
 
 
 def _silence_stdin() -> None:

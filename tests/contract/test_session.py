@@ -588,8 +588,89 @@ def test_a_descriptor_that_is_closed_holds_nothing_up(session: Session, code: st
     ],
 )
 def test_a_stdout_that_cannot_be_flushed_is_told_and_put_back(session: Session, code: str, reason: str) -> None:
-    assert f"sys.stdout could not be flushed ({reason}" in session.run(f"import sys, types\n{code}", 20).stdout
+    assert f"sys.stdout could not be flushed ({reason}" in session.run(f"import sys, types\n{code}", 20).stderr
     assert session.run("print('lives')", 20).stdout == "lives\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("sys.stdout = io.StringIO()\nprint('lost')\n1 / 0", "StringIO"),
+        ("sys.stdout = open(os.devnull, 'w')", "TextIOWrapper"),
+        ("contextlib.redirect_stdout(io.StringIO()).__enter__()", "StringIO"),
+    ],
+)
+def test_a_stdout_that_was_not_restored_mutes_no_later_code(session: Session, code: str, kind: str) -> None:
+    said = session.run(f"import contextlib, io, os, sys\n{code}", 20).stderr
+    assert said == f"sys.stdout was left as a {kind}; it is the cell's output again.\n"
+    assert session.run("print('lives')", 20).stdout == "lives\n"
+
+
+WRAPPED = """
+import codecs, gc, io, sys
+sys.stdout.reconfigure(encoding='utf-8', errors='replace', line_buffering=True)
+print('a', end=' '); sys.stdout.buffer.write('é '.encode()[:1]); sys.stdout.buffer.write('é '.encode()[1:]); print('b')
+sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8', line_buffering=True); print('c')
+sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8', write_through=True); print('d')
+sys.stdout = codecs.getwriter('utf-8')(sys.stdout.buffer); print('e'); gc.collect()
+"""
+
+
+def test_a_stdout_has_what_a_scripts_has(session: Session) -> None:
+    assert session.run(WRAPPED, 20).stdout == "a é b\nc\nd\ne\n"
+    assert session.run("print('f')", 20).stdout == "f\n"  # through the wrapper, which stays
+    session.run("sys.stdout = sys.__stdout__", 20)
+    code = "o = sys.stdout; o is sys.__stdout__, o.encoding, o.mode, o.name, o.fileno(), o.buffer.fileno(), o.closed"
+    assert session.run(code, 20).result == Result({"text/plain": "(True, 'utf-8', 'w', '<stdout>', 1, 1, False)"})
+    code = "o.line_buffering, o.write_through, o.errors, o.isatty(), o.buffer.raw.writable(), sys.stderr.name"
+    assert session.run(code, 20).result == Result({"text/plain": "(False, True, 'strict', False, True, '<stderr>')"})
+    forked = (
+        "import os\nif not os.fork():\n    sys.stdout.buffer.write(b'child\\n')\n    os._exit(0)\nos.wait(); print('g')"
+    )
+    assert session.run(forked, 20).stdout == "child\ng\n"
+
+
+def test_modules_are_found_where_the_code_has_gone(session: Session) -> None:
+    session.run("import os, sys\nos.mkdir('proj'); open('proj/helper.py', 'w').write('v = 1')", 20)
+    session.run("open('json.py', 'w').write('v = 2')\nos.chdir('proj')\nimport helper, json", 20)
+    assert session.run("helper.v, hasattr(json, 'v'), sys.path[-1]", 20).result == Result(
+        {"text/plain": "(1, False, '')"}
+    )
+
+
+def test_the_shell_is_known_as_a_notebooks(session: Session) -> None:
+    assert session.run("get_ipython().__class__.__name__", 20).result == Result({"text/plain": "'ZMQInteractiveShell'"})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "asyncio.run(main())",
+        "asyncio.get_event_loop().run_until_complete(main())",
+        "asyncio.new_event_loop().run_until_complete(main())",
+        "loop = asyncio.get_event_loop(); x = loop.run_until_complete(main()); loop.close(); x",
+        "with asyncio.Runner() as runner: x = runner.run(main())\nx",
+        "await asyncio.sleep(0); asyncio.run(main())",  # in a cell that runs in the loop itself
+    ],
+)
+def test_a_scripts_own_event_loop_runs_in_a_cell(session: Session, code: str) -> None:
+    session.run("import asyncio\nasync def main():\n    await asyncio.sleep(0.01)\n    return 5", 20)
+    session.run("task = asyncio.create_task(main())", 20)
+    assert session.run(code, 20).result == Result({"text/plain": "5"})
+    assert session.run("await task, await main(), asyncio.run(main())", 20).result == Result(
+        {"text/plain": "(5, 5, 5)"}
+    )
+
+
+@pytest.mark.parametrize("before", ["", "await asyncio.sleep(0)\n"])
+def test_a_scripts_own_event_loop_ends_at_the_time_limit(session: Session, before: str) -> None:
+    session.run("import asyncio\nx = 1", 20)
+    outputs = session.run(f"{before}asyncio.run(asyncio.sleep(600))", 1).outputs
+    assert any(isinstance(output, TimedOut) for output in outputs)
+    assert not any(isinstance(output, Died) for output in outputs)
+    assert session.run("x, await asyncio.sleep(0, 2), asyncio.run(asyncio.sleep(0, 3))", 20).result == Result(
+        {"text/plain": "(1, 2, 3)"}
+    )
 
 
 def test_what_is_printed_beside_a_stdout_of_the_codes_is_part_of_the_run(session: Session) -> None:

@@ -70,7 +70,7 @@ def test_an_idle_sandbox_needs_little_memory(tool: CodeInterpreter, docker_engin
         ("import gc; gc.isenabled(), gc.get_freeze_count() > 1000", "(True, True)"),
         ("import threading; sorted(t.name for t in threading.enumerate())", "['MainThread', 'watcher']"),
         ("import sys; [f for f in sys.meta_path if 'agent_tools' in str(f)]", "[]"),
-        ("import sys; sys.path[-1]", "'/workspace'"),
+        ("import sys; sys.path[-1]", "''"),
     ],
 )
 def test_a_fresh_kernel_is_as_if_it_had_started_alone(fresh: CodeInterpreter, code: str, answer: str) -> None:

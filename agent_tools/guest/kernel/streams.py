@@ -11,6 +11,9 @@ Theory of operation
     that prints after a pause may have waited for a process, whose text comes before its own: it is taken in first.
 
     A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
+
+    Code finds the attributes and methods of a script's stdout. Bytes for `buffer` are decoded into the same list. What
+    code puts in the place of a stream stays there only as long as the cell runs, unless it passes on to the stream.
 """
 
 import codecs
@@ -20,8 +23,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from types import FunctionType, ModuleType
 from typing import Any
 
 MAX_STREAM_CHARS = 256 * 1024  # of one message; longer text is sent as several
@@ -29,6 +33,7 @@ PIECE_CHARS = 64  # what a piece counts beside its text: it is an object, howeve
 PIPE_BYTES = 64 * 1024  # read from a descriptor at a time
 PAUSE = 20e-6  # seconds without a print in which a process may have written; one that begins takes longer
 DRAINED_BYTES = 4 * 1024 * 1024  # read from a descriptor at the end of a cell, at most
+MAX_HELD = 200  # objects that are looked at for a stream which a substitute passes on to
 
 Header = dict[str, Any]
 Publish = Callable[[str, Header, str, bool], None]
@@ -92,16 +97,15 @@ class Printed:
             stream.set_parent(parent)
 
     def end_cell(self) -> None:
-        """Take in what was written to the descriptors so far; put a stream back whose substitute cannot be flushed."""
+        """Take in what was written to the descriptors so far; put a stream back whose substitute would mute the code.
+
+        A substitute that passes on to a stream stays: a logger that also writes a file, a wrapper for colours.
+        """
         for stream in self.streams:
-            current: Any = getattr(sys, stream.name, None)  # None after `del`
-            try:
-                if current is not stream:
-                    current.flush()
-            except Exception as exc:  # noqa: BLE001  (of an object of the code's)
-                setattr(sys, stream.name, stream)
-                reason = f"{type(exc).__name__}: {exc}"
-                print(f"sys.{stream.name} could not be flushed ({reason}); it is the cell's output again.", file=stream)
+            current: Any = getattr(sys, stream.channel, None)  # None after `del`
+            if current is not stream and (reason := _muting(current, self.streams)):
+                setattr(sys, stream.channel, stream)
+                print(f"sys.{stream.channel} {reason}; it is the cell's output again.", file=self.streams[-1])
             stream.take_from_pipe(DRAINED_BYTES)
 
     def send(self, *, can_wait: bool = False) -> None:
@@ -127,14 +131,100 @@ class Printed:
         self.lock, self.pieces, self.wants_bell = lock, [], False
 
 
+def _muting(substitute: Any, streams: "list[Stream]") -> str:
+    """Return why nothing that is written to a stream's substitute would be shown; '' if it would be."""
+    try:
+        substitute.flush()
+        ends = {id(each) for stream in streams for each in (stream, stream.buffer)}
+        return "" if _leads_to(substitute, ends) else f"was left as a {type(substitute).__name__}"
+    except Exception as exc:  # noqa: BLE001  (of an object of the code's)
+        return f"could not be flushed ({type(exc).__name__}: {exc})"
+
+
+def _leads_to(substitute: Any, ends: set[int]) -> bool:
+    """Return whether an object is one of these, or holds one, directly or by others that it holds."""
+    objects = [substitute]
+    for each in objects:  # which grows meanwhile
+        if id(each) in ends:
+            return True
+        if len(objects) < MAX_HELD and not isinstance(each, ModuleType):
+            objects += [getattr(each, "buffer", None), getattr(each, "__self__", None), *_held_by(each)]
+    return False
+
+
+def _held_by(found: Any) -> Iterator[Any]:
+    """Yield the items and attributes of an object, and what its own `write` names."""
+    if found is None:
+        return
+    if isinstance(found, (list, tuple)):
+        yield from found
+        return
+    yield from getattr(found, "__dict__", {}).values()
+    write = getattr(type(found), "write", None)
+    if isinstance(write, FunctionType):
+        names = write.__code__.co_names
+        yield from (write.__globals__[name] for name in names if name in write.__globals__)
+        yield from (cell.cell_contents for cell in write.__closure__ or ())
+        yield from (getattr(sys, name, None) for name in names)
+
+
+class Bytes(io.BufferedIOBase):
+    """The `buffer` of a stream: bytes that are written to it arrive as the stream's text, in order."""
+
+    mode = "wb"
+
+    def __init__(self, stream: "Stream") -> None:
+        self.raw = self
+        self.name = stream.name
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: Any) -> int:
+        """Take in bytes, of UTF-8; part of a character waits for the rest."""
+        if isinstance(data, str):
+            raise TypeError("a bytes-like object is required, not 'str'")
+        taken = bytes(data)
+        self._stream.write(self._decoder.decode(taken))
+        return len(taken)
+
+    def flush(self) -> None:
+        """Do as the stream does."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor."""
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """Return False."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def detach(self) -> Any:
+        """Return this object, which is its own raw stream."""
+        return self
+
+    def close(self) -> None:
+        """Stay open: a wrapper around it that is no longer needed closes it."""
+
+
 class Stream(io.TextIOBase):
     """stdout or stderr. In a forked child it writes to the descriptor, which the parent reads."""
 
-    encoding = "UTF-8"
+    encoding = "utf-8"
     errors = "strict"
+    line_buffering = False
+    write_through = True
+    mode = "w"
 
-    def __init__(self, name: str, descriptor: int, printed: Printed) -> None:
-        self.name = name
+    def __init__(self, channel: str, descriptor: int, printed: Printed) -> None:
+        self.channel = channel
+        """`stdout` or `stderr`: the name of the messages' stream, and of sys's attribute."""
+        self.name = f"<{channel}>"
+        self.buffer = Bytes(self)
         self.pipe = _capture(descriptor)
         """The reading end of the pipe that now is the descriptor."""
         self._descriptor = descriptor
@@ -147,6 +237,21 @@ class Stream(io.TextIOBase):
         self._last_parent: Header = {}
         os.register_at_fork(after_in_child=self._become_fork)
 
+    def reconfigure(
+        self,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        line_buffering: bool | None = None,
+        write_through: bool | None = None,
+    ) -> None:
+        """Do nothing: text arrives as it is, whatever encoding or buffering a script asks for."""
+
+    def detach(self) -> Any:
+        """Return the buffer, which a script wraps anew; the stream goes on."""
+        return self.buffer
+
     def write(self, text: str) -> int:
         """Take in text for the cell that is running."""
         if not isinstance(text, str):
@@ -155,7 +260,7 @@ class Stream(io.TextIOBase):
             _write_all(self._descriptor, text)
         elif text:
             self._printed.take_from_pipes()
-            self._printed.add(self.name, self.parent_header, text)
+            self._printed.add(self.channel, self.parent_header, text)
             self._printed.await_room()
         return len(text)
 
@@ -199,7 +304,7 @@ class Stream(io.TextIOBase):
                     return False
                 most -= len(data)
                 if text := self._decoder.decode(data):
-                    self._printed.add(self.name, self._last_parent, text)
+                    self._printed.add(self.channel, self._last_parent, text)
         return True
 
     def renew(self) -> None:
