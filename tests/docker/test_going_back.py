@@ -141,7 +141,29 @@ def test_pools_at_work_hinder_as_other_threads_do(sandbox: Sandbox) -> None:
     assert (lost.kept, lost.undone) == (True, 2)
 
 
+BARS = """
+from tqdm.auto import tqdm, trange
+from tqdm.notebook import tqdm as in_notebook
+import tqdm.asyncio
+class Own(tqdm.asyncio.tqdm): pass
+for bar in (tqdm.auto.tqdm, in_notebook, tqdm.asyncio.tqdm, Own, Own):
+    for _ in bar(range(2)): pass
+"""
+
+
+def test_monitors_of_all_kinds_of_tqdm_hinder_none(sandbox: Sandbox) -> None:
+    run(sandbox, BARS, "x = 1")
+    sandbox.checkpoint()
+    for _ in range(2):
+        assert crash(sandbox) == Variables(kept=True, undone=1)
+        run(sandbox, BARS)
+        assert sandbox.run_code("x").value == 1
+
+
 IDLE_THREADS = {
+    "pyarrow's CSV reader": (
+        "import pandas as pd\npd.DataFrame({'a': range(9)}).to_csv('a')\nn = len(pd.read_csv('a', engine='pyarrow'))"
+    ),
     "pyarrow": "import pandas as pd\npd.DataFrame({'a': range(9)}).to_parquet('a')\nn = len(pd.read_parquet('a'))",
     "scipy": "import numpy as np, scipy.fft\nn = len(scipy.fft.fft(np.ones((9, 4096)), workers=4))",
 }
@@ -322,7 +344,7 @@ def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_
         for code in ("more = np.ones(2**28)", "more = []\nwhile True: more.append(bytearray(2**20))"):
             error = sandbox.run_code(code).error
             assert isinstance(error, Died)
-            assert error.reason == "it was killed at its memory limit of 0.5 GiB"
+            assert error.reason.startswith("it was killed at its memory limit of 0.5 GiB (read less at once")
             assert error.variables == Variables(kept=True, undone=1)
             assert sandbox.run_code("int(state.sum())").value == 150 * 131072
 

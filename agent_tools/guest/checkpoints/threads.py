@@ -14,7 +14,9 @@ from . import pools
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork
 _RENEWING = ("/libarrow.so", "/pypocketfft.")  # so do these, of Arrow and scipy.fft, whose threads have no names
-_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine, "")  # the system call in which idle threads are
+_FUTEX, _READ = {"x86_64": ("202", "0"), "aarch64": ("98", "63")}.get(os.uname().machine, ("", ""))
+"""The system calls in which idle threads are: they wait for a lock, or to read the number of a signal from a pipe."""
+_SIGNAL_BYTES = "0x8"  # that Arrow's thread for signals, of its CSV reader, reads
 _STACK = 4096  # bytes of an idle thread's stack in which its library is found; it takes about 600
 PATIENCE = 0.1  # seconds for a thread that was told to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
@@ -33,23 +35,23 @@ def code_has_threads() -> bool:
 
 
 def end_waiting() -> None:
-    """End a thread of Python's that waits for work and comes again with it: tqdm's monitor.
+    """End threads of Python's that wait for work and come again with it: tqdm's monitors, one for each class of bars.
 
-    It is found by the library's own name for it; where code has put something else there, it stays.
+    They are found by the library's own names for them; where code has put something else there, they stay.
     """
     try:
-        if code_has_threads() and (tqdm := sys.modules.get("tqdm.std")):
-            _end_monitor(tqdm.tqdm)
+        if code_has_threads() and (tqdm := sys.modules.get("tqdm._monitor")):
+            for thread in threading.enumerate():
+                if isinstance(thread, tqdm.TMonitor):
+                    _end_monitor(thread)
     except Exception:  # noqa: BLE001  (of whatever code has put there)
         return
 
 
-def _end_monitor(progress: Any) -> None:
-    monitor = progress.monitor
-    if isinstance(monitor, threading.Thread):
-        monitor.was_killed.set()  # type: ignore[attr-defined]
-        monitor.join(PATIENCE)
-        progress.monitor = None
+def _end_monitor(monitor: Any) -> None:
+    monitor.was_killed.set()
+    monitor.join(PATIENCE)
+    monitor.tqdm_cls.monitor = None
 
 
 def unknown() -> frozenset[str]:
@@ -82,14 +84,14 @@ def _code_of(libraries: tuple[str, ...]) -> Iterator[range]:
 
 
 def _waits_in(task: str, code: list[range]) -> bool:
-    """Return whether a thread waits for another one to wake it, and came there from this code.
+    """Return whether a thread waits for another one, or for a signal, and came there from this code.
 
     Its stack says so, which begins where the kernel says. Format: proc_pid_syscall(5).
     """
     try:
         with open(f"{_TASKS.format('self')}/{task}/syscall") as file:
-            number, *_, stack, _ = file.read().split()
-        if number != _FUTEX:
+            number, _, _, size, *_, stack, _ = file.read().split()
+        if number != _FUTEX and (number, size) != (_READ, _SIGNAL_BYTES):
             return False
         with open("/proc/self/mem", "rb", buffering=0) as memory:  # a stack that is gone by now is an error here
             words = array.array("Q", os.pread(memory.fileno(), _STACK, int(stack, 16)))
