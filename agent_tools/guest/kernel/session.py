@@ -5,7 +5,8 @@ none of it and has limits of its own.
 """
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,6 +24,7 @@ MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what 
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
 CAN_WAIT = frozenset(("status", "execute_reply"))  # until the next message, or the end of the request
 PROGRESS = frozenset(("status", "execute_input"))  # tells how far a request has come
+MAX_DEPTH = 100  # of what is in a message, before it is written as text
 MAX_BUFFERS = MAX_PARTS - MIN_PARTS  # of one message; comms send them
 _decode = json.JSONDecoder().decode
 _encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
@@ -150,8 +152,7 @@ class WireSession(Session):
         try:
             return _encode(value).encode("utf-8", "surrogateescape") if value else b"{}"
         except (TypeError, ValueError, RecursionError):
-            cleaned: bytes = self.pack(value)
-            return cleaned
+            return _encode(_plain(value, MAX_DEPTH)).encode("utf-8", "surrogateescape")
 
     def _publish(self, name: str, parent: Header, text: str, can_wait: bool) -> None:
         """Send printed text, without waiting until it is written."""
@@ -170,6 +171,22 @@ def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:
         told = f"{len(buffers)} buffers of {size:,} bytes"
         raise ValueError(f"{told} are too much for one message: at most {MAX_BUFFERS}, of {room:,} bytes.")
     return [bytes(each) for each in buffers]
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Return a value as JSON has it: null for NaN and infinity, texts for keys, and for what JSON does not know."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping) and depth:
+        return {key if isinstance(key, str) else str(key): _plain(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) and depth:
+        return [_plain(item, depth - 1) for item in value]
+    try:
+        return _plain(json_default(value), depth - 1) if depth else str(value)
+    except TypeError:
+        return str(value)
 
 
 def _encodable(value: Any) -> Any:

@@ -39,7 +39,7 @@ _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
 _to_json = encoder_of()
-_JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+\+json)")
+_JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+[+.]json)")  # Altair names a type with a dot
 
 
 @dataclass(frozen=True)

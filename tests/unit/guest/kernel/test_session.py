@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import json
+import math
 import socket
 import threading
 from collections.abc import Callable
@@ -281,3 +282,23 @@ def test_what_earlier_tasks_show_belongs_to_the_request_that_runs_unless_somebod
         session.send(Channel(IOPUB), session.msg("display_data", {"data": {}}, parent={"header": earlier}))
     parents = [json.loads(parts[1])["msg_id"] for _, parts in kept.messages]
     assert parents == ["now", "now", "earlier", "earlier"]
+
+
+class Odd:
+    def __str__(self) -> str:
+        return "odd"
+
+
+def test_values_that_json_does_not_have_are_sent_without_a_warning() -> None:
+    odd = {"a": [math.nan, -math.inf, 1.5], (1, 2): {3: {4}}, "b": Odd(), "c": b"x", "d": array.array("d", [math.nan])}
+    parts = WireSession(Kept()).parts_of(
+        {  # type: ignore[arg-type]
+            "header": {},
+            "parent_header": {},
+            "metadata": {},
+            "msg_type": "display_data",
+            "content": {"data": {"application/json": odd}},
+        }
+    )
+    expected = {"a": [None, None, 1.5], "(1, 2)": {"3": [4]}, "b": "odd", "c": "eA==", "d": [None]}
+    assert json.loads(parts[3]) == {"data": {"application/json": expected}}

@@ -411,6 +411,11 @@ def test_a_rich_text_that_is_too_long_leaves_a_note(mime: str) -> None:
     assert notes == [Omitted(f"{mime} of 1,001 characters")]
 
 
+@pytest.mark.parametrize("mime", ["application/json", "application/geo+json", "application/vnd.vegalite.v6.json"])
+def test_json_is_read_under_every_name_that_ends_so(mime: str) -> None:
+    assert read_bundle({mime: {"a": [1]}}, LIMITS) == ({mime: {"a": [1]}}, [])
+
+
 def test_json_that_is_too_long_leaves_a_note() -> None:
     data, notes = read_bundle({"application/vnd.plotly.v1+json": ["x" * 1001]}, Limits(max_rich_chars=1000))
     assert data == {}
