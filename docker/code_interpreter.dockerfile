@@ -1,5 +1,5 @@
 # The sandbox's image: CPython, IPython's kernel and the data stack, and nothing that compiles or escalates. pip lies in
-# /opt/pip, on no path but that of sandboxes with a network by list.
+# /opt/pip, on no path but that of sandboxes with a network by list; in all others /opt/no_pip says that it is not there.
 #
 # Built by `agent-tools image build` (or on first use), which sends this file, the lock, the fonts and the guest code as
 # the build context, together with ca-bundle.crt (which may be empty). The CA bundle exists in the builder stage only.
@@ -23,13 +23,14 @@ RUN set -eu; \
     pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
     $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
     find /opt/kernel -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete
-COPY session_pip.py /build/
+COPY no_pip.py session_pip.py /build/
 RUN set -eu; \
     mkdir -p /opt/pip/bin; cp -r /build/venv/lib/python3*/site-packages/pip /build/venv/lib/python3*/site-packages/pip-*.dist-info /opt/pip; \
     cat /build/session_pip.py /opt/pip/pip/__main__.py > /build/main.py; mv /build/main.py /opt/pip/pip/__main__.py; \
     printf '#!/opt/kernel/bin/python\nimport runpy\nrunpy.run_module("pip", run_name="__main__")\n' > /opt/pip/bin/pip; \
     chmod 755 /opt/pip/bin/pip; ln -s pip /opt/pip/bin/pip3; \
-    /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pip
+    mkdir /opt/no_pip; cp /build/no_pip.py /opt/no_pip/pip.py; cp -d /opt/pip/bin/pip /opt/pip/bin/pip3 /opt/kernel/bin; \
+    /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pip /opt/no_pip
 COPY font_fallback.py matplotlibrc /build/
 COPY fonts /usr/share/fonts/agent_tools
 RUN set -eu; \
@@ -63,6 +64,7 @@ COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/pip /opt/pip
+COPY --from=builder /opt/no_pip /opt/no_pip
 # One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
 # users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/names.py).
 RUN set -eu; \

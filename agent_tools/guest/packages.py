@@ -11,11 +11,17 @@ import sys
 
 PLACE = "/opt/session"
 INSTALLER = "/opt/pip"
+NO_INSTALLER = "/opt/no_pip"
 
 
 def add() -> None:
-    """Put the place on the path of this process, before the image's packages, and pip at its end."""
+    """Put the place on the path of this process, before the image's packages, and pip at its end.
+
+    Where there is no such place, what answers in pip's stead is at its end.
+    """
     if not os.path.isdir(PLACE):
+        if os.path.isdir(NO_INSTALLER) and NO_INSTALLER not in sys.path:
+            sys.path.append(NO_INSTALLER)
         return
     own = f"{PLACE}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     if own in sys.path:

@@ -283,9 +283,9 @@ def test_without_a_list_there_is_no_door_and_no_place(tool: CodeInterpreter) -> 
 import os, shutil, socket, sys, importlib.util
 print(socket.socket().connect_ex(('127.0.0.1', 3128)), os.path.exists('/opt/session'))
 print([name for name in os.environ if 'PROXY' in name.upper() or 'CERT' in name or name.startswith('PIP')])
-print(shutil.which('pip'), importlib.util.find_spec('pip'), [path for path in sys.path if '/opt/pip' in path])
+print(shutil.which('pip'), importlib.util.find_spec('pip').origin, [path for path in sys.path if '/opt/pip' in path])
 """
-    assert printed(tool, code) == "111 False\n[]\nNone None []\n"
+    assert printed(tool, code) == "111 False\n[]\n/opt/kernel/bin/pip /opt/no_pip/pip.py []\n"
 
 
 def test_an_image_without_the_door_is_told_as_such(new_tool: Callable[..., CodeInterpreter]) -> None:

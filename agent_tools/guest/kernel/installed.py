@@ -6,18 +6,19 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from packaging.requirements import InvalidRequirement, Requirement
 
 
-def tell_of_packages(words: list[str], tell: Callable[[str], None]) -> None:
-    """Answer an installer's arguments: what is installed is listed or found, and the rest is refused."""
+def tell_of_packages(words: list[str], tell: Callable[[str], None]) -> bool:
+    """Answer an installer's arguments: what is installed is listed or found; False if the rest was refused."""
     after = words[words.index("install") + 1 :] if "install" in words else []
     if wanted := [word for word in after if not word.startswith("-")]:
-        _tell_of_wanted(wanted, tell)
-    elif {"list", "freeze"} & set(words):
+        return _tell_of_wanted(wanted, tell)
+    if {"list", "freeze"} & set(words):
         print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
-    else:
-        tell("Packages cannot be changed here; `%pip list` shows those that are installed.")
+        return True
+    tell("Packages cannot be changed here; `%pip list` shows those that are installed.")
+    return False
 
 
-def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> None:
+def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> bool:
     found = dict(_installed(wanted))
     for word, have in found.items():
         print(f"Requirement already satisfied: {word} ({have})")
@@ -26,6 +27,7 @@ def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> None:
             f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
             "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
         )
+    return not missing
 
 
 def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,8 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magics import ExecutionMagics
 
+from ..packages import NO_INSTALLER
+
 # Magics that end the cell: what follows them could count on what they were to do.
 REFUSED = {
     "connect_info": "no other client can reach this kernel.",
@@ -103,6 +105,9 @@ def _installer(name: str, stock: Callable[[str], None]) -> Callable[[str], None]
 
 
 def _has(installer: str) -> bool:
+    if installer == "pip":
+        found = find_spec(installer)
+        return bool(found and not str(found.origin).startswith(NO_INSTALLER))
     return bool(shutil.which(installer) or find_spec(installer))
 
 

@@ -36,7 +36,7 @@ def _stack_files(flavour: Flavour) -> dict[str, bytes]:
         "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
         "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
     }
-    for name in ("font_fallback.py", "matplotlibrc", "session_pip.py"):
+    for name in ("font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
     for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
         top = shipped(folder)
