@@ -65,6 +65,7 @@ COPY --from=builder /opt/kernel /opt/kernel
 COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/pip /opt/pip
 COPY --from=builder /opt/no_pip /opt/no_pip
+COPY datasets /opt/datasets
 # One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
 # users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/names.py).
 RUN set -eu; \

@@ -38,9 +38,10 @@ def _stack_files(flavour: Flavour) -> dict[str, bytes]:
     }
     for name in ("font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
-    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*")):
+    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*"), ("docker/datasets", "*")):
         top = shipped(folder)
-        files.update({f"{folder}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
+        name = folder.removeprefix("docker/")
+        files.update({f"{name}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
     return files
 
 
