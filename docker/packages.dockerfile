@@ -35,7 +35,10 @@ RUN set -eu; \
     how="-c /build/constraints.txt"; \
     if grep -q -- '--hash=' /build/extra-requirements.txt; then how="--require-hashes --no-deps"; fi; \
     $pip install --no-compile --only-binary :all: --prefix /build/packages $how -r /build/extra-requirements.txt; \
-    mkdir -p /build/packages; \
+    mkdir -p /build/packages/bin; \
+    for ffmpeg in /build/packages/lib/python3*/site-packages/imageio_ffmpeg/binaries/ffmpeg-*; do \
+        if [ -x "$ffmpeg" ]; then ln -s "/opt/kernel${ffmpeg#/build/packages}" /build/packages/bin/ffmpeg; fi; \
+    done; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         -s /build/packages -p /opt/kernel /build/packages
 
