@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent_tools.execution import Display, Result
 from agent_tools.limits import MIB
 from agent_tools.runtime.docker import context, image
 from agent_tools.runtime.docker.engine import DockerEngine
@@ -38,20 +39,49 @@ found = [name for name in named if name.isidentifier() and importlib.util.find_s
 assert len(found) > 30 and not (broken := list(filter(needs_what_is_not_there, found))), broken
 """
 STACK = """
+import bs4, defusedxml, faker, lxml.etree, nest_asyncio, networkx, regex, xlsxwriter, yaml
 import matplotlib.pyplot as plt, numpy.testing, openpyxl, pandas, PIL, pyarrow, scipy.stats, seaborn, sklearn.svm, sympy
 import statsmodels.api
-plt.plot([1, 2]); plt.show()
 """
 FULL = """
-import bs4, cv2, docx, duckdb, geopandas, html5lib, imageio, ipywidgets, lxml.etree, markdown, networkx, nltk, numexpr
+import cv2, docx, duckdb, geopandas, html5lib, imageio, ipywidgets, markdown, nltk, numexpr
 import pdfplumber, polars, pptx, pypdf, reportlab.pdfgen.canvas, shapely, skimage.io, sqlalchemy, tables, tabulate
-import wordcloud, xarray, xlrd, xlsxwriter, yaml
+import wordcloud, xarray, xlrd
 import altair, pandas, plotly.express
 plotly.express.scatter(x=[1, 2], y=[3, 4]).write_image('plotly.png')
 altair.Chart(pandas.DataFrame({'a': [1, 2]})).mark_bar().encode(x='a:Q').save('altair.png')
 for name in ('plotly.png', 'altair.png'):
     assert PIL.Image.open(name).width > 100, name
+import matplotlib.animation
+figure, axes = plt.subplots(); line, = axes.plot([1, 2])
+movie = matplotlib.animation.FuncAnimation(figure, lambda n: line.set_ydata([n, 2]) or (line,), frames=3)
+movie.save('movie.mp4'); plt.close()
+assert open('movie.mp4', 'rb').read(12)[4:8] == b'ftyp'
 """
+PNG = "image/png"
+DRAWN = {
+    "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()": {PNG},
+    "import matplotlib; matplotlib.use('agg'); plt.plot([1, 2]); plt.show()": {PNG},
+    "import pandas as pd; d = pd.DataFrame({'a': [1, 2], 'b': [3, 4]}); d.plot();": {PNG},
+    "import seaborn as sns; sns.histplot(sns.load_dataset('tips'), x='tip');": {PNG},
+    "import networkx; networkx.draw(networkx.path_graph(3))": {PNG},
+    "import PIL.Image; PIL.Image.new('RGB', (20, 20))": {PNG},
+}
+"""Cells that show a figure, and the MIME types that each has to show."""
+PLOTLY, ALTAIR = "application/vnd.plotly.v1+json", "application/vnd.vegalite.v6.json"
+DRAWN_IN_FULL = {
+    "import plotly.express as px; px.bar(x=['a'], y=[1]).show()": {PNG, PLOTLY},
+    "px.line(x=[1, 2], y=[1, 2])": {PNG, PLOTLY},
+    "import plotly.io as pio; pio.renderers.default = 'browser'; px.bar(x=['a'], y=[1]).show()": {PNG, PLOTLY},
+    "px.bar(x=['a'], y=[1]).show('notebook', width=300, height=200)": {PNG, PLOTLY},
+    "import altair as alt; chart = alt.Chart(d).mark_bar().encode(x='a:Q', y='b:Q'); chart": {PNG, ALTAIR},
+    "chart.show()": {PNG, ALTAIR},
+    "alt.renderers.enable('mimetype'); chart.display()": {PNG, ALTAIR},
+    "import wordcloud; plt.imshow(wordcloud.WordCloud().generate('one two two')); plt.show()": {PNG},
+    "import skimage.filters as f, numpy as np; plt.imshow(f.gaussian(np.eye(9))); plt.show()": {PNG},
+    "import geopandas, shapely; geopandas.GeoSeries([shapely.Point(1, 1).buffer(1)]).plot();": {PNG},
+    "import xarray; xarray.DataArray([[1, 2], [3, 4]], dims=('x', 'y')).plot();": {PNG},
+}
 AGENT = """
 import subprocess
 lines = '''set -e
@@ -100,8 +130,19 @@ def _problem(flavour: Flavour) -> str:
         tempfile.TemporaryDirectory(prefix="agent-tools-flavour-") as folder,
         CodeInterpreter({"work_dir": folder, "flavour": flavour}) as tool,
     ):
-        error = tool.run({"code": CHECKS[flavour]}, timeout=TIMEOUT).error
-    return error.text if error else ""
+        if error := tool.run({"code": CHECKS[flavour]}, timeout=TIMEOUT).error:
+            return error.text
+        drawn = {**DRAWN, **DRAWN_IN_FULL} if flavour == "full" else DRAWN
+        return next(filter(None, (_not_shown(tool, code, types) for code, types in drawn.items())), "")
+
+
+def _not_shown(tool: CodeInterpreter, code: str, types: set[str]) -> str:
+    """Run a cell that draws, and return what is wrong unless it shows one figure of these types and says nothing."""
+    execution = tool.run({"code": code}, timeout=TIMEOUT)
+    shown = [set(output.data) for output in execution.outputs if isinstance(output, (Display, Result))]
+    if not execution.ok or execution.stderr or sum(types <= each for each in shown) != 1:
+        return f"{code}: {shown} {execution.stderr} {execution.error}"
+    return ""
 
 
 def _failed_tests(flavour: Flavour) -> str:

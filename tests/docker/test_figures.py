@@ -147,3 +147,53 @@ def test_a_figure_is_a_png_of_matplotlibs(tool: CodeInterpreter) -> None:
 
 def test_an_empty_figure_shows_nothing(tool: CodeInterpreter) -> None:
     assert tool.run("plt.figure(); plt.show()").pictures == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("plt.rcParams['font.sans-serif'] = ['SimHei']", "季度 -1 Q"),
+        ("plt.rcParams['font.family'] = ['Microsoft YaHei']; plt.rcParams['axes.unicode_minus'] = True", "季度 Q"),
+        ("plt.rcParams['font.family'] = 'Arial'", "Latin, 季度, 한국어"),
+        ("plt.rcParams['font.family'] = 'Times New Roman'", "Latin"),
+        ("plt.rcParams['font.sans-serif'] = ['Helvetica', 'Noto Sans CJK JP']", "日本"),
+        ("plt.rcdefaults()", "ภาษาไทย \U0001f680\U0001f4c8\u2705\U0001f916"),
+    ],
+)
+def test_usual_fonts_and_scripts_are_drawn_without_a_word(tool: CodeInterpreter, setting: str, text: str) -> None:
+    drawn = f"f, a = plt.subplots(2, 2)\nf.suptitle({text!r}); a[0, 0].plot([-1, 1]); f.tight_layout(); plt.show()"
+    code = f"{setting}\n{drawn}"
+    assert tool.run(code, timeout=120).stderr == ""
+
+
+def test_fonts_of_the_same_widths_stand_for_those_that_are_named(tool: CodeInterpreter) -> None:
+    code = "from matplotlib.font_manager import findfont\n[findfont(name).rpartition('/')[2] for name in {}]"
+    found = tool.run(code.format(["Arial", "Times New Roman:bold", "Courier New", "SimHei", "Malgun Gothic"])).value
+    names = ["Sans-Regular", "Serif-Bold", "Mono-Regular"]
+    assert found == [*(f"Liberation{name}.ttf" for name in names), "DroidSansFallbackFull.ttf", "NanumSquareR.ttf"]
+
+
+def test_a_missing_font_or_glyph_is_told_once_in_a_session(tool: CodeInterpreter) -> None:
+    code = (
+        "plt.rcParams['font.family'] = ['Comic Neue', 'sans-serif']\nf, a = plt.subplots(2, 2)\n"
+        "a[0, 0].set_title('\U0001fae0'); plt.savefig('x.png'); plt.show()"
+    )
+    told = tool.run(code, timeout=120).stderr
+    assert told.count("findfont: Font family 'Comic Neue' not found.") == 1
+    assert told.count("Glyph 129760") == 1
+    assert "/opt" not in told
+    assert tool.run(code).stderr == ""
+
+
+def test_a_glyph_that_is_missing_in_what_is_shown_alone_names_no_path(tool: CodeInterpreter) -> None:
+    told = tool.run("plt.title('\U0001fae0'); plt.plot([1]);", timeout=120).stderr
+    assert told.startswith("UserWarning: Glyph 129760")
+    assert told.count("\n") == 1
+
+
+def test_small_data_sets_of_seaborns_are_there(tool: CodeInterpreter) -> None:
+    code = "import seaborn as sns\n{n: sns.load_dataset(n).shape for n in ('tips', 'iris', 'penguins', 'flights')}"
+    shapes = {"tips": (244, 7), "iris": (150, 5), "penguins": (344, 7), "flights": (144, 3)}
+    assert tool.run(code, timeout=120).value == shapes
+    code = "p = sns.load_dataset('penguins')\np.sex.unique().tolist()[:2], p.species.unique().tolist()"
+    assert tool.run(code).value == (["Male", "Female"], ["Adelie", "Chinstrap", "Gentoo"])

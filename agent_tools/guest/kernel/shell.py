@@ -24,17 +24,17 @@ from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
 from ..network import unreachable
-from . import history, interrupts, magics, shell_command
+from . import history, interrupts, libraries, magics, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
 from .countdown import Countdown
 from .display import figures, plain_forms
 from .lazy_names import NAMES, LazyNames
+from .libraries import GUEST
 
 MANY_CALLS = 40  # in a traceback that is shown as a whole, however they repeat themselves
 SHOWN_CALLS = 5  # at either end of one that is not
 MAX_EARLIER = 300  # characters of an earlier exception's message
-GUEST = os.path.dirname(os.path.dirname(__file__))  # where our own code is
 
 
 def prepare_shell(shell: Any) -> None:
@@ -42,6 +42,7 @@ def prepare_shell(shell: Any) -> None:
     magics.register(shell)
     _interrupt_scripts(shell)
     figures.show_as_png(shell.display_formatter)
+    libraries.adapt(shell)
     plain_forms.show_as_text(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
@@ -250,8 +251,6 @@ class SandboxShell(CellShell):
         self.register_magics(ExecutionMagics)  # with a debugger
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="neutral", tb_offset=1)
         self._set_leaving()
-        own = type(self)
-        own.__name__ = own.__qualname__ = ZMQInteractiveShell.__name__  # by which libraries know a notebook
 
     def init_user_ns(self) -> None:
         """Fill the user's namespace, at the start and again for %reset."""
@@ -335,3 +334,6 @@ class SandboxShell(CellShell):
             self._showtraceback(etype, value, [f"SystemExit: {value}"])
         else:
             super().showtraceback(exc_tuple, *args, exception_only=exception_only, **kwargs)
+
+
+SandboxShell.__name__ = SandboxShell.__qualname__ = ZMQInteractiveShell.__name__  # by which libraries know a notebook

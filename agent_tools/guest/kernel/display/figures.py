@@ -3,7 +3,7 @@
 import sys
 from binascii import b2a_base64
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
@@ -12,23 +12,81 @@ from ..magics import say
 
 INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
 FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
-NO_SCREEN = "%matplotlib {}: there is no window or widget to draw in; figures are shown as pictures, as with inline."
-NOT_SHOWN = "%matplotlib {}: figures are no longer shown, only saved by savefig, until `%matplotlib inline`."
+WITH_WINDOWS = ("gtk", "ipympl", "macosx", "module://ipympl", "nbagg", "notebook", "qt", "tk", "webagg", "widget", "wx")
+"""The beginnings of the names of matplotlib's backends that draw in a window, a widget or a browser."""
+NO_SCREEN = (
+    "matplotlib backend {}: there is no window or widget to draw in; figures are shown as pictures, as with inline."
+)
 SHOWN_AS_PNG = "Figures are shown as PNG here, not as {}; savefig writes files of any format."
 KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
 NO_LOOP = "%gui {}: there is no screen here, so no event loop of a window system runs."
 
 
 def backend_for(asked: str | None) -> str | None:
-    """The backend that stands for one that was asked for; says what becomes of figures, unless they are shown."""
+    """Return the backend that `%matplotlib` chooses for a name: one for files alone as it is, inline for all others."""
     name = asked.lower() if asked else None
-    if name in INLINE:
-        return name
-    if name in FILES_ONLY:
-        say(NOT_SHOWN.format(name))
+    if name in INLINE or name in FILES_ONLY:
         return name
     say(NO_SCREEN.format(asked))
     return "inline"
+
+
+class Shown:
+    """Shows figures whatever backend draws them.
+
+    The inline backend shows its own. Under every other backend (`matplotlib.use("Agg")`, a module that says so,
+    MPLBACKEND) matplotlib shows nothing: then `plt.show()` and the end of a cell show and close what is open, as inline
+    does.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        shell.events.register("post_execute", self.end_cell)
+        shell.display_formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", _picture)
+
+    def adapt(self, pyplot: Any) -> None:
+        """Adapt `matplotlib.pyplot`, which has just been imported."""
+        show, switch = pyplot.show, pyplot.switch_backend
+
+        @wraps(show)
+        def show_all(*args: Any, **kwargs: Any) -> Any:
+            return show(*args, **kwargs) if _is_inline() else self._show_open()
+
+        @wraps(switch)
+        def switch_backend(newbackend: Any) -> None:
+            has_window = isinstance(newbackend, str) and newbackend.lower().startswith(WITH_WINDOWS)
+            switch(backend_for(newbackend) if has_window else newbackend)
+            if _is_inline():  # which `%matplotlib agg` has switched off
+                from matplotlib_inline.backend_inline import configure_inline_support
+
+                configure_inline_support(self._shell, "inline")
+
+        pyplot.show, pyplot.switch_backend = show_all, switch_backend
+
+    def end_cell(self) -> None:
+        """Show what the cell has left open."""
+        try:
+            if "matplotlib.pyplot" in sys.modules and not _is_inline():
+                self._show_open()
+        except Exception:  # noqa: BLE001  (whatever drawing raises is the code's, as with inline)
+            self._shell.showtraceback()
+
+    def _show_open(self) -> None:
+        from matplotlib_inline.backend_inline import show  # which loads matplotlib's drawing
+
+        show(close=True)
+
+
+def _is_inline() -> bool:
+    name = sys.modules["matplotlib"].rcParams._get_backend_or_none()
+    return (name.lower() if name else None) in INLINE
+
+
+def _picture(figure: Any) -> Any:
+    """Return a figure as a PNG in base64, before anything has registered matplotlib's figures with IPython."""
+    from IPython.core.pylabtools import print_figure  # which loads matplotlib's drawing
+
+    return drawn_once(partial(print_figure, fmt="png", base64=True))(figure)
 
 
 def show_as_png(display_formatter: Any) -> None:
