@@ -210,6 +210,11 @@ def test_every_magic_works_or_is_refused_in_one_sentence(new_tool: Callable[...,
         pytest.param("%matplotlib notebook", "figures are shown as pictures", id="notebook"),
         pytest.param("%matplotlib qt", "figures are shown as pictures", id="a window system"),
         pytest.param("%matplotlib nonsense", "figures are shown as pictures", id="no backend at all"),
+        pytest.param("%matplotlib agg", "", id="files alone"),
+        pytest.param("import matplotlib; matplotlib.use('Agg')", "", id="files alone by a function"),
+        pytest.param("plt.switch_backend('agg')", "", id="files alone by pyplot"),
+        pytest.param("matplotlib.use('TkAgg')", "figures are shown as pictures", id="a window system by a function"),
+        pytest.param("matplotlib.use('WebAgg')", "figures are shown as pictures", id="a browser"),
         pytest.param("%pylab", "Populating the interactive namespace", id="pylab"),
         pytest.param("%config InlineBackend.figure_format = 'svg'", "as PNG here, not as SVG", id="svg"),
         pytest.param("%config InlineBackend.figure_formats = set(['pdf'])", "as PNG here, not as PDF", id="pdf"),
@@ -240,10 +245,26 @@ def test_a_figure_for_fine_screens_has_twice_the_pixels(shared_tool: CodeInterpr
     shared_tool.run("%config InlineBackend.figure_format = 'png'")
 
 
-def test_a_backend_for_files_says_that_nothing_is_shown(shared_tool: CodeInterpreter) -> None:
-    assert "no longer shown, only saved by savefig" in shared_tool.run("%matplotlib agg").stderr
-    assert _figures(shared_tool.run("plt.plot([1, 2])\nplt.show()")) == []
-    assert _told(shared_tool.run("%matplotlib inline")) == ""
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param("import matplotlib\nmatplotlib.use('Agg')", id="a function"),
+        pytest.param("import os\nos.environ['MPLBACKEND'] = 'agg'", id="the environment"),
+        pytest.param("open('m.py', 'w').write('import matplotlib\\nmatplotlib.use(\"agg\")')\nimport m", id="a module"),
+        pytest.param("import matplotlib\nmatplotlib.use('svg')", id="drawings of lines"),
+    ],
+)
+def test_figures_are_shown_under_a_backend_that_was_chosen_before_they_were_drawn(
+    fresh_tool: CodeInterpreter, chosen: str
+) -> None:
+    code = f"{chosen}\nimport matplotlib.pyplot as plt\nplt.plot([1]); plt.show(); print('between'); plt.plot([2]);"
+    first = fresh_tool.run(code, timeout=FOREVER)
+    shown = [type(output) for output in first.outputs]
+    assert (shown, first.stderr) == ([Display, Stream, Display], ""), first
+    assert len(_figures(first)) == 2
+    assert len(_figures(fresh_tool.run("plt.plot([1, 2])\nplt.show()"))) == 1
+    assert _figures(fresh_tool.run("plt.figure(); 1")) == []  # an empty one
+    assert len(_figures(fresh_tool.run("f, a = plt.subplots(); a.plot([1]); plt.close(f); f"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -255,7 +276,32 @@ def test_a_backend_for_files_says_that_nothing_is_shown(shared_tool: CodeInterpr
         pytest.param("!pip install numpy>=1", "Requirement already satisfied: numpy>=1 (", id="without quotes"),
         pytest.param("%pip install", "Packages cannot be changed here", id="nothing named"),
         pytest.param("%pip list", "numpy==", id="list"),
-        pytest.param("!pip freeze | head -1", "not found", id="a pipeline is the shell's"),
+        pytest.param("!pip freeze | head -1", "==", id="list through a pipeline"),
+        pytest.param("!pip install x-y 2>&1 | tail -3", "x-y cannot be installed here", id="through a pipeline"),
+        pytest.param("os.system('pip3 install x-y')", "x-y cannot be installed here", id="by os.system"),
+        pytest.param(
+            "import subprocess, sys\nsubprocess.check_call([sys.executable, '-m', 'pip', 'install', 'x-y'])",
+            "x-y cannot be installed here",
+            id="by a subprocess",
+        ),
+        pytest.param("import pip\npip.main(['install', 'x-y'])", "x-y cannot be installed here", id="by a call"),
+        pytest.param("!python -m pip show numpy; echo $?", "1", id="what is not answered fails"),
+        pytest.param("import torch", "the option packages=['torch'] adds it", id="a missing package"),
+        pytest.param("open('g.py')", "Did you mean 'f.py'?", id="a missing file"),
+        pytest.param("input()", "put the value into the code", id="input"),
+        pytest.param("from tqdm.notebook import tqdm\nfor _ in tqdm([1]): pass", "1/1", id="bars of a notebook"),
+        pytest.param("from tqdm.auto import trange\nfor _ in trange(1): pass", "1/1", id="bars of whatever is there"),
+        pytest.param(
+            "import nest_asyncio\nnest_asyncio.apply()\nimport asyncio\nasync def f(): return 5\nasyncio.run(f())",
+            "5",
+            id="nested event loops",
+        ),
+        pytest.param(
+            "import warnings\nfrom IPython.display import display\n"
+            "display({'application/json': {'a': float('nan')}, 'text/plain': 'shown'}, raw=True)",
+            "shown",
+            id="a display with NaN",
+        ),
         pytest.param("!echo pip install x", "pip install x", id="other commands"),
         pytest.param("!echo {1..3}; [[ a == a ]] && diff <(echo a) <(echo a)", "1 2 3", id="in the words of bash"),
         pytest.param("found = !echo {1..3}\nprint(found)", "['1 2 3']", id="in the words of bash, assigned"),

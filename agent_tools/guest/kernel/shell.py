@@ -24,7 +24,7 @@ from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
 from ..network import unreachable
-from . import history, interrupts, libraries, magics, shell_command
+from . import history, interrupts, libraries, magics, next_steps, shell_command
 from .cell_forks import CellForks
 from .cells import CellShell
 from .countdown import Countdown
@@ -308,7 +308,7 @@ class SandboxShell(CellShell):
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         """Show an error, as text if the cell goes on; a child that the code forked ends with it, as a program does."""
-        if advice := unreachable.advice(evalue):
+        if advice := unreachable.advice(evalue) or next_steps.advice(evalue):
             stb = [*stb, "", advice]
         if not self.kernel.session.is_fork:
             if self.kernel.session.unwatched and self._goes_on():

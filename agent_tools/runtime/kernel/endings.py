@@ -8,6 +8,8 @@ from agent_tools.guest.wire.words import Exit
 from agent_tools.limits import GIB
 from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
 
+USE_LESS = "read less at once: usecols, dtype, chunksize"
+
 
 def describe(ended: Ended, memory: int) -> str:
     """Return why a kernel ended, as a clause without its full stop; `memory` is its limit in bytes."""
@@ -29,7 +31,7 @@ def describe(ended: Ended, memory: int) -> str:
 def describe_exit(ended: Exit, memory: int) -> str:
     """Return how a kernel's process ended, as a clause."""
     if ended.signal and ended.oom:
-        return f"it was killed at its memory limit of {memory / GIB:g} GiB"
+        return f"it was killed at its memory limit of {memory / GIB:g} GiB ({USE_LESS})"
     if ended.signal:
         return f"it was killed by {_signal_name(ended.signal)}"
     return f"its process exited with code {ended.code}"

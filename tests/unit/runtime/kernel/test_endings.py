@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.guest.wire.words import Exit
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.kernel.endings import describe, describe_exit
+from agent_tools.runtime.kernel.endings import USE_LESS, describe, describe_exit
 from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
 
 EXITS: list[tuple[Exit, str]] = [
@@ -18,8 +18,8 @@ EXITS: list[tuple[Exit, str]] = [
     (Exit(1, signal=11), "it was killed by signal 11 (SIGSEGV)"),
     (Exit(1, signal=2), "it was killed by signal 2 (SIGINT)"),
     (Exit(1, signal=777), "it was killed by signal 777"),
-    (Exit(1, signal=9, oom=True), "it was killed at its memory limit of 2 GiB"),
-    (Exit(1, signal=6, oom=True), "it was killed at its memory limit of 2 GiB"),
+    (Exit(1, signal=9, oom=True), f"it was killed at its memory limit of 2 GiB ({USE_LESS})"),
+    (Exit(1, signal=6, oom=True), f"it was killed at its memory limit of 2 GiB ({USE_LESS})"),
 ]
 
 
@@ -33,7 +33,7 @@ def test_how_a_process_ended(exit_: Exit, words: str) -> None:
     ("memory", "words"), [(512 * MIB, "0.5 GiB"), (3 * GIB, "3 GiB"), (GIB + GIB // 4, "1.25 GiB")]
 )
 def test_the_memory_limit_is_named_in_gib(memory: int, words: str) -> None:
-    assert describe_exit(Exit(1, signal=9, oom=True), memory).endswith(f"limit of {words}")
+    assert f"limit of {words} (" in describe_exit(Exit(1, signal=9, oom=True), memory)
 
 
 HOWS = (Exit(1, code=7), Exit(1, signal=9), Exit(1, signal=9, oom=True), Gone(), Silent(), None)
