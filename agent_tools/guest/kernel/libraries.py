@@ -109,12 +109,13 @@ class Warnings:
     ) -> None:
         """Do as `warnings.showwarning`."""
         text = str(message)
-        if text.startswith(OF_GLYPHS):
+        is_of_glyph = text.startswith(OF_GLYPHS)
+        if is_of_glyph:
             if text in self._glyphs:
                 return
             if len(self._glyphs) < MAX_SAID:
                 self._glyphs.add(text)
-        if filename.startswith(GUEST):
+        if is_of_glyph or filename.startswith(GUEST):
             say(f"{category.__name__}: {text}")
         else:
             self._stock(message, category, filename, lineno, *more, **kwargs)
