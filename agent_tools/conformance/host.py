@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
@@ -28,7 +29,8 @@ def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
     for rule in RULES:
         is_held, found = rule.judge(facts)
         verdict: Verdict = "unknown" if is_held is None else "held" if is_held else "open"
-        yield Finding(rule.category, rule.name, verdict, one_line(found), "host")
+        is_promised = not rule.needs_root or os.getuid() == 0
+        yield Finding(rule.category, rule.name, verdict, one_line(found), "host", is_promised)
 
 
 # -- information exposure ---------------------------------------------------------------------------------------------

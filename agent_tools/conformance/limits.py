@@ -82,7 +82,7 @@ def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
 LIMIT_RULES = (
     Rule(LIMITS, "memory", _memory),
     Rule(LIMITS, "swap beyond it", _swap),
-    Rule(LIMITS, "TCP buffers", _tcp),
+    Rule(LIMITS, "TCP buffers", _tcp, needs_root=True),
     Rule(LIMITS, "CPU", _cpu),
     Rule(LIMITS, "processes", _pids),
     Rule(LIMITS, "memory-backed folders", _memory_files),

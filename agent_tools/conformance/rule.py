@@ -20,6 +20,8 @@ class Rule:
     category: str
     name: str
     judge: Callable[[ContainerFacts], Judgement]
+    needs_root: bool = False
+    """True for a property that only a caller who is root can give a container on every host, and so is promised."""
 
 
 def of_every_process(
