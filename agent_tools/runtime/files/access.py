@@ -18,6 +18,7 @@ from functools import reduce
 from operator import or_
 
 from agent_tools.runtime.files.folder import MAX_LEVELS, OPEN_DIR, OPEN_FILE
+from agent_tools.runtime.host.machine import IS_LINUX
 
 _ATTRIBUTE = "system.posix_acl_access"
 _VERSION = struct.pack("<I", 2)
@@ -33,6 +34,8 @@ def grant(folder: int, uid: int, former: Container[int]) -> bool:
 
     The entries of `former` guests are removed.
     """
+    if not IS_LINUX:
+        return False
     top = os.fstat(folder)
     try:
         _grant(folder, top, uid, former)
