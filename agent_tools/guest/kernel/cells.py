@@ -5,6 +5,9 @@ Theory of operation
     once more to see if it awaits, and computes its file's name in Python: together that takes longer than to compile
     and run it. Of a single line it splits off the first word, to ask seven checkers what that stands for. Here a text
     search comes first, which says that none of this is needed; where it cannot say so, the stock way is taken.
+
+    The stock way also takes prompts and indentation away where they are data: in strings, and in the text of `%%`
+    cells. Here only cells whose first line of code has a prompt, or is indented, lose them: no valid Python begins so.
 """
 
 import builtins
@@ -25,18 +28,42 @@ from IPython.core.prefilter import PrefilterManager
 from traitlets import Instance
 
 _TOKENS = [stock.MagicAssign, stock.SystemAssign, stock.EscapedCommand, stock.HelpEnd]
-_LINES = [stock.leading_empty_lines, stock.leading_indent, stock.classic_prompt, stock.ipython_prompt, stock.cell_magic]
+_PROMPT = re.compile(r"\s*>>>(?!>)|((\[nav\]|\[ins\])?\ )?(In \[\d+\]:|\s*\.{3,}:)")
 _ESCAPES = r"[%?]|!(?!=)|^[ \t\f]*[,;/]"  # of what IPython has beside Python
 _MAY_BE_ESCAPED = re.compile(_ESCAPES, re.MULTILINE)  # for _TOKENS
-_MAY_BE_CHANGED = re.compile(  # for _LINES, too: they indent less, empty blank lines, and strip prompts
-    rf"{_ESCAPES}|\A\s|^[^\S\n]+$|>>>|\.\.\.:|In \[|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", re.MULTILINE
+_HEAD = r"(?:[^\S\n]*(?:#[^\n]*)?\n)*"  # blank lines and comments
+_MAY_BE_CHANGED = re.compile(  # by _LINES, too
+    rf"{_ESCAPES}|\A\s|\A{_HEAD}(?:\s|{_PROMPT.pattern})|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", re.MULTILINE
 )
 _FIRST_WORD = re.compile(r"[^\W\d]\w*")
 _CALLED_BY_NAME = Macro, IPyAutocall  # such objects run where a line only names them
 
 
+def _first_line(lines: list[str]) -> str:
+    """Return the first line of code: neither blank nor a comment."""
+    return next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+
+
+def _leading_indent(lines: list[str]) -> list[str]:
+    return stock.leading_indent(lines) if _first_line(lines)[:1].isspace() else lines
+
+
+def _prompts(lines: list[str]) -> list[str]:
+    if not _PROMPT.match(_first_line(lines)):
+        return lines
+    stripped: list[str] = stock.ipython_prompt(stock.classic_prompt(lines))
+    return stripped
+
+
+_LINES = [stock.leading_empty_lines, _leading_indent, _prompts, stock.cell_magic]
+
+
 class CellTransformer(stock.TransformerManager):
-    """Makes Python of magics, commands and questions, as IPython does."""
+    """Makes Python of magics, commands and questions, as IPython does; valid Python stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleanup_transforms = _LINES[:-1]
 
     def transform_cell(self, cell: str) -> str:
         """Transform what is not Python; of a cell that is nothing else only the last line's end is seen to."""

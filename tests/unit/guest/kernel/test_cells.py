@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from IPython.core.autocall import ExitAutocall
 from IPython.core.history import HistoryManager
@@ -32,6 +32,7 @@ PIECES = st.sampled_from(
     )
 )
 CELLS = st.lists(PIECES, max_size=12).map("".join)
+_PROMPTS_OR_INDENTS = re.compile(r">>>|\.\.\.:|In \[|^[^\S\n]", re.MULTILINE)
 
 
 def transformed(manager: TransformerManager, cell: str) -> str:
@@ -45,12 +46,70 @@ def transformed(manager: TransformerManager, cell: str) -> str:
     return made
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.make_tokens_by_line. received a list of lines"
-)  # of text split at \x1c and its like
+SPLIT_TEXT = pytest.mark.filterwarnings("ignore:.make_tokens_by_line. received a list")  # at \x1c and its like
+
+
+@SPLIT_TEXT
 @given(CELLS)
 def test_a_cell_becomes_what_the_stock_transformer_makes_of_it(cell: str) -> None:
+    assume(not _PROMPTS_OR_INDENTS.search(cell))
     assert transformed(CellTransformer(), cell) == transformed(TransformerManager(), cell)
+
+
+@SPLIT_TEXT
+@given(CELLS, st.sampled_from(["t = r", "print(8 % 3, ", "if True:\n    t = 1 != 2, "]))
+def test_a_cell_with_any_text_in_a_string_stays_as_it_is(text: str, before: str) -> None:
+    cell = f"{before}'''{text.replace(chr(39), '')} '''{')' * before.count('(')}\n"
+    assert CellTransformer().transform_cell(cell) == cell
+
+
+def test_the_standard_library_stays_as_it_is() -> None:
+    transformer = CellTransformer()
+    for path in sorted(Path(ast.__file__).parent.glob("*.py"))[::7]:
+        source = path.read_text("utf-8").lstrip("\n")
+        assert transformer.transform_cell(source) == source, path.name
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            "open('R.md', 'w').write('''# Calc\n\n>>> from calc import add\n>>> add(1, 2)\n3\n''')\n", id="README"
+        ),
+        pytest.param("t = '''text\n...\n>>> p\n'''\n", id="dots and a prompt"),
+        pytest.param("t = '''\n>>>>>>> theirs\n'''\n", id="conflict marker"),
+        pytest.param("t = '''\nIn [2]: a\n   ...: b\n'''\n", id="IPython's prompts on a string's second line"),
+        pytest.param("t = '''a\n   \nb'''\n", id="line of spaces in a string"),
+        pytest.param("    # note\nif x:\n    y = '''\n    z\n    '''\n", id="indented comment first"),
+        pytest.param("n = 7 % 4\nt = '''\n>>> p\n'''\n", id="an operator that may be a magic"),
+        pytest.param("# >>> a\nt = '''\n>>> p\n'''\n", id="prompt in a comment"),
+    ],
+)
+def test_prompts_and_spaces_in_strings_stay(cell: str) -> None:
+    assert CellTransformer().transform_cell(cell) == cell
+
+
+def test_prompts_in_the_text_of_cell_magics_stay() -> None:
+    body = ">>> a\n... b\n>>>>>>> x\nIn [1]: c\n   \n    d\n"
+    for magic in ("writefile", "bash", "capture", "time"):
+        made = CellTransformer().transform_cell(f"%%{magic} x\n{body}")
+        assert ast.literal_eval(made.partition("run_cell_magic(")[2].rstrip()[:-1].join("()"))[2] == body
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(">>> a = 1\n>>> for b in []:\n...     a\n", id="doctest"),
+        pytest.param("# copied\n\n>>> a = 1\n", id="comment before"),
+        pytest.param("In [1]: a = 1\n   ...: b = 2\n", id="IPython"),
+        pytest.param("    >>> a = 1\n    >>> b = 2\n", id="indented"),
+        pytest.param("    a = 1\n    b = 2\n", id="indented code"),
+    ],
+)
+def test_prompts_and_indentation_of_copied_code_are_taken_away(cell: str) -> None:
+    made = CellTransformer().transform_cell(cell)
+    compile(made, "cell", "exec")
+    assert made == TransformerManager().transform_cell(cell)
 
 
 @pytest.mark.parametrize(
