@@ -3,6 +3,7 @@
 AgentToolsError
 ├── ToolServiceError        all that a tool's caller sees
 │   └── InvalidParams
+│       └── UnclearCode
 ├── EngineError
 │   ├── EngineUnavailable
 │   ├── ImageBuildError
@@ -73,6 +74,10 @@ class InvalidParams(ToolServiceError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class UnclearCode(InvalidParams):
+    """The code can be read in several ways, or there is none in the text; nothing was run."""
 
 
 class EngineError(AgentToolsError):

@@ -143,6 +143,11 @@ class Execution:
         return text_and_pictures(self.outputs, self.files, self.pictures_in, pictures)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the sandbox says about the run, such as what was repaired in the code before it ran, or left out."""
+        return tuple(output.text for output in self.outputs if isinstance(output, Notice))
+
+    @property
     def host_calls(self) -> tuple[HostCall, ...]:
         """The calls of host functions, in the order in which they ended."""
         return tuple(output for output in self.outputs if isinstance(output, HostCall))

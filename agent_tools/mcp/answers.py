@@ -74,6 +74,7 @@ def _code(run: CodeRun, bounds: Bounds) -> CallToolResult:
         stderr=new.stderr,
         result=new.result.text if new.result else None,
         error=error.text if error else None,
+        notes=list(new.notes),
         state_lost=_is_lost(error),
         files=files,
         files_complete=new.changes_complete,

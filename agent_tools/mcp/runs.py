@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp_types import CallToolResult
 
+from agent_tools.code_reader import checked_code
 from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
@@ -13,7 +14,6 @@ from agent_tools.mcp.activity import CodeRun, CommandRun, Place
 from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import Call
 from agent_tools.mcp.shapes import InContainer, Ran, RunCommand, RunPython, Said, Wait
-from agent_tools.sandbox.options import checked_code
 
 
 async def run_python(call: Call, given: RunPython) -> CallToolResult:

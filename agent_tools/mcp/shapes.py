@@ -84,6 +84,7 @@ class Ran(BaseModel):
     stderr: str = ""
     result: str | None = Field(default=None, description="The value of the last expression.")
     error: str | None = None
+    notes: list[str] = Field(default=[], description="What was repaired in the code, or left out, before it ran.")
     state_lost: bool = Field(default=False, description="True: the variables are gone.")
     exit_code: int | None = Field(default=None, description="Of a command.")
     files: list[File] = Field(default=[], description="New and changed files.")

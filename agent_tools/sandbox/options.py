@@ -231,27 +231,6 @@ def timeout_of(timeout: object, default: float, limits: Limits, name: str = "tim
     return float(timeout)
 
 
-def checked_code(code: str, limits: Limits) -> str:
-    """Return code that can be run as text.
-
-    Raises:
-        InvalidParams: it is no text, longer than `max_code_bytes`, or no valid Unicode.
-    """
-    if not isinstance(code, str):
-        raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
-    try:
-        size = len(code.encode())
-    except UnicodeEncodeError as exc:
-        raise InvalidParams("The code holds a lone surrogate (half of a character); send valid Unicode.") from exc
-    if size > limits.max_code_bytes:
-        raise InvalidParams(
-            f"The code is {size:,} bytes, more than {limits.max_code_bytes:,} (max_code_bytes). Pass data as a file."
-        )
-    if "\0" in code:
-        raise InvalidParams("The code holds a NUL character; remove it.")
-    return code
-
-
 def nearest(name: str, known: Sequence[str]) -> str:
     """Say which known name is meant by an unknown one, or which there are."""
     near = difflib.get_close_matches(name, known, 1)

@@ -10,14 +10,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from agent_tools.code_reader import Code, read_code
 from agent_tools.command import CommandResult, OnOutput
-from agent_tools.errors import InvalidParams
-from agent_tools.execution import Execution, Output, finished
+from agent_tools.errors import InvalidParams, UnclearCode
+from agent_tools.execution import Error, Execution, Notice, Output, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.engine import GUEST_WORK_DIR
 from agent_tools.sandbox.arguments import StrPath, bytes_or_file, given_bytes, path_text, whole_number
 from agent_tools.sandbox.opening import Opening
-from agent_tools.sandbox.options import Config, Keywords, Options, checked_code, config_of, plain, timeout_of
+from agent_tools.sandbox.options import Config, Keywords, Options, config_of, plain, timeout_of
 from agent_tools.sandbox.telling import told
 from agent_tools.sandbox.variables import assignments
 from agent_tools.sandbox.with_checkpoints import WithCheckpoints
@@ -108,7 +109,8 @@ class Sandbox(WithFiles, WithCheckpoints):
         """Run Python and return all it printed, returned, raised and drew; variables stay for the next run.
 
         Args:
-            code: Python as IPython takes it, magics and `await` included.
+            code: Python as IPython takes it, magics and `await` included; or text with Python in a fence, of which a
+                `Notice` names what was left out. Text that can be read in several ways is an `Error` and does not run.
             timeout: seconds it may run; the sandbox's default otherwise. It returns within this and three seconds.
             variables: names and JSON values that are set before.
             on_output: is called with each output while the code runs, in this thread.
@@ -124,19 +126,27 @@ class Sandbox(WithFiles, WithCheckpoints):
             return finished(told(outputs, on_output) if on_output else outputs)
 
     def stream(
-        self, code: str, timeout: float | None = None, cancelled: threading.Event | None = None
+        self, code: Code, timeout: float | None = None, cancelled: threading.Event | None = None
     ) -> Generator[Output, None, Execution]:
         """Yield the outputs of code while it runs, and return the whole `Execution`. Errors as for `run_code`.
 
         Closing the generator early interrupts the code, and so does `cancel` with the event given here.
         """
         seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        try:
+            reading = read_code(code, self.options.limits)
+        except UnclearCode as exc:
+            error = Error("UnclearCode", exc.message, "")
+            yield error
+            return Execution((error,))
+        notes = tuple(map(Notice, reading.notes))
+        yield from notes
         workspace = self.workspace  # which makes work_dir anew where it is gone
-        outputs = self._opening.session().stream(checked_code(code, self.options.limits), seconds, cancelled)
+        outputs = self._opening.session().stream(reading.code, seconds, cancelled)
         with contextlib.closing(outputs):
             execution = yield from outputs
         workspace.last_changes = weakref.ref(execution.changed)
-        return execution
+        return replace(execution, outputs=(*notes, *execution.outputs)) if notes else execution
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was given this event. Variables stay. For any thread."""

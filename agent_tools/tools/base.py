@@ -13,16 +13,18 @@ from typing import Any, Union
 import fastjsonschema
 
 from agent_tools import settings
+from agent_tools.code_reader import load_json
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.limits import Limits
 from agent_tools.runtime.engine import Guest
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.tools.params import Params, load_json
 from agent_tools.tools.registry import TOOL_REGISTRY, Config, register_tool
 
 __all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
+Params = Union[str, dict[str, Any]]
+"""A call's arguments, as a model or a caller gives them: text, or an object by name."""
 Parameters = Union[list[dict[str, Any]], dict[str, Any]]
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 

@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from agent_tools import settings
-from agent_tools.errors import FileRejected
+from agent_tools.code_reader import Reading, read_params
+from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.base import BaseToolWithFileAccess, tool_errors
+from agent_tools.tools.base import BaseToolWithFileAccess, Params, tool_errors
 from agent_tools.tools.code_tool import CodeTool
-from agent_tools.tools.params import Params, code_of, files_of
 from agent_tools.tools.registry import Config, register_tool
 from agent_tools.tools.render import markdown
 from agent_tools.tools.with_state import WithState
@@ -127,6 +127,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
 
         Args:
             params: a dict or JSON (or JSON5) text with `code`, a fenced block, or the code itself. Blank code gives ''.
+                What had to be repaired, or was left out, is a note of the answer; see docs/python.md.
             files: paths, file:// or http(s) URLs, brought into work_dir first; the answer names those that failed.
             timeout: seconds the code may run. The call returns within this and three seconds, whatever the code does;
                 starting a sandbox and fetching URLs have limits of their own.
@@ -143,7 +144,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         Raises:
             ToolServiceError: one of the files cannot be had; no code was run.
         """
-        return self._run(self.read_code(params), files, timeout, threading.Event())
+        return self._run(self._read(params), files, timeout, threading.Event())
 
     def stream(
         self,
@@ -156,7 +157,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
 
         Closing the iterator early interrupts the code; so does `cancel` with the event given here, from any thread.
         """
-        return (yield from self._stream(self.read_code(params), files, timeout, cancelled))
+        return (yield from self._stream(self._read(params), files, timeout, cancelled))
 
     def read_code(self, params: object) -> str:
         """Return the code that a call with these `params` runs.
@@ -164,7 +165,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         Raises:
             InvalidParams: there is no code, or it is longer than `max_code_bytes`.
         """
-        return code_of(params, self.options.limits)
+        return self._read(params).code
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     async def arun(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
         """`run` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
         cancelled = threading.Event()
-        work = partial(self._run, self.read_code(params), files, timeout, cancelled)
+        work = partial(self._run, self._read(params), files, timeout, cancelled)
         return await in_thread(work, partial(self.cancel, cancelled))
 
     def astream(
@@ -190,7 +191,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     ) -> AsyncGenerator[Output, None]:
         """`stream` for asyncio and trio. Closing it, or cancelling who reads it, interrupts the code."""
         cancelled = threading.Event()
-        outputs = self._stream(self.read_code(params), files, timeout, cancelled)
+        outputs = self._stream(self._read(params), files, timeout, cancelled)
         return iterate_in_thread(outputs, partial(self.cancel, cancelled))
 
     async def acall(
@@ -287,19 +288,22 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     def _call(
         self, params: Params, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
     ) -> str:
-        code = self.read_code(params)
-        if not code.strip():
+        reading = self._read(params)
+        if not reading.code.strip():
             return ""
-        return self.markdown(finished(self._stream(code, files, timeout, cancelled)))
+        return self.markdown(finished(self._stream(reading, files, timeout, cancelled)))
+
+    def _read(self, params: object) -> Reading:
+        return read_params(params, self.options.limits)
 
     def _run(
-        self, code: str, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
+        self, reading: Reading, files: Sequence[str] | None, timeout: float | None, cancelled: threading.Event
     ) -> Execution:
-        return finished(self._stream(code, files, timeout, cancelled, needs_files=True))
+        return finished(self._stream(reading, files, timeout, cancelled, needs_files=True))
 
     def _stream(
         self,
-        code: str,
+        reading: Reading,
         files: Sequence[str] | None,
         timeout: float | None,
         cancelled: threading.Event | None,
@@ -314,7 +318,7 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
             for file in staged if needs_files else ():
                 if file.name is None:
                     raise FileRejected(f"{file.source!r} cannot be had: {file.error}.{what_is_there(file.source)}")
-            with closing(self._sandbox.stream(code, timeout, cancelled)) as outputs:
+            with closing(self._sandbox.stream(reading, timeout, cancelled)) as outputs:
                 execution = yield from outputs
             saved = self.save_pictures(execution.pictures)
             return replace(execution, files=staged, saved=saved) if staged or saved else execution
@@ -343,6 +347,22 @@ def _warn_of_others(tool: CodeInterpreter) -> None:
 
 
 _in_default_folder: weakref.WeakSet[CodeInterpreter] = weakref.WeakSet()
+
+
+def files_of(files: object) -> list[str]:
+    """Return the paths and URLs of a call; for None, an empty list.
+
+    Raises:
+        InvalidParams: it is not a list of paths or URLs.
+    """
+    if files is None:
+        return []
+    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
+        raise InvalidParams(f"files={files!r:.80} is not usable: give a list of paths or URLs.")
+    for file in files:
+        if not isinstance(file, (str, Path)):
+            raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
+    return [str(file) for file in files]
 
 
 class _ToolSandbox(Sandbox):

@@ -15,8 +15,7 @@ from agent_tools.execution import StagedFile
 from agent_tools.limits import MIB
 from agent_tools.runtime.files.folder import opened, safe_name, snapshot
 from agent_tools.text import fence, neutralise, one_line
-from agent_tools.tools.base import BaseTool
-from agent_tools.tools.params import Params
+from agent_tools.tools.base import BaseTool, Params
 from agent_tools.tools.preview import preview
 from agent_tools.tools.registry import Config, register_tool
 

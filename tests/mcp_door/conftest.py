@@ -33,6 +33,7 @@ def converse(process_runtime: Runtime) -> Converse:
         prepare: Callable[[Callable[[str], None]], object] = lambda told: None,
         *,
         is_alone: bool = True,
+        runtime: Runtime = process_runtime,
         **settings: Any,
     ) -> None:
         failed: list[Exception] = []
@@ -40,7 +41,7 @@ def converse(process_runtime: Runtime) -> Converse:
         async def main() -> None:
             config = McpConfig(**settings)
             async with (
-                own_containers(config, process_runtime, is_alone=is_alone) as stock,
+                own_containers(config, runtime, is_alone=is_alone) as stock,
                 Client(make_server(stock, prepare, config), mode=mode) as client,
             ):
                 try:

@@ -12,6 +12,7 @@ from mcp import Client
 from mcp_types import CallToolResult, ImageContent, ResourceLink
 
 from tests.mcp_door.conftest import FOREVER, Converse, text_of
+from tests.written_code import REFUSED, TEXTS, RecordingRuntime
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
 DRAW = f"from IPython.display import display\nimport base64\ndisplay({{'image/png': {PNG!r}}}, raw=True)"
@@ -313,3 +314,21 @@ def test_progress_comes_no_more_often_than_it_may(converse: Converse) -> None:
         assert 1 <= len([message for message in told if message and message[0].isdigit()]) <= 6
 
     converse(talk, progress_every=0.5)
+
+
+def test_code_is_read_as_everywhere_and_the_answer_has_the_notes(converse: Converse) -> None:
+    runtime = RecordingRuntime()
+
+    async def talk(client: Client) -> None:
+        for written in TEXTS:
+            runtime.ran.clear()
+            answer = await client.call_tool("run_python", {"code": written.text})
+            ran = answer.structured_content
+            assert runtime.ran == ([] if written.code is REFUSED else [written.code]), written.text
+            assert ran["ok"] == (written.code is not REFUSED)
+            assert bool(ran["notes"]) == bool(written.note)
+            assert written.note in " ".join(ran["notes"])
+            assert written.note in text_of(answer)
+
+    converse(talk, runtime=runtime)
+    runtime.close_all()

@@ -8,13 +8,13 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput
 from agent_tools.agents.turn.code_stream import CodeReader
+from agent_tools.code_reader import read_params
 from agent_tools.errors import ToolServiceError
 from agent_tools.execution import Execution
 from agent_tools.limits import Limits
@@ -24,7 +24,6 @@ from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_tool import CodeTool, ReadsCode
 from agent_tools.tools.command_tool import CommandTool
-from agent_tools.tools.params import code_of
 
 MAX_FAILURE_CHARS = 1_000  # characters of a failure's message that the model is told
 
@@ -36,7 +35,7 @@ def code_reader(tool: BaseTool | None) -> CodeReader | None:
     """Return what reads code from arguments as the tool itself does; None for a tool that runs no code."""
     if not isinstance(tool, CodeTool):
         return None
-    return tool.read_code if isinstance(tool, ReadsCode) else partial(code_of, limits=Limits())
+    return tool.read_code if isinstance(tool, ReadsCode) else lambda arguments: read_params(arguments, Limits()).code
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,14 @@ class CodeStream:
         if self._pending.startswith('"'):
             self._state = "over"
         try:
-            return str(json.loads(f'"{piece}"', strict=False))
-        except ValueError:  # not JSON after all
+            code = str(json.loads(f'"{piece}"', strict=False))
+        except ValueError:  # not JSON, or with invalid escapes
             self._state = "over"
             return ""
+        if code.lstrip()[:1] == "`" and not any(self._sent):  # a fence, which is no part of the code
+            self._state = "over"
+            return ""
+        return code
 
 
 def _unquoted(token: str) -> str:

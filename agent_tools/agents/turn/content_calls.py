@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 from agent_tools.agents.turn.call_opening import opens_call
 from agent_tools.agents.turn.tagged_calls import OPENING, tagged_calls
+from agent_tools.code_reader import kept_backslashes
 from agent_tools.messages import FunctionCall
 from agent_tools.models.base import Json
 
@@ -35,8 +34,6 @@ _TAGS = ("<tool_call>", "<|python_tag|>", OPENING)
 _END_MARKS = ("</tool_call>", "<|eom_id|>", "<|eot_id|>")
 _FENCE_OPENING = re.compile(r"```[a-z_]*[ \t]*\r?\n")
 _BETWEEN = re.compile(r"(?:[\s;,]+|</tool_call>|<tool_call>|<\|python_tag\|>)*")
-_BLOCK_OPENING = re.compile(r"[ \t]*(```+)(?:python|py)[ \t]*\r?")
-_BLOCK_CLOSING = re.compile(r"[ \t]*(```+)[ \t]*\r?")
 _MAX_UNDECIDED = 1_000  # characters at an answer's beginning that are held back while they may still become a call
 _DECODER = json.JSONDecoder(strict=False)
 _ARGUMENTS = ("arguments", "parameters", "input")
@@ -54,28 +51,10 @@ def calls_in(
     body = _inside_fence(_without_end_marks(text).lstrip())
     try:
         is_tagged = body.startswith(OPENING, _skip(body, 0))
-        calls = tagged_calls(body, schemas) if is_tagged else tuple(_call(value) for value in _values(body))
+        calls = tagged_calls(body, schemas) if is_tagged else _json_calls(body)
     except (ValueError, RecursionError):
         return ()
     return calls if all(call.name in declared for call in calls) else ()
-
-
-def python_blocks(text: str) -> tuple[str, ...]:
-    """Return the fenced Python blocks of an answer that are closed, in order."""
-    lines = text.split("\n")
-    closings = defaultdict[str, list[int]](list)  # ticks -> the lines that consist of them
-    for place, line in enumerate(lines):
-        if found := _BLOCK_CLOSING.fullmatch(line):
-            closings[found[1]].append(place)
-    blocks, after = [], 0
-    for place, line in enumerate(lines):
-        opening = _BLOCK_OPENING.fullmatch(line) if place >= after else None
-        ends = closings[opening[1]] if opening else []
-        if ends and ends[-1] > place:
-            end = ends[bisect_right(ends, place)]
-            blocks.append("\n".join(lines[place + 1 : end]).rstrip("\n"))
-            after = end + 1
-    return tuple(blocks)
 
 
 class Gate:
@@ -143,6 +122,14 @@ def _tag_at(text: str) -> int:
         if any(tag.startswith(text[-length:]) for tag in _TAGS):
             return len(text) - length
     return len(text)
+
+
+def _json_calls(text: str) -> tuple[FunctionCall, ...]:
+    """Read the calls of a text; backslashes that are no escapes in JSON are kept, as in arguments of other calls."""
+    try:
+        return tuple(map(_call, _values(text)))
+    except ValueError:
+        return tuple(map(_call, _values(kept_backslashes(text))))
 
 
 def _values(text: str) -> Iterator[Any]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
-from agent_tools.agents.turn.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.turn.content_calls import Gate, calls_in
 from agent_tools.agents.turn.surrogates import without_halves
+from agent_tools.code_reader import python_blocks
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
 from agent_tools.models import base

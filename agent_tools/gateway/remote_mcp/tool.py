@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any
 
+from agent_tools.code_reader import load_json
 from agent_tools.gateway.remote_mcp.connection import Connection
 from agent_tools.gateway.remote_mcp.server import RemoteFailure
 from agent_tools.models.base import JsonObject
 from agent_tools.text import shorten
-from agent_tools.tools.base import BaseTool
-from agent_tools.tools.params import Params, load_json
+from agent_tools.tools.base import BaseTool, Params
 
 _REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
 _NO_RESULT = "(The tool returned nothing.)"

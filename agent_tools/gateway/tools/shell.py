@@ -13,10 +13,9 @@ from agent_tools.gateway.tools.at_once import Together, run_at_once
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
 from agent_tools.text import fence, fold_lines
-from agent_tools.tools.base import tool_errors
+from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandTool
-from agent_tools.tools.params import Params
 
 _DESCRIPTION = (
     "Runs shell commands (bash) in a Linux container, and returns the stdout, stderr and exit code of each. The "
@@ -54,13 +53,14 @@ class ContainerShell(CommandTool):
 
     def run(self, params: Params, cancelled: threading.Event) -> Generator[CommandNews, None, str]:
         """Run the commands of a call at once, yield their news, and return what a model is told."""
-        together = self._together(read_shell_call(params))
+        call = read_shell_call(params)
+        together = self._together(call)
         interpreter = self.hold.interpreter()
         self._cancelled = mine = threading.Event()
         if cancelled.is_set():
             mine.set()
         with tool_errors():
-            notes = [self._carry_files(interpreter)]
+            notes = [*(f"note: {note}" for note in call.notes), self._carry_files(interpreter)]
             with closing(run_at_once(interpreter.as_sandbox, together, mine)) as news:
                 ends = yield from news
             notes += [told(ends), self._carry_files(interpreter)]

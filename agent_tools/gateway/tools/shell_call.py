@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.code_reader import JsonReading, checked_code, read_json
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.sandbox.options import checked_code
-from agent_tools.tools.params import load_json
 
 MAX_COMMANDS = 16  # of one call; they run at once
 _SHOWN = 'Give JSON such as {"commands": ["ls -l"]}.'
@@ -16,11 +16,15 @@ _SHOWN = 'Give JSON such as {"commands": ["ls -l"]}.'
 
 @dataclass(frozen=True)
 class ShellCall:
-    """The commands of a call. `timeout_ms` and `max_output_length` (characters) are None where the model set none."""
+    """The commands of a call. `timeout_ms` and `max_output_length` (characters) are None where the model set none.
+
+    `notes` say how invalid escapes in its JSON were read.
+    """
 
     commands: tuple[str, ...]
     timeout_ms: int | None = None
     max_output_length: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def read_shell_call(arguments: object) -> ShellCall:
@@ -30,14 +34,27 @@ def read_shell_call(arguments: object) -> ShellCall:
         InvalidParams: there are no commands in it, or they cannot be run.
     """
     try:
-        given = load_json(arguments) if isinstance(arguments, str) else arguments
+        reading = read_json(arguments, _is_sound) if isinstance(arguments, str) else JsonReading(arguments)
     except ValueError as exc:
         raise InvalidParams(f"The arguments are not JSON. {_SHOWN}") from exc
+    given = reading.value
     if not isinstance(given, dict):
         raise InvalidParams(f"The arguments are no JSON object. {_SHOWN}")
     commands = _commands(given.get("commands", given.get("command")))
     checked_code("\n".join(commands), Limits())
-    return ShellCall(commands, _number(given, "timeout_ms", 1), _number(given, "max_output_length", 0))
+    return ShellCall(commands, _number(given, "timeout_ms", 1), _number(given, "max_output_length", 0), reading.notes)
+
+
+def _is_sound(given: Any) -> bool:
+    """Return whether all quotes are closed in the commands."""
+    try:
+        for command in _commands(given.get("commands", given.get("command")) if isinstance(given, dict) else None):
+            shlex.split(command)
+    except ValueError:
+        return False
+    except InvalidParams:
+        return True  # it is told of later
+    return True
 
 
 def _commands(given: Any) -> tuple[str, ...]:

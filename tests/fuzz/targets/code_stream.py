@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent_tools.agents.turn.code_stream import CodeStream
+from agent_tools.code_reader import read_params
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
@@ -19,7 +19,7 @@ def stream_code(parts: Parts) -> None:
     arguments = list(texts(parts))
     shown = "".join([stream.feed(text) for text in arguments])
     try:
-        code = code_of("".join(arguments), LIMITS)
+        code = read_params("".join(arguments), LIMITS).code
     except InvalidParams:
         return
     assert not code.startswith(shown) or shown + stream.finish(code) == code

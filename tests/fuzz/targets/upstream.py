@@ -14,6 +14,7 @@ import httpx
 import openai
 
 from agent_tools.agents.turn.round import Round
+from agent_tools.code_reader import read_params
 from agent_tools.errors import ModelError
 from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
@@ -22,7 +23,6 @@ from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.reply import Reply
 from agent_tools.settings import Endpoint
-from agent_tools.tools.params import code_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -95,7 +95,7 @@ def follow_reply(reply: Reply) -> None:
             argued += len(delta.text) if isinstance(delta, ArgumentsDelta) else 0
             yield delta
 
-    answer, shown = Round(1, {"python": functools.partial(code_of, limits=Limits()), "f": None}), 0
+    answer, shown = Round(1, {"python": lambda text: read_params(text, Limits()).code, "f": None}), 0
     composer = Composer(
         {"output": []}, ResponseContext("python", {"f": FUNCTION}, "cntr", True, lambda _: None, lambda *_: "")
     )

@@ -10,10 +10,12 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from agent_tools.models.base import Usage
+from agent_tools.models.bounds import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import EXECUTE, SQUARES, WEATHER, ask, chunks, run, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check
+from tests.written_code import ARGUMENTS, REFUSED, TEXTS, RecordingRuntime, Written, arguments
 
 
 def test_a_declared_function_is_run_and_the_answer_is_whole(new_gateway: NewGateway) -> None:
@@ -170,3 +172,22 @@ def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway
 
 def test_only_one_choice_can_be_made(new_gateway: NewGateway) -> None:
     assert ask(new_gateway({}), n=2).json()["error"]["param"] == "n"
+
+
+def test_code_is_read_as_everywhere(new_gateway: NewGateway) -> None:
+    table = [*ARGUMENTS, *(Written(arguments(each.text), each.code, each.note) for each in TEXTS)]
+    runtime = RecordingRuntime()
+    for start in range(0, len(table), MAX_CALLS):
+        part = table[start : start + MAX_CALLS]
+        calls = [ScriptedCall("execute_python", written.text) for written in part]
+        runtime.ran.clear()
+        gateway = new_gateway({"m": [ScriptedReply(calls=calls), "Ok."]}, runtime=runtime)
+        assert ask(gateway).status_code == 200
+        assert runtime.ran == [written.code for written in part if written.code is not REFUSED]
+        told = [
+            message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"
+        ]
+        for written, content in zip(part, told):
+            assert written.note in content, written.text
+            assert ("failed:" in content) == (written.code is REFUSED), written.text
+    runtime.close_all()

@@ -9,9 +9,11 @@ import pytest
 
 from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT
 from agent_tools.gateway.store.records import StoredCall
+from agent_tools.models.bounds import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post, stream
 from tests.gateway.conftest import NewGateway
+from tests.written_code import ARGUMENTS, REFUSED, TEXTS, RecordingRuntime, Written, arguments
 
 
 def test_the_clients_own_stream_reader_follows(new_gateway: NewGateway) -> None:
@@ -118,3 +120,27 @@ def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
     asked = gateway.upstream.requests[0]["messages"]
     assert len(asked) == 1 + 3 * 5_000
     assert [message["content"] for message in asked[-4::3]] == [UNKNOWN_OUTPUT, "It was one."]
+
+
+def test_the_code_that_runs_is_the_code_that_is_shown(new_gateway: NewGateway) -> None:
+    table = [*ARGUMENTS, *(Written(arguments(each.text), each.code, each.note) for each in TEXTS)]
+    runtime = RecordingRuntime()
+    for start in range(0, len(table), MAX_CALLS):
+        part = table[start : start + MAX_CALLS]
+        calls = [ScriptedCall("python", written.text) for written in part]
+        runtime.ran.clear()
+        gateway = new_gateway({"m": [ScriptedReply(calls=calls, piece=5), "Ok."]}, runtime=runtime)
+        body = stream(gateway, include=INCLUDE)[-1]["response"]
+        shown = outputs(body)
+        ran = [written for written in part if written.code is not REFUSED]
+        assert runtime.ran == [written.code for written in ran]
+        for written, item in zip(part, shown):
+            logs = "".join(each["logs"] for each in item["outputs"])
+            assert item["status"] == ("completed" if written.code is not REFUSED else "failed"), written.text
+            assert written.note in logs
+            assert not ran or written.code in (REFUSED, item["code"])
+        told = [
+            message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"
+        ]
+        assert all(written.note in content for written, content in zip(part, told))
+    runtime.close_all()

@@ -92,3 +92,28 @@ def test_calls_are_read_generously(arguments: object, call: ShellCall) -> None:
 def test_what_is_no_call_is_never_guessed(arguments: object) -> None:
     with pytest.raises(InvalidParams):
         read_shell_call(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (r"""{"commands": ["printf '%s\n' a12 b3 | grep -oP '\d+'"]}""", "printf '%s\n' a12 b3 | grep -oP '\\d+'"),
+        (r"""{"commands": ["find . -name \*.log -exec echo {} \;"]}""", r"find . -name \*.log -exec echo {} \;"),
+        (r"""{"commands": ["echo 'it'\''s'"]}""", r"echo 'it'\''s'"),
+        (r"""{"commands": ["python -c \'print(1)\""]}""", None),
+    ],
+)
+def test_invalid_escapes_in_commands_keep_their_backslashes(arguments: str, command: str | None) -> None:
+    if command is None:
+        with pytest.raises(InvalidParams, match="not JSON"):
+            read_shell_call(arguments)
+        return
+    call = read_shell_call(arguments)
+    assert call.commands == (command,)
+    assert "invalid escapes" in call.notes[0]
+
+
+def test_the_answer_says_that_escapes_were_invalid(shell: ContainerShell) -> None:
+    answer = shell.call(r"""{"commands": ["echo a12 | grep -oP '\d+'"]}""")
+    assert "note: The JSON had invalid escapes (\\d), read literally." in answer
+    assert "12" in answer

@@ -246,3 +246,11 @@ def test_no_docstring_is_empty() -> None:
 def test_a_section_that_is_not_written_as_it_should_be_stays_in_the_summary() -> None:
     found = read_docstring("Say it.\n\nArgs:\n    x - the x\n")
     assert (found.summary, found.arguments) == ("Say it.\n\nArgs:\n    x - the x", {})
+
+
+def test_invalid_escapes_in_arguments_keep_their_backslashes() -> None:
+    def pattern(text: str) -> str:
+        return text
+
+    assert FunctionTool(pattern).call(r'{"text": "\d+\s \"a\" \u00e9 C:\users"}') == '\\d+\\s "a" é C:\\users'
+    assert FunctionTool(pattern).call(r"""{"text": "it\'s"}""") == "it's"

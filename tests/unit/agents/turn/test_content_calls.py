@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.turn.content_calls import Gate, calls_in, python_blocks
+from agent_tools.agents.turn.content_calls import Gate, calls_in
+from agent_tools.code_reader import python_blocks
 from agent_tools.messages import FunctionCall
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
@@ -130,3 +131,14 @@ def test_many_ids_before_a_call_cost_no_more_than_they_are_long() -> None:
     gate = Gate()
     assert gate.feed("{" + '"id":1,' * 500_000) != ""
     assert time.thread_time() - began < 1
+
+
+def test_invalid_escapes_in_calls_keep_their_backslashes() -> None:
+    (call,) = calls_in(r"""{"name": "python", "arguments": {"code": "re.findall(r'\d+', \'a1\')"}}""", {"python"})
+    assert json.loads(call.arguments) == {"code": r"re.findall(r'\d+', 'a1')"}
+
+
+def test_a_fence_in_a_string_does_not_end_a_block() -> None:
+    code = "q = '''\n```sql\nselect 1\n```\n'''\nprint(q)"
+    assert python_blocks(f"Run:\n```python\n{code}\n```\nThanks.") == (code,)
+    assert python_blocks("```python\n%%writefile a.md\n```\nx\n```\n```") == ()

@@ -1,16 +1,35 @@
+"""What is read of the code and the arguments that models write, and what is said of it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
 import json
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import IPython
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent_tools.errors import InvalidParams
+from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
+from agent_tools.code_reader import MAX_JSON5_PARTS, Reading, load_json, read_code, read_params
+from agent_tools.errors import InvalidParams, ToolServiceError, UnclearCode
+from agent_tools.execution import Error
 from agent_tools.limits import MIB, Limits
+from agent_tools.python_scanner import is_sound
 from agent_tools.sandbox.options import timeout_of
-from agent_tools.tools.params import MAX_JSON5_PARTS, code_of, load_json
+from tests.written_code import ARGUMENTS, REFUSED, TEXTS, RecordingRuntime, Written, arguments
 
 LIMITS = Limits()
 CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprint(text)\n'
+
+
+def code_in(params: object, limits: Limits) -> str:
+    return read_params(params, limits).code
 
 
 @pytest.mark.parametrize(
@@ -28,16 +47,13 @@ CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprin
         pytest.param('"{code}".format(code=1)', '"{code}".format(code=1)', id="raw code that begins as a text"),
         pytest.param('"{\\"a\\": 1}"', '"{\\"a\\": 1}"', id="a text that holds another object"),
         pytest.param({"code": "print(1)"}, "print(1)", id="dict"),
-        pytest.param(
-            {"code": '```\n{"code": "x"}\n```'}, '```\n{"code": "x"}\n```', id="a dict's code is taken as it is"
-        ),
+        pytest.param({"code": '{"code": "x"}'}, '{"code": "x"}', id="a dict's code is no JSON"),
         pytest.param("```python\nprint(1)\n```", "print(1)", id="fenced"),
         pytest.param("```\nprint(1)\n```", "print(1)", id="fenced without a language"),
         pytest.param("```py\nprint(1)\n```\n", "print(1)", id="fenced, newline after"),
         pytest.param("````\nprint('```')\n```\n````", "print('```')\n```", id="longer fence around a shorter one"),
         pytest.param("```python\nprint(1)\n", "print(1)", id="unclosed fence"),
         pytest.param("Here it is:\n\n```python\nprint(1)\n```\nThanks.", "print(1)", id="prose around a fence"),
-        pytest.param("```python\na\n```\nor\n```python\nb\n```", "a", id="the first of two fences"),
         pytest.param('```json\n{"code": "print(1)"}\n```', "print(1)", id="fenced JSON"),
         pytest.param("print(1)", "print(1)", id="raw code"),
         pytest.param("if x:\n    y()\n", "if x:\n    y()\n", id="raw code keeps its white space"),
@@ -56,7 +72,7 @@ CODE_WITH_A_FENCE_IN_A_STRING = 'text = """\n```python\nprint(1)\n```\n"""\nprin
     ],
 )
 def test_code_is_found_in(params: object, code: str) -> None:
-    assert code_of(params, LIMITS) == code
+    assert code_in(params, LIMITS) == code
 
 
 @pytest.mark.parametrize(
@@ -68,12 +84,12 @@ def test_code_is_found_in(params: object, code: str) -> None:
     ],
 )
 def test_a_fence_with_crlf_line_ends_is_a_fence(params: str) -> None:
-    assert code_of(params, LIMITS).strip() == "print(1)"
+    assert code_in(params, LIMITS).strip() == "print(1)"
 
 
 @pytest.mark.parametrize("params", ["[]", "null", '"x"', "5", "[1, 2]"])
 def test_json_that_is_not_an_object_is_plain_code(params: str) -> None:
-    assert code_of(params, LIMITS) == params
+    assert code_in(params, LIMITS) == params
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,7 @@ def test_json_that_is_not_an_object_is_plain_code(params: str) -> None:
 )
 def test_params_without_code_are_refused(params: object, words: str) -> None:
     with pytest.raises(InvalidParams, match=words):
-        code_of(params, LIMITS)
+        code_in(params, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +128,7 @@ def test_params_without_code_are_refused(params: object, words: str) -> None:
 )
 def test_broken_json_that_claims_to_hold_code_is_refused(params: str) -> None:
     with pytest.raises(InvalidParams, match="looks like JSON") as caught:
-        code_of(params, LIMITS)
+        code_in(params, LIMITS)
     caught.value.message.encode()
 
 
@@ -128,7 +144,7 @@ def test_broken_json_that_claims_to_hold_code_is_refused(params: str) -> None:
 )
 def test_deep_nesting_is_refused(params: object) -> None:
     with pytest.raises(InvalidParams):
-        code_of(params, LIMITS)
+        code_in(params, LIMITS)
 
 
 @pytest.mark.parametrize("wrap", [str, json.dumps, lambda code: {"code": code}], ids=["plain", "JSON", "dict"])
@@ -144,12 +160,12 @@ def test_deep_nesting_is_refused(params: object) -> None:
 def test_code_that_cannot_be_run_is_refused(wrap: Any, code: str, words: str) -> None:
     params = json.dumps({"code": code}) if wrap is json.dumps else wrap(code)
     with pytest.raises(InvalidParams, match=words) as caught:
-        code_of(params, LIMITS)
+        code_in(params, LIMITS)
     caught.value.message.encode()
 
 
 def test_code_of_exactly_the_limit_is_taken() -> None:
-    assert len(code_of("#" * MIB, LIMITS)) == MIB
+    assert len(code_in("#" * MIB, LIMITS)) == MIB
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), (None, 30.0), (86_400, 86_400.0)])
@@ -208,6 +224,150 @@ def test_load_json_refuses_what_is_neither(text: str) -> None:
 
 def test_json5_of_many_parts_is_refused_since_its_parser_is_slow() -> None:
     few, many = ("{code: 'x', a: [" + "1," * count + "]}" for count in (MAX_JSON5_PARTS - 10, MAX_JSON5_PARTS))
-    assert code_of(few, LIMITS) == "x"
+    assert code_in(few, LIMITS) == "x"
     with pytest.raises(InvalidParams, match="cannot be parsed"):
-        code_of(many, LIMITS)
+        code_in(many, LIMITS)
+
+
+# -- the table of what models write, at every door --------------------------------------------------------------------
+
+
+def read(params: object) -> Reading | None:
+    try:
+        return read_params(params, LIMITS)
+    except InvalidParams:
+        return None
+
+
+def check(written: Written, reading: Reading | None) -> None:
+    """Compare a reading with the table."""
+    assert (reading.code if reading else REFUSED) == written.code, written.text
+    if reading:
+        notes = " ".join(reading.notes)
+        assert written.note in notes if written.note else not notes, written.text
+
+
+def test_the_table_is_long() -> None:
+    assert len(TEXTS) + len(ARGUMENTS) >= 150
+    assert len({written.text for written in (*TEXTS, *ARGUMENTS)}) == len(TEXTS) + len(ARGUMENTS)
+
+
+@pytest.mark.parametrize("wrap", [str, lambda text: {"code": text}, arguments], ids=["text", "dict", "JSON"])
+@pytest.mark.parametrize("written", TEXTS, ids=lambda written: repr(written.text)[:60])
+def test_text_is_read_alike_as_it_is_and_in_arguments(written: Written, wrap: Any) -> None:
+    check(written, read(wrap(written.text)))
+
+
+@pytest.mark.parametrize("written", ARGUMENTS, ids=lambda written: repr(written.text)[:60])
+def test_arguments_are_read(written: Written) -> None:
+    check(written, read(written.text))
+
+
+@pytest.mark.parametrize("written", TEXTS, ids=lambda written: repr(written.text)[:60])
+def test_code_alone_is_read_as_arguments_are(written: Written) -> None:
+    try:
+        reading = read_code(written.text, LIMITS)
+    except UnclearCode:
+        reading = None
+    check(written, reading)
+
+
+@pytest.fixture
+def runtime() -> Iterator[RecordingRuntime]:
+    runtime = RecordingRuntime()
+    yield runtime
+    runtime.close_all()
+
+
+def test_the_tool_runs_what_is_read(runtime: RecordingRuntime) -> None:
+    tool = CodeInterpreter(work_dir="fresh", runtime=runtime)
+    for written in (*TEXTS, *ARGUMENTS):
+        runtime.ran.clear()
+        try:
+            answer = tool.call(written.text)
+        except ToolServiceError as exc:
+            answer = exc.message
+        is_run = written.code is not REFUSED and bool(written.code.strip())
+        assert runtime.ran == ([written.code] if is_run else []), written.text
+        assert not is_run or written.note in answer
+        assert ("note:" in answer) == bool(written.note and is_run)
+    tool.close()
+
+
+def test_a_sandbox_and_the_adapters_run_what_is_read(runtime: RecordingRuntime) -> None:
+    agents = pytest.importorskip("agents.tool_context")
+    from agent_tools.integrations.openai_agents import code_interpreter_tool
+
+    sandbox = AsyncSandbox(runtime=runtime)
+    tool = code_interpreter_tool(sandbox)
+
+    async def main() -> None:
+        for written in TEXTS:
+            runtime.ran.clear()
+            context = agents.ToolContext(None, tool_name=tool.name, tool_call_id="c", tool_arguments="{}")
+            shown = await tool.on_invoke_tool(context, arguments(written.text))
+            assert runtime.ran == ([] if written.code is REFUSED else [written.code]), written.text
+            answer = "".join(each.text for each in shown)
+            assert ("UnclearCode: " in answer) == (written.code is REFUSED)
+            assert written.note in answer
+        await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_an_execution_has_the_notes(runtime: RecordingRuntime) -> None:
+    with Sandbox(runtime=runtime) as sandbox:
+        execution = sandbox.run_code("Do:\n```python\n1\n```")
+        assert execution.notes == ("Not run: the text around the block of Python.",)
+        refused = sandbox.run_code("```\n1\n```\n```\n2\n```")
+        assert isinstance(refused.error, Error)
+        assert "send one block" in refused.error.text
+        assert runtime.ran == ["1"]
+
+
+# -- plain Python is never altered ------------------------------------------------------------------------------------
+
+
+def sources() -> list[str]:
+    """Every few files of the standard library and of IPython, as long as their text is valid Python."""
+    folders = [Path(ast.__file__).parent, Path(IPython.__file__).parent]
+    paths = sorted(path for folder in folders for path in folder.glob("*.py"))[::5]
+    return [path.read_text("utf-8") for path in paths if path.stat().st_size]
+
+
+def test_the_source_of_libraries_is_never_altered() -> None:
+    for source in sources():
+        inside = source.strip("\n")
+        assert is_sound(source)
+        for params, code in (
+            (source, source),
+            ({"code": source}, source),
+            (arguments(source), source),
+            (f"```python\n{inside}\n```", inside),
+            ({"code": f"```\n{inside}\n```\n"}, inside),
+        ):
+            assert read_params(params, Limits(max_code_bytes=MIB)).code == code
+
+
+PYTHON_TEXT = st.text(st.sampled_from("ab \n\t`'\"\\#{}()[]:=%!?>.nrftu0é"), max_size=60)
+STATEMENTS = st.one_of(
+    PYTHON_TEXT.map(lambda text: f"x = {text!r}"),
+    PYTHON_TEXT.map(lambda text: f"x = '''{text.replace(chr(92), '').replace(chr(39), '')}'''"),
+    PYTHON_TEXT.map(
+        lambda text: f'x = rf"""{text.replace(chr(92), "").translate(dict.fromkeys(map(ord, chr(34) + "{}")))}"""'
+    ),
+    PYTHON_TEXT.map(lambda text: "# " + text.replace("\n", " ")),
+    st.sampled_from(["if x:\n    y = 1 % 2", "f(\n    a,\n    b != c,\n)", "x = 1 + \\\n    2", "f'{x!r:>{w}}'"]),
+)
+CODES = st.lists(STATEMENTS, min_size=1, max_size=5).map("\n".join)
+
+
+@given(CODES)
+def test_valid_python_comes_back_exactly_however_it_is_sent(code: str) -> None:
+    assert is_sound(code)
+    assert read_params(code, LIMITS).code == code
+    assert read_params({"code": code}, LIMITS).code == code
+    assert read_params(arguments(code), LIMITS).code == code
+    assert read_params(json.dumps(arguments(code)), LIMITS).code == code
+    for tag in ("python", "", "py"):
+        assert read_params({"code": f"```{tag}\n{code}\n```"}, LIMITS) == Reading(code.rstrip("\n"))

@@ -1,0 +1,499 @@
+r"""The code and the arguments that a model wrote: taken as they are, or repaired where exactly one reading is left.
+
+Theory of operation. Code that is valid Python is never changed. The host does not parse it to find that out: the host's
+Python may be older than the image's, and CPython's parser may crash on hostile text. Instead the scanner of
+python_scanner.py looks for text that no version of Python accepts: a fence, or a backslash in mid-line, outside of all
+strings and comments. Only such text is repaired:
+
+    arguments   a JSON object with `code`; JSON5; encoded twice; several times the same object; marks of the model's
+                training after it. Backslashes that begin no JSON escape are kept, as the model wrote them.
+    fences      the Python block of a text, or its Python blocks one after the other, without the text around them. A
+                block ends at the first fence that is in none of its strings.
+    line ends   one line with `\n` as two characters between statements, from a server that escapes twice.
+
+Each repair adds a note, unless it takes away nothing but a wrapper (JSON, or the one fence around everything). Where
+several readings are left, `UnclearCode` says what to send instead, and nothing runs. All work is linear in the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from agent_tools.errors import InvalidParams, UnclearCode
+from agent_tools.limits import Limits
+from agent_tools.python_scanner import CELL_MAGIC, Part, is_sound, parts
+from agent_tools.text import neutralise
+
+MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
+MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
+_SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the code itself.'
+_ONE_BLOCK = "Nothing was run: send one block of Python, without other blocks."
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The code that runs. `notes` say what of the text was changed or left out; () for text that runs as it is."""
+
+    code: str
+    notes: tuple[str, ...] = ()
+
+
+Code = Union[str, Reading]
+"""Code as a caller gives it: text that is still to be read, or a reading."""
+
+
+def read_params(params: object, limits: Limits) -> Reading:
+    """Return the code in the arguments of a call: a dict or JSON with `code`, fenced Python, or the code itself.
+
+    Text that starts as `{"code":` but is not JSON is refused rather than run in part.
+
+    Raises:
+        InvalidParams: there is no code in it, or code that cannot be run as text, or that can be read in several ways.
+    """
+    if isinstance(params, dict):
+        return _checked(_read_text(_code_value(params)), limits)
+    if not isinstance(params, str):
+        raise InvalidParams(f"params is of type {type(params).__name__}. {_SHOWN}")
+    text = params.removeprefix("\ufeff")
+    return _checked(_read_object(text) or _read_text(text, may_hold_json=True), limits)
+
+
+def read_code(code: Code, limits: Limits) -> Reading:
+    """Return the code that a text is, for callers that hand over code alone. Errors as for `read_params`."""
+    if isinstance(code, Reading):
+        return code
+    if not isinstance(code, str):
+        raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
+    return _checked(_read_text(code.removeprefix("\ufeff")), limits)
+
+
+def checked_code(code: str, limits: Limits) -> str:
+    """Return code that can be run as text.
+
+    Raises:
+        InvalidParams: it is no text, longer than `max_code_bytes`, or no valid Unicode.
+    """
+    if not isinstance(code, str):
+        raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidParams("The code holds a lone surrogate (half of a character); send valid Unicode.") from exc
+    if size > limits.max_code_bytes:
+        raise InvalidParams(
+            f"The code is {size:,} bytes, more than {limits.max_code_bytes:,} (max_code_bytes). Pass data as a file."
+        )
+    if "\0" in code:
+        raise InvalidParams("The code holds a NUL character; remove it.")
+    return code
+
+
+def _checked(reading: Reading, limits: Limits) -> Reading:
+    checked_code(reading.code, limits)
+    return reading
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+_CLAIMS_CODE_KEY = re.compile(r"""\{\s*["']?code["']?\s*:""")
+_DECODER = json.JSONDecoder(strict=False)
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<lone>(?s:.)|\Z))')
+_BETWEEN_OBJECTS = re.compile(r"(?:\s+|<\|[^<>|\s]{1,40}\|>|</?tool_call>)*")
+_CONTROLS = {"\b": "\\b", "\f": "\\f", "\t": "\\t", "\r": "\\r"}
+_SWALLOWED = re.compile(r"\x08|\x0c(?=[A-Za-z])")  # what `\b` of a regex and `\frac` of LaTeX become in JSON
+
+
+class _SeveralObjects(ValueError):
+    """The text has several JSON objects that differ."""
+
+
+@dataclass(frozen=True)
+class JsonReading:
+    """A JSON value. `lone` are the backslashes that begin no JSON escape, with the character after each."""
+
+    value: Any
+    lone: tuple[str, ...] = ()
+    quotes: str = "literally"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note of how the lone backslashes were read; () without any."""
+        shown = neutralise(", ".join(dict.fromkeys(self.lone[:1_000]))[:60])
+        note = f"The JSON had invalid escapes ({shown}), read {self.quotes}. In JSON, write \\\\ for a backslash."
+        return (note,) if self.lone else ()
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON or JSON5, with a fence around it or without. Errors as for `read_json`."""
+    return read_json(text).value
+
+
+def read_json(text: str, is_sound: Callable[[Any], bool] | None = None) -> JsonReading:
+    r"""Parse JSON or JSON5, with a fence around it or without. A backslash that begins no JSON escape is kept.
+
+    Such a backslash before a quote (`\'`) may be one that JSON5 takes away, or one of the text. `is_sound` decides by
+    the value that results; without it, JSON5's meaning holds.
+
+    Raises:
+        ValueError: it is neither, or `is_sound` refuses all readings, or holds several objects that differ.
+    """
+    text = text.strip()
+    if text.startswith("```") and len(blocks := _blocks(text)[0]) == 1:
+        text = blocks[0].code.strip()
+    try:
+        return _read_json(text, is_sound)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+
+
+def _read_json(text: str, is_sound: Callable[[Any], bool] | None) -> JsonReading:
+    try:
+        return JsonReading(_only_value(text))
+    except _SeveralObjects:
+        raise
+    except ValueError:
+        lone = tuple(f"\\{found['lone']}" for found in _ESCAPE.finditer(text) if found["lone"] is not None)
+        if lone and (kept := _kept(text, lone, is_sound)) is not None:
+            return kept
+        if len(text) > MAX_JSON5_CHARS or sum(map(text.count, ",:[{")) > MAX_JSON5_PARTS:
+            raise
+    import json5  # only what is no plain JSON needs it
+
+    lone = tuple(each for each in lone if each not in ("\\'", "\\\n"))
+    return JsonReading(json5.loads(_ESCAPE.sub(_left_to_json5, text)), lone)
+
+
+def _kept(text: str, lone: tuple[str, ...], is_sound: Callable[[Any], bool] | None) -> JsonReading | None:
+    """Return the JSON in which lone backslashes are kept; None if it is not JSON even so."""
+    try:
+        literal = _only_value(_ESCAPE.sub(_doubled, text))
+        if "\\'" not in lone:
+            return JsonReading(literal, lone)
+        as_json5 = _only_value(kept_backslashes(text))
+    except ValueError:
+        return None
+    if is_sound is not None and is_sound(literal):
+        return JsonReading(literal, lone)
+    if is_sound is None or is_sound(as_json5):
+        return JsonReading(as_json5, lone, r"as ' where they were \'" + (", else literally" * (len(set(lone)) > 1)))
+    raise ValueError(r"the escape \' is invalid; write ' for a quote, and \\ for a backslash")
+
+
+def kept_backslashes(text: str) -> str:
+    """Return JSON in which each backslash that begins no escape stands for itself, but for one before a quote."""
+    return _ESCAPE.sub(_without_quotes, text)
+
+
+def _doubled(found: re.Match[str]) -> str:
+    return found[0] if found["lone"] is None else f"\\{found[0]}"
+
+
+def _without_quotes(found: re.Match[str]) -> str:
+    return "'" if found["lone"] == "'" else _doubled(found)
+
+
+def _left_to_json5(found: re.Match[str]) -> str:
+    return found[0] if found["lone"] in ("'", "\n") else _doubled(found)
+
+
+def _only_value(text: str) -> Any:
+    """Parse a text that is one JSON value; equal or empty objects after an object, and a model's marks, are skipped.
+
+    Servers send arguments as `{}` first, or whole once more at the end.
+    """
+    only, end = _DECODER.raw_decode(text)
+    while end < len(text):
+        end = _BETWEEN_OBJECTS.match(text, end).end()  # type: ignore[union-attr]
+        if end == len(text):
+            break
+        value, end = _DECODER.raw_decode(text, end)
+        if not isinstance(only, dict) or not isinstance(value, dict):
+            raise ValueError("text after the object")
+        if only and value and value != only:
+            raise _SeveralObjects("it has several objects that differ: send one")
+        only = only or value
+    return only
+
+
+def _read_object(text: str) -> Reading | None:
+    """Return the code of a JSON object; None for text that is none, and does not begin as an object with code."""
+    text = _decoded_once(text.strip())
+    if not text.startswith("{"):
+        return None
+    try:
+        found = read_json(text, _has_sound_code)
+    except ValueError as exc:
+        if _CLAIMS_CODE_KEY.match(text):
+            raise InvalidParams(
+                f"params looks like JSON with a 'code' key but cannot be parsed ({neutralise(str(exc))}). {_SHOWN}"
+            ) from exc
+        return None
+    if not isinstance(found.value, dict):
+        return None
+    code = _code_value(found.value)
+    if found.lone:
+        reading = _read_text(_with_controls_escaped(code))
+        return replace(reading, notes=found.notes + reading.notes)
+    reading = _read_text(code)
+    if ("\b" in code or "\f" in code) and (swallowed := _SWALLOWED.search(code)):
+        escape = _CONTROLS[swallowed[0]]
+        note = f"The code holds a control character: that is what {escape} is in JSON. For a backslash, write \\\\."
+        return replace(reading, notes=(*reading.notes, note))
+    return reading
+
+
+def _decoded_once(text: str) -> str:
+    """Return the object with code that was encoded twice, as some servers do; other text as it is."""
+    if not text.startswith('"'):
+        return text
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return inner.strip() if isinstance(inner, str) and _CLAIMS_CODE_KEY.match(inner.lstrip()) else text
+
+
+def _code_value(params: dict[Any, Any]) -> str:
+    code = params.get("code")
+    if not isinstance(code, str):
+        what = "has no 'code'" if code is None else f"has a 'code' of type {type(code).__name__}, not text"
+        raise InvalidParams(f"params {what}. {_SHOWN}")
+    return code
+
+
+def _has_sound_code(value: Any) -> bool:
+    code = value.get("code") if isinstance(value, dict) else None
+    return not isinstance(code, str) or is_sound(code)
+
+
+def _with_controls_escaped(code: str) -> str:
+    r"""Return code in whose strings control characters are escapes: who writes `\d` in JSON wrote `\b`, too."""
+    if not any(each in code for each in _CONTROLS):
+        return code
+    pieces, place = [], 0
+    for part in parts(code):
+        if part.kind == "string":
+            text = code[part.start : part.end]
+            for character, escape in _CONTROLS.items():
+                text = text.replace(character, escape)
+            pieces += [code[place : part.start], text]
+            place = part.end
+    return "".join(pieces) + code[place:]
+
+
+# -- code -------------------------------------------------------------------------------------------------------------
+
+_LITERAL_ESCAPE = re.compile(r"""\\([nrt"'\\])""")
+_ONE_COMMENT = "The code is one line that ends in a comment with \\n in it: escape line ends once in JSON, not twice."
+_LITERALS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _read_text(text: str, may_hold_json: bool = False) -> Reading:
+    r"""Read code that may be in a fence, or on one line with `\n` in place of line ends."""
+    notes: tuple[str, ...] = ()
+    if "\\" in text and "\n" not in text.strip() and "\\n" in text:
+        reading = _with_line_ends(text)
+        text, notes = reading.code, reading.notes
+    if "`" in text and "```" in text and (unfenced := _unfenced(text, may_hold_json)) is not None:
+        return replace(unfenced, notes=notes + unfenced.notes)
+    return Reading(text, notes)
+
+
+def _with_line_ends(text: str) -> Reading:
+    r"""Return a line with line ends where it has `\n` between statements, if that is the only way to read it."""
+    breaks = []
+    for part in parts(text):
+        if part.kind == "stray" and text[part.start + 1] in _LITERALS:
+            breaks.append(part.start)
+        elif part.kind == "comment" and not breaks and "\\n" in text[part.start :]:
+            return Reading(text, (_ONE_COMMENT,))
+    if not any(text[place + 1] == "n" for place in breaks):
+        return Reading(text)
+    pieces, place = [], 0
+    for at in breaks:
+        pieces += [text[place:at], _LITERALS[text[at + 1]]]
+        place = at + 2
+    outside = "".join(pieces) + text[place:]
+    everywhere = _LITERAL_ESCAPE.sub(lambda found: _LITERALS.get(found[1], found[1]), text)
+    sound = [each for each in dict.fromkeys((outside, everywhere)) if is_sound(each)]
+    if len(sound) > 1:
+        raise UnclearCode(
+            "The code is one line with \\n as two characters, and can be read in two ways. Nothing was run: escape the "
+            "code once in JSON, so that line ends arrive as such."
+        )
+    if sound:
+        return Reading(sound[0], ("The code was one line with \\n as two characters, which were read as line ends.",))
+    return Reading(text, ("The code has \\n as two characters, not as line ends: escape it once in JSON, not twice.",))
+
+
+# -- fences -----------------------------------------------------------------------------------------------------------
+
+_FENCE_LINE = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,})(?P<info>[^\n`]*)$", re.MULTILINE)
+_PYTHON_TAG = re.compile(r"\{?\.?(?:i?python[\w.-]*|py(?:3|con)?|tool_code)\b", re.IGNORECASE)
+_CLOSING_TICKS = re.compile(r"(?<!`)`{3,}[ \t\r]*\Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `tag` is the text after its opening fence; `end` is the place after the closing one."""
+
+    tag: str
+    code: str
+    is_closed: bool
+    end: int
+
+    @property
+    def is_python(self) -> bool:
+        """The tag says that it is Python."""
+        return bool(_PYTHON_TAG.match(self.tag))
+
+
+def python_blocks(text: str) -> tuple[str, ...]:
+    """Return the closed blocks of an answer that are marked as Python, in order."""
+    try:
+        blocks = _blocks(text)[0] if "```" in text else []
+    except UnclearCode:
+        return ()
+    return tuple(block.code for block in blocks if block.is_python and block.is_closed)
+
+
+def _unfenced(text: str, may_hold_json: bool) -> Reading | None:
+    """Return the code in the fences of a text; None if the text itself is code, with fences in its strings alone."""
+    if CELL_MAGIC.match(text):
+        return None
+    first = next((part for part in parts(text) if part.kind in ("fence", "ticks", "open")), None)
+    if first is not None and first.kind == "open":  # no Python, so fences count wherever they are
+        line = _FENCE_LINE.search(text)
+        first = Part("fence", line.start(), line.end()) if line else None
+    if first is None:
+        return None
+    before = text[: first.start]
+    if before.strip() and not text[first.end :].strip() and not text[first.start : first.end].strip().strip("`"):
+        return Reading(before.rstrip("\n"), ("A closing fence after the code was left out.",))
+    blocks, has_text = _blocks(text, first.start)
+    if not blocks:
+        return None
+    return _chosen(blocks, has_text or bool(before.strip()), may_hold_json)
+
+
+def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading:
+    """Return the code of the blocks that are Python, or of the only one without a tag."""
+    filled = [block for block in blocks if block.code.strip()]
+    if not filled and not has_text and all(block.is_python or not block.tag for block in blocks):
+        return Reading("")
+    chosen = [block for block in filled if block.is_python]
+    chosen = chosen or _unmarked(filled, has_text)
+    if may_hold_json and len(filled) == 1 and filled[0].code.lstrip().startswith("{"):
+        chosen = filled
+        if (found := _read_object(filled[0].code)) is not None:
+            return found
+    if not chosen:
+        tags = neutralise(", ".join(dict.fromkeys(block.tag[:20] or "empty" for block in blocks))[:80])
+        raise UnclearCode(
+            f"The text has no block of Python (but: {tags}). Nothing was run: send Python; for the shell, let the code "
+            "begin with %%bash."
+        )
+    if len(chosen) > 1 and any(CELL_MAGIC.match(block.code) for block in chosen):
+        raise UnclearCode(f"A block that begins with %% cannot run together with others. {_ONE_BLOCK}")
+    code = "\n\n".join(block.code for block in chosen)
+    ours = set(map(id, chosen))
+    return Reading(code, _left_out(chosen, [block for block in filled if id(block) not in ours], has_text))
+
+
+def _unmarked(filled: list[Block], has_text: bool) -> list[Block]:
+    """Return the only block without a tag; none if all have one."""
+    found = [block for block in filled if not block.tag]
+    if len(found) > 1:
+        raise UnclearCode(f"The text has {len(found)} blocks, and none is marked as Python. {_ONE_BLOCK}")
+    if found and has_text and not found[0].is_closed:
+        raise UnclearCode(f"The text has a fence that is never closed, and text before it. {_ONE_BLOCK}")
+    return found
+
+
+def _left_out(chosen: list[Block], others: list[Block], has_text: bool) -> tuple[str, ...]:
+    notes = [f"{len(chosen)} blocks of Python were run as one."] if len(chosen) > 1 else []
+    tags = neutralise(", ".join(dict.fromkeys(block.tag[:20] or "unmarked" for block in others))[:80])
+    left = [f"other blocks ({tags})"] if others else []
+    left += ["the text around them" if len(chosen) > 1 else "the text around the block of Python"] if has_text else []
+    return (*notes, *([f"Not run: {', and '.join(left)}."] if left else []))
+
+
+def _blocks(text: str, start: int = 0) -> tuple[list[Block], bool]:
+    """Return the fenced blocks of a text, and whether there is any other text between and after them."""
+    blocks: list[Block] = []
+    place, has_text, is_blind = start, False, False
+    while opening := _FENCE_LINE.search(text, place):
+        has_text = has_text or bool(text[place : opening.start()].strip())
+        block, is_blind = _block(text, opening, is_blind)
+        blocks.append(block)
+        place = block.end
+    return blocks, has_text or bool(text[place:].strip())
+
+
+def _block(text: str, opening: re.Match[str], is_blind: bool) -> tuple[Block, bool]:
+    """Return the block that opens here, and whether a string in it is never closed: then strings no longer count."""
+    tag, ticks, start = opening["info"].strip(), len(opening["ticks"]), min(opening.end() + 1, len(text))
+    end = None
+    if CELL_MAGIC.match(text, start):
+        end = _end_by_nesting(text, start, ticks)
+    elif not is_blind and (not tag or _PYTHON_TAG.match(tag)):
+        end = _end_of_code(text, start, ticks)
+        is_blind = end is None
+    code_end, after, is_closed = end or _end_by_line(text, start, ticks)
+    code = text[start:code_end].rstrip("\n")
+    if not is_closed and (closing := _CLOSING_TICKS.search(code)):
+        code, is_closed = code[: closing.start()].rstrip("\n"), True
+    if opening["indent"]:
+        code = re.sub(f"^{opening['indent']}", "", code, flags=re.MULTILINE)
+    return Block(tag, code, is_closed, after), is_blind
+
+
+_End = tuple[int, int, bool]
+"""Where a block's code ends, where the text goes on, and whether a fence closes it."""
+
+
+def _end_of_code(text: str, start: int, ticks: int) -> _End | None:
+    """Return the end of Python: the first closing fence that is in none of its strings; None if a string stays open."""
+    line = _FENCE_LINE.search(text, start)
+    place = line.start() if line else len(text)
+    if any(text.find(each, start, place) >= 0 for each in ("'''", '"""', "```", "\\\n", "\\\r")):
+        place = start  # strings of several lines may hold fences: scan from here
+    for part in parts(text, place):
+        if part.kind == "open":
+            return None
+        if part.kind == "ticks" and text.count("`", part.start, part.end) >= ticks:
+            return part.start, part.end, True
+        if part.kind == "fence":
+            found = _FENCE_LINE.match(text, part.start)
+            if found and found["info"].strip() and len(found["ticks"]) <= ticks:
+                return part.start, part.start, False  # the next block begins
+            if found and not found["info"].strip() and len(found["ticks"]) >= ticks:
+                return part.start, part.end, True
+    return len(text), len(text), False
+
+
+def _end_by_line(text: str, start: int, ticks: int) -> _End:
+    """Return the end of a block by CommonMark: at the first line that is a fence at least as long."""
+    for found in _FENCE_LINE.finditer(text, start):
+        if not found["info"].strip() and len(found["ticks"]) >= ticks:
+            return found.start(), found.end(), True
+    return len(text), len(text), False
+
+
+def _end_by_nesting(text: str, start: int, ticks: int) -> _End:
+    """Return the end of a cell that begins with `%%`, whose text is anything: fences with a tag open blocks in it."""
+    depth, end = 0, None
+    for found in _FENCE_LINE.finditer(text, start):
+        if len(found["ticks"]) < ticks:
+            continue
+        if end is not None and not found["info"].strip():
+            raise UnclearCode(f"A block that begins with %% has fences in it, and may end at several. {_ONE_BLOCK}")
+        if end is None and not depth and not found["info"].strip():
+            end = found.start(), found.end(), True
+        else:
+            depth += 1 if found["info"].strip() else -1
+    return end or (len(text), len(text), False)
