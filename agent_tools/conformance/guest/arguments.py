@@ -74,7 +74,16 @@ ATTEMPTS = (
         (2, 6, 0),  # DCCP
     ),
     *_of("socketpair", (53, 199), {0: 32}, (2, 1, 0, 0)),
-    *_of("setsockopt", (54, 208), {1: 32, 2: 32}, (NO_FD, 6, 31, 0, 0), (NO_FD, 17, 100, 0, 0), (NO_FD, 282, 1, 0, 0)),
+    *_of(
+        "setsockopt",
+        (54, 208),
+        {1: 32, 2: 32},
+        (NO_FD, 6, 31, 0, 0),  # TCP_ULP
+        (NO_FD, 1, 13, 0, 0),  # SO_LINGER
+        (NO_FD, 17, 100, 0, 0),
+        (NO_FD, 282, 1, 0, 0),
+    ),
+    Attempt("sendfile", (40, 71), (NO_FD, NO_FD, 0, 0), {}, (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL)),
     *_of("chmod", (90, -1), {1: 16}, (0, SET_USER_ID)),
     *_of("fchmod", (91, 52), {1: 16}, (NO_FD, SET_USER_ID)),
     *_of("fchmodat", (268, 53), {2: 16}, (NO_FD, 0, SET_USER_ID)),

@@ -108,6 +108,9 @@ NEEDED = {
     "no delay": ("setsockopt", (5, 6, 1)),
     "keeping alive": ("setsockopt", (5, 6, 37)),
     "an address again": ("setsockopt", (5, 1, 2)),
+    "a larger buffer": ("setsockopt", (5, 1, 7)),
+    "the sender's credentials": ("setsockopt", (5, 1, 16)),
+    "no descriptors of others": ("setsockopt", (5, 1, 83)),
     "IPv6 alone": ("setsockopt", (5, 41, 26)),
     "writing a file": ("openat", (2**64 - 100, 0, 0x80241, 0o666)),
     "memory": ("mmap", (0, 4096, 3, 0x22, 2**64 - 1)),
@@ -144,3 +147,7 @@ def test_files_without_a_name_are_refused_as_if_the_file_system_had_none(name: s
 def test_fallocate_is_refused_as_if_the_file_system_had_none_unless_it_punches_a_hole(mode: int) -> None:
     assert answers("fallocate", 5, mode, 0, 4096) == {errno.EOPNOTSUPP}
     assert not is_allowed("fallocate", 5, mode | 7, 0, 4096)
+
+
+def test_sendfile_is_refused_as_if_it_could_not_copy_these_files() -> None:
+    assert answers("sendfile", 1, 2, 0, 4096) == {errno.EINVAL}
