@@ -1,5 +1,9 @@
 """Checkpoints in a real sandbox: going back, what keeps one from being taken, and what the code notices of them."""
 
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
 from unittest.mock import Mock
 
 import pytest
@@ -8,6 +12,8 @@ from agent_tools import Sandbox
 from agent_tools.checkpoint import Hindrance, Variables
 from agent_tools.errors import CheckpointMissing
 from agent_tools.execution import Died, Error, Restarted
+from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
@@ -361,7 +367,8 @@ HOSTILE = """
 import gc, os, socket
 checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')
 line = checkpoints._keeper
-for word in (b"", b"x" * 60000, b"copy 1", b"copy " + b"9" * 40, b"skipped " + b"a" * 50, b"awake", b"\\xff" * 10):
+copies = [b"copy 1", b"copy 1 1", b"copy 1 2", b"copy " + b"9" * 40]
+for word in (b"", b"x" * 60000, *copies, b"skipped " + b"a" * 50, b"awake", b"\\xff" * 10):
     for _ in range(100):
         ends = socket.socketpair()
         try:
@@ -388,15 +395,117 @@ import gc, os, socket, time
 line = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')._keeper
 if os.fork() == 0:
     os.setsid()
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(line, [b"copy 999999"], [theirs.fileno()])
-    theirs.close()
-    socket.recv_fds(mine, 100, 3)
+    number, (mine,), _, _ = socket.recv_fds(line, 100, 1)
+    line.send(b"copy 999999 " + number)
+    socket.recv_fds(socket.socket(fileno=mine), 100, 7)
     line.send(b"awake"); time.sleep(60)
 time.sleep(0.3); os._exit(1)
 """
     assert isinstance(sandbox.run_code(lie, timeout=10).error, Died)
     assert sandbox.run_code("1").value == 1
+
+
+HOLDS_UP = """
+import array, ctypes, gc, os, socket, stat, struct, time
+from agent_tools_guest.wire.messages import pack
+
+def connected():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
+
+def lingering():  # what waits in close() for the other end, which is closed after it
+    one, other = connected()
+    one.setblocking(False)
+    try:
+        while True: one.send(bytes(65536))
+    except BlockingIOError: pass
+    try: one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+    except OSError: pass
+    return [one.detach(), other.detach()]
+
+def locked():  # a pipe that is locked at its other end
+    reader, writer = os.pipe()
+    lock(writer, reader)
+    os.close(writer)
+    return [reader]
+
+def lock(writer, reader=None):
+    if os.fork() == 0:
+        os.setsid()
+        if reader is not None: os.close(reader)
+        one, other = connected()
+        os.set_blocking(writer, True)
+        ctypes.CDLL(None).sendfile(writer, one.fileno(), None, 1000)
+        time.sleep(600)
+
+def rights(descriptors): return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+
+def nested(descriptors):
+    one, other = socket.socketpair()
+    one.sendmsg([b"x"], rights(descriptors))
+    for each in descriptors: os.close(each)
+    return [other.detach()]
+
+kernel, sent = get_ipython().kernel, 0
+message = pack(2, kernel.session.parts_of(kernel.session.msg("status", {"execution_state": "busy"})))
+words = [b"copy 1", b"copy 1 1", b"copy 1 2", b"copy 1 3", b"skipped time", b"awake", b"running", b"?"]
+for number in map(int, os.listdir("/proc/self/fd")):
+    try: mode = os.fstat(number).st_mode
+    except OSError: continue
+    if stat.S_ISFIFO(mode): lock(number)
+    if not stat.S_ISSOCK(mode): continue
+    end = socket.socket(fileno=os.dup(number))
+    if end.family != socket.AF_UNIX: continue
+    own = kernel.session._outlet.socket.fileno() == number
+    for text in [message] if own else words if end.type == socket.SOCK_SEQPACKET else []:
+        for make in (lingering, locked, lambda: nested(lingering()), lambda: nested(locked())):
+            descriptors = make()
+            try: sent += end.sendmsg([text], rights(descriptors), socket.MSG_DONTWAIT)
+            except OSError: pass
+            for each in descriptors: os.close(each)
+"""
+NO_WAIT = 60.0  # seconds, of ten times as many that the descriptors above would be waited for
+
+
+@pytest.mark.parametrize("place", ["the sandbox", "a fork"])
+def test_nothing_that_code_holds_makes_pid_1_or_the_host_wait(sandbox: Sandbox, place: str) -> None:
+    run(sandbox, "x = 1", "x = 2")
+    with ExitStack() as stack:
+        attacker = sandbox if place == "the sandbox" else stack.enter_context(sandbox.fork())
+        began = time.monotonic()
+        attacker.run_code(HOLDS_UP, timeout=5)
+        assert attacker.run_code("1").ok
+        attacker.run_code(f"{HOLDS_UP}\nos._exit(1)", timeout=5)
+        assert attacker.run_code("1").ok
+        attacker.run_code(f"{HOLDS_UP}\nimport signal; signal.signal(2, signal.SIG_IGN)\nwhile True: pass", timeout=2)
+        assert attacker.run_code("1").ok
+    assert sandbox.run_command("echo works").stdout == b"works\n"
+    sandbox.restart()
+    assert sandbox.run_code("1 + 1").value == 2
+    assert time.monotonic() - began < NO_WAIT
+
+
+@pytest.mark.parametrize("transport", ["sockets", "stdio"])
+def test_a_killed_host_leaves_no_sandbox_whatever_its_code_holds(docker_engine: DockerEngine, transport: str) -> None:
+    script = f"""
+import sys
+from agent_tools import CodeInterpreter
+tool = CodeInterpreter({{"transport": {transport!r}}})
+tool.run("1")
+tool.run({HOLDS_UP!r}, timeout=5)
+print(tool.sandbox.id, flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout
+        id_ = host.stdout.readline().strip()
+        assert len(id_) == 64
+        host.kill()
+    deadline = time.monotonic() + NO_WAIT
+    while id_ in {stray.id for stray, _ in docker_engine.strays(same_host())}:
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("how", ["always", "error"])

@@ -14,6 +14,8 @@ from .words import BRANCH, MAX_BYTES, SOCKETS
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 PATIENCE = 30.0  # seconds that a fork is tried again
+Line = tuple[int, socket.socket]
+"""What a copy waits on: PID 1's number of it, and our end."""
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
 
 
@@ -37,12 +39,13 @@ class Branched(Woken):
     """
 
 
-def freeze(keeper: socket.socket, run: int, done: int) -> NoReturn:
-    """Be the copy that was left after a run; `done` is closed once it is ready.
+def freeze(keeper: socket.socket, run: int, waits_on: Line, done: int) -> NoReturn:
+    """Be the copy that was left after a run, and wait on a line; `done` is closed once it is ready.
 
     Raises:
         Woken: in a fork of the copy.
     """
+    number, line = waits_on
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)

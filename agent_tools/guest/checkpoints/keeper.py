@@ -1,8 +1,9 @@
 """PID 1's side: it keeps the copies of the kernel, and has one of them become the kernel.
 
 Any process of the sandbox may get at the socket on which it listens. What comes on it is read as bounded words, and
-who sent it is told by the operating system; a process that makes itself a copy is spared once and may be the kernel,
-which it could have been before.
+who sent it is told by the operating system. PID 1 makes the socket that a copy waits on, and sends the kernel its end,
+one at a time: nothing that code has made is held here. A process that makes itself a copy in place of one is held like
+one, and may be the kernel, which it could have been before.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..wire.sockets import pair
 from ..wire.words import NO_COPY
 from . import datagrams
 from .words import BRANCH
@@ -19,12 +21,13 @@ MAX_COPIES = 2  # of one kernel: the latest run can be undone
 MAX_MARKED = 16  # that are kept beside these
 MAX_WORDS_AT_ONCE = 16
 COPY_ENDED = "its process had ended"  # of a copy that was to go on while the kernel lived, which has ended as well
-_WORD = re.compile(rb"(copy) (\d{1,9})|(skipped) ([a-z]{1,20})|(awake)|running")
+LINES_AHEAD = 1  # that the kernel has for its next copies
+_WORD = re.compile(rb"(copy) (\d{1,9}) (\d{1,18})|(skipped) ([a-z]{1,20})|(awake)|running")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that was left after a run. `line` is what it waits on."""
+    """A copy that was left after a run. `line` is our end of what it waits on."""
 
     pid: int
     run: int
@@ -39,6 +42,9 @@ class Keeper:
         self.marked: dict[int, Copy] = {}
         """Those that are kept, by their runs."""
         self._line: socket.socket | None = None
+        self._ahead: dict[int, socket.socket] = {}
+        """Our ends of the lines that no copy has yet, by their numbers."""
+        self._made = 0  # lines, in all
         self.skipped = ""
         """Why no copy was taken after the latest run, '' if one was."""
         self._woken = 0  # the copy whose fork is to say that it is the kernel
@@ -57,6 +63,7 @@ class Keeper:
         """Listen to another kernel from now on; return its end, which the caller closes."""
         self._hang_up()
         self._line, theirs = datagrams.pair()
+        self._send_lines()
         return theirs
 
     def hear(self) -> int:
@@ -73,6 +80,7 @@ class Keeper:
                 self._hang_up()
             else:
                 awake = self._take(*told) or awake
+        self._send_lines()
         if awake:
             self._woken = 0
         return awake
@@ -143,18 +151,23 @@ class Keeper:
         """Return the pids of all copies, the newest last."""
         return [*(copy.pid for copy in self.marked.values() if copy not in self.copies), *(c.pid for c in self.copies)]
 
-    def _take(self, word: bytes, pid: int, sockets: list[socket.socket]) -> int:
+    def _take(self, word: bytes, pid: int) -> int:
         match = _WORD.fullmatch(word)
-        if match and match[1] and sockets and pid > 1:
-            self.copies.append(Copy(pid, int(match[2]), sockets.pop()))
+        if match and match[1] and pid > 1 and (line := self._ahead.pop(int(match[3]), None)):
+            self.copies.append(Copy(pid, int(match[2]), line))
             self.skipped = ""
             old, self.copies = self.copies[:-MAX_COPIES], self.copies[-MAX_COPIES:]
             self._release(old)
-        elif match and match[3]:
-            self.skipped = match[4].decode()
-        for each in sockets:
-            each.close()
-        return pid if match and match[5] else 0
+        elif match and match[4]:
+            self.skipped = match[5].decode()
+        return pid if match and match[6] else 0
+
+    def _send_lines(self) -> None:
+        """Send the kernel the lines that it lacks for its next copies."""
+        with contextlib.suppress(OSError):  # it does not read, or has ended: then it takes no copies
+            while self._line and len(self._ahead) < LINES_AHEAD:
+                self._ahead[self._made + 1] = _sent_line(self._line, self._made + 1)
+                self._made += 1
 
     def _candidates(self, run: int, *, is_exact: bool) -> list[Copy]:
         """Return the copies that know of this run, the newest first, or of runs before it."""
@@ -181,3 +194,21 @@ class Keeper:
         if self._line:
             self._line.close()
             self._line = None
+        for ours in self._ahead.values():
+            ours.close()
+        self._ahead = {}
+
+
+def _sent_line(kernel: socket.socket, number: int) -> socket.socket:
+    """Make a line and send its other end; return ours, to which nothing can be sent.
+
+    Raises:
+        OSError: it cannot be sent now.
+    """
+    ours, theirs = pair(socket.SOCK_SEQPACKET)
+    with theirs, contextlib.ExitStack() as undo:
+        undo.enter_context(ours)
+        ours.shutdown(socket.SHUT_RD)
+        socket.send_fds(kernel, [b"%d" % number], [theirs.fileno()], socket.MSG_DONTWAIT)
+        undo.pop_all()
+    return ours

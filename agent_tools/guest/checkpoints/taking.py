@@ -6,13 +6,15 @@ import socket
 import time
 from typing import Any, Protocol
 
+from ..wire.waiting import await_input
 from . import memory, pools, threads
-from .frozen import Woken, freeze
-from .words import AWAKE, CHILDREN, MEMORY, THREADS, TIME
+from .frozen import Line, Woken, freeze
+from .words import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 
 SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
 WORK_SHARE = 0.05  # of what the code takes of a processor
 BURST = 0.1  # seconds of a processor that copies may take at once
+LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
@@ -101,6 +103,8 @@ class Checkpoints:
             else:
                 self._is_large = memory.written_by() > self._small
                 self._fork()
+        except TimeoutError:  # PID 1 has sent no line yet
+            self._skip(TIME)
         except OSError:  # no room for a process
             self._skip(MEMORY)
         self._allowance.spend(time.process_time() - began)
@@ -126,7 +130,27 @@ class Checkpoints:
         self._unsure = threads.unknown()
         return THREADS if self._unsafe & self._unsure else ""
 
+    def _line(self) -> Line:
+        """Return what the next copy is to wait on, which PID 1 sends after each one.
+
+        Raises:
+            TimeoutError: it has not come.
+            OSError: it will not come.
+        """
+        assert self._keeper
+        if not await_input(self._keeper.fileno(), LINE_SECONDS):
+            raise TimeoutError
+        number, descriptors, _, _ = socket.recv_fds(self._keeper, MAX_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        if not descriptors:
+            raise OSError("PID 1 has hung up")
+        return int(number), socket.socket(fileno=descriptors[0])
+
     def _fork(self) -> None:
+        number, line = self._line()
+        with line:
+            self._fork_copy(number, line)
+
+    def _fork_copy(self, number: int, line: socket.socket) -> None:
         assert self._keeper
         kernel, seeded, left = os.getpid(), random.getstate(), pools.living()  # a fork is seeded anew
         with self._shared.lock:
@@ -147,7 +171,7 @@ class Checkpoints:
         except BaseException:  # noqa: BLE001  (this process is not the kernel)
             os._exit(1)
         try:
-            freeze(self._keeper, self.run, done)
+            freeze(self._keeper, self.run, (number, line), done)
         except Woken:
             random.setstate(seeded)
             threads.forget_trackers()

@@ -1,9 +1,13 @@
 """The words between a kernel, its copies and PID 1: datagrams, whose sender the operating system tells.
 
+PID 1 makes all sockets; no descriptor ever comes back to it.
+
 kernel -> PID 1   skipped <why>   no copy was taken after the latest run
 kernel -> PID 1   running         a run begins that may change much memory: watch it
-copy   -> PID 1   copy <run>      with one socket, on which it waits: it was left after this run
-PID 1  -> copy    wake <why>      with the sockets of the next kernel: messages, host calls, words to PID 1;
+PID 1  -> kernel  <number>        with one socket: the line of the next copy, on which that waits
+copy   -> PID 1   copy <run> <n>  it was left after this run, and waits on the line of this number
+PID 1  -> copy    wake <why>      with what the next kernel has: the sockets for messages, host calls and words to
+                                  PID 1, and the pipes of stdout and stderr, each to read and to write;
                                   why no copy was taken since, if none was
 fork   -> PID 1   awake           it is the kernel now
 PID 1  -> copy    branch          with two sockets: a fork of it is to be the supervisor of a branch, with the first

@@ -11,6 +11,7 @@ from ..files import files
 from ..forks import in_fork, prefer_as_oom_victim, set_dumpable
 from ..network import proxy, resolver
 from ..processes import kill_subreaper
+from ..wire.sockets import pair
 
 MAX_RESOLVERS = 100  # one after the other, each killed by the code
 
@@ -111,7 +112,7 @@ class Attendants:
     def _start_commands(self) -> None:
         if self._commands:
             self._commands.close()
-        self._commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._commands, theirs = pair(socket.SOCK_SEQPACKET)
         self._commands.setblocking(False)
         with theirs:
             self._runs_commands = self._fork(lambda: self._run_commands(theirs))

@@ -38,9 +38,7 @@ class Branches:
         for number, line in list(self._awaited.items()):
             with contextlib.suppress(BlockingIOError):
                 told = datagrams.receive(line)
-                word, pid, sockets = told or (b"", 0, [])
-                for each in sockets:
-                    each.close()
+                word, pid = told or (b"", 0)
                 if word == AWAKE and is_child(pid):
                     self._pids[number] = pid
                 self._await_no_more(number)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 from collections.abc import Callable
 
 from ..checkpoints import memory, victims
@@ -18,6 +19,7 @@ from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
 from ..processes import is_child
 from ..wire.alarm import LOOK_EVERY
+from ..wire.sockets import pair
 from ..wire.words import (
     NO_COPY,
     Arm,
@@ -63,7 +65,7 @@ class Init:
         self.reach = reach
         self.kernel_pid = 0
         self.kernel_fd = -1
-        self.kernel_report = -1  # the reading end of a pipe: why a kernel could not start
+        self.kernel_report: socket.socket | None = None  # on which a kernel says why it could not start
         self.generation = 0
         self.oom_kills = 0
         self.attendants = Attendants(self.let_go, WORK_DIR)
@@ -150,13 +152,16 @@ class Init:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.keeper.drop()
         self.clear_for(generation)
-        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with self.keeper.connect() as keeper:
+        ours, theirs = pair()
+        ours.setblocking(False)
+        with self.keeper.connect() as keeper, theirs:
             pid = os.fork()
             if pid == 0:
-                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach()]), writer)
-        os.close(writer)
-        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), reader
+                ours.close()
+                for page in descriptors[2:]:
+                    os.close(page)
+                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach()]), theirs.fileno())
+        self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), ours
 
     def become_kernel(self, descriptors: list[int]) -> None:
         """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
@@ -210,6 +215,8 @@ class Init:
 
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
+        if self.kernel_report:
+            self.kernel_report.close()
         self.host.close()
         self.attendants.close()
         self.keeper.close()
@@ -266,16 +273,17 @@ class Init:
     def read_report(self) -> bytes:
         """Return what the kernel said of its start; nothing, as a rule."""
         with contextlib.suppress(OSError):
-            return os.read(self.kernel_report, MAX_TRACEBACK)
+            return self.kernel_report.recv(MAX_TRACEBACK) if self.kernel_report else b""
         return b""
 
     def forget_kernel(self) -> None:
         """Note that there is no kernel any more."""
         self.kernel_pid = 0
-        for descriptor in (self.kernel_fd, self.kernel_report):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.kernel_fd = self.kernel_report = -1
+        if self.kernel_fd >= 0:
+            os.close(self.kernel_fd)
+        if self.kernel_report:
+            self.kernel_report.close()
+        self.kernel_fd, self.kernel_report = -1, None
 
     def report_exit(self, status: int, report: bytes) -> None:
         """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""

@@ -9,6 +9,8 @@ import os
 import socket
 
 from ..wire.mux import Mux, MuxError
+from ..wire.sockets import pair
+from ..wire.waiting import await_room
 from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write_report
 
 READ_SIZE = 256 * 1024
@@ -120,6 +122,6 @@ class StdioLifeline:
         return order, [self._pair(channel) for channel in channels(order)] if isinstance(order, WITH_SOCKETS) else []
 
     def _pair(self, channel: int) -> int:
-        ours, theirs = socket.socketpair()
+        ours, theirs = pair()
         self.mux.open(channel, ours)
         return theirs.detach()

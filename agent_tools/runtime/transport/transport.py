@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from agent_tools.errors import EngineError
 from agent_tools.guest.wire.alarm import AlarmWriter
+from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import SocketOrder, Start, channels
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
 from agent_tools.runtime.host.machine import IS_LINUX
@@ -80,7 +81,7 @@ class SocketTransport:
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
         """Make pairs of sockets and pass the guest's ends on."""
         with ExitStack() as theirs, ExitStack() as undo:
-            pairs = [socket.socketpair() for _ in range(order.sockets)]
+            pairs = [pair() for _ in range(order.sockets)]
             ours = [undo.enter_context(end) for end, _ in pairs]
             descriptors = [theirs.enter_context(end).fileno() for _, end in pairs]
             page = [self._alarm.reader] if isinstance(order, Start) else []

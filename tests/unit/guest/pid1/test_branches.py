@@ -72,14 +72,17 @@ def test_an_end_without_a_word_ends_the_wait_and_so_does_an_order() -> None:
 words = st.one_of(st.just(b"awake"), st.binary(min_size=1, max_size=2 * MAX_BYTES))
 
 
-@given(st.lists(st.tuples(words, st.integers(0, 3)), max_size=20))
-def test_whatever_is_said_costs_little_and_leaves_nothing_open(said: list[tuple[bytes, int]]) -> None:
+@given(st.lists(st.tuples(words, st.booleans()), max_size=20))
+def test_whatever_is_said_costs_little_and_leaves_nothing_open(said: list[tuple[bytes, bool]]) -> None:
     branches, before = Branches(), len(os.listdir("/proc/self/fd"))
     began = time.process_time()
     mine, theirs = socket.socketpair()
-    for number, (word, sockets) in enumerate(said):
-        with branches.expect(number) as end, open(os.devnull) as other:
-            socket.send_fds(end, [word], [theirs.fileno(), other.fileno(), mine.fileno()][:sockets])
+    for number, (word, has_descriptor) in enumerate(said):
+        with branches.expect(number) as end:
+            try:
+                socket.send_fds(end, [word], [theirs.fileno()] * has_descriptor)
+            except PermissionError:  # it refuses descriptors, from Linux 6.16 on
+                end.send(word)
             branches.hear(is_this_process)
         assert branches.pids <= {os.getpid()}
         assert branches.filenos() == []

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.guest.wire.mux import Mux
+from agent_tools.guest.wire.sockets import SO_PASSRIGHTS
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
 from agent_tools.runtime.engine import Guest, Isolation, Stdio
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
@@ -228,6 +229,30 @@ def test_a_channels_name_tells_nothing_of_the_host(met: Met) -> None:
     assert names == {""}
     for end in ours:
         end.close()
+
+
+def takes_descriptors(end: socket.socket) -> bool:
+    """Return whether descriptors can be sent to the other end of a socket."""
+    try:
+        return bool(socket.send_fds(end, [b"x"], [end.fileno()]))
+    except PermissionError:
+        return False
+
+
+def can_refuse_descriptors() -> bool:
+    """Return whether sockets of this machine can, from Linux 6.16 on."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as end:
+        end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+        return True
+    return False
+
+
+def test_our_ends_take_no_descriptors() -> None:
+    with contextlib.ExitStack() as opened:
+        ours, _, theirs = opened_by(OverSockets(opened), Start(1))
+        assert [takes_descriptors(end) for end in theirs] == [not can_refuse_descriptors()] * Start.sockets
+        for end in ours:
+            end.close()
 
 
 def test_a_channel_leaves_nothing_on_disk(met: Met, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,22 @@
+"""Pairs of sockets of which one end goes to code that is not trusted. Standard library only.
+
+Theory of operation
+    A unix socket carries descriptors, and whoever receives one owns the open file: the last reference is dropped by the
+    receiver, in `recv`, which takes no descriptors, too, and in `close`, for what was never read. There are files whose
+    last `close` waits for as long as code likes: a TCP socket that lingers, a pipe at whose other end a process waits
+    in `sendfile`. So our end refuses descriptors (SO_PASSRIGHTS, Linux 6.16), and the sender gets EPERM. Older kernels
+    leave that to the seccomp profile, which refuses what would make such files.
+"""
+
+import contextlib
+import socket
+
+SO_PASSRIGHTS = 83  # asm-generic/socket.h
+
+
+def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
+    """Return our end, which takes no descriptors, and the one that code gets."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind) if hasattr(socket, "AF_UNIX") else socket.socketpair()
+    with contextlib.suppress(OSError):  # an older kernel
+        ours.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+    return ours, theirs
