@@ -405,6 +405,29 @@ time.sleep(0.3); os._exit(1)
     assert sandbox.run_code("1").value == 1
 
 
+LIAR = """
+import gc, os, signal, socket, time
+line = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')._keeper
+if os.fork() == 0:
+    if os.fork(): os._exit(0)
+    os.setsid()
+    number, (mine,), _, _ = socket.recv_fds(line, 100, 1)
+    line.send(b"copy 999999 " + number)
+    os.execv("/bin/sleep", ["sleep", "4242"])
+os.wait()
+"""
+
+
+def test_a_process_that_lies_about_being_a_checkpoint_ends_with_its_kernel(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1", "x = 2", LIAR)
+    look = "grep -lz '^[4]242$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    while sandbox.run_command(look).stdout.strip() != b"1":
+        time.sleep(0.05)
+    assert crash(sandbox).kept
+    assert sandbox.run_code("x").value == 2
+    assert sandbox.run_command(look).stdout.strip() == b"0"
+
+
 HOLDS_UP = """
 import array, ctypes, gc, os, socket, stat, struct, time
 from agent_tools_guest.wire.messages import pack

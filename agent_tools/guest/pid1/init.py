@@ -206,6 +206,7 @@ class Init:
         pid = self.keeper.hear()
         if pid and not self.kernel_pid and is_child(pid):
             self.kernel_pid, self.kernel_fd = pid, _watched(pid)
+            self.clear_orphans()  # what was taken for a copy, and is none any more
 
     def clear_for(self, generation: int) -> None:
         """End what the last kernel left behind, for the next one."""
